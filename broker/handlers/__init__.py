@@ -1,0 +1,1 @@
+"""One module per API: check, map the partitions, answer."""

@@ -1,0 +1,1 @@
+"""A small asyncio client over `ottla.protocol`."""

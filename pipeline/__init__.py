@@ -1,0 +1,1 @@
+"""PySpark over the logs and over the wire."""

@@ -1,0 +1,1 @@
+"""Record batches: their layout, compression and validation. Records stay bytes wherever possible."""
