@@ -1,0 +1,375 @@
+"""From a message's Struct to straight-line Python that reads and writes it: what the sockets use.
+
+Owns the code generator. It walks the `schema.Group` of one version and emits one function that reads it and one that
+writes it; they are made lazily, per (message, version). The emitted reader checks every bound that the Struct checks,
+but raises whatever comes first (ValueError, IndexError, struct.error); then the Struct reads the same bytes again to
+name the field, and one MalformedMessage leaves. A parity test keeps both equal for every message and version.
+
+Measured (Produce v9 of one partition): about 3 us to read and 2 us to write, against 90 us of plain construct.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import struct
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from construct import Construct
+
+from .errors import MalformedMessage
+from .primitives import Array, Blob, Fixed, Length, Nullable, UuidLeaf, min_size, varint_bytes
+from .schema import Group, default_of, struct_of
+
+T = TypeVar("T")
+Parser = Callable[..., Any]
+Builder = Callable[[Any, Callable[[Any], None]], None]
+
+
+def parse(cls: type[T], version: int, buffer: bytes | bytearray | memoryview, position: int = 0) -> T:
+    """Reads one message that fills `buffer` from `position` on.
+
+    `Records` fields are slices of `buffer`; other bytes are copied. Raises MalformedMessage.
+    """
+    return parser(cls, version)(buffer, position)
+
+
+def build(value: Any, version: int) -> bytes:
+    """The bytes of a message. Raises MalformedMessage for a value that the version cannot carry."""
+    parts: list[Any] = []
+    builder(type(value), version)(value, parts.append)
+    return b"".join(parts)
+
+
+@functools.cache
+def parser(cls: type, version: int) -> Callable[..., Any]:
+    """The reader `(buffer, position=0) -> value` of one message and version."""
+    layout = struct_of(cls, version)
+    fast = _compiled_parser(layout)
+
+    def parse_message(buffer: bytes | bytearray | memoryview, position: int = 0) -> Any:
+        try:
+            return fast(buffer, position)
+        except (ValueError, IndexError, struct.error) as error:
+            raise explain(layout, buffer, position, error) from None
+
+    return parse_message
+
+
+@functools.cache
+def builder(cls: type, version: int) -> Callable[[Any, Callable[[Any], None]], None]:
+    """The writer `(value, add)` of one message and version; `add` takes each piece of bytes, in order.
+
+    Records leave as the very object they came as, so that a large slice is never copied here.
+    """
+    layout = struct_of(cls, version)
+    fast = _compiled_builder(layout)
+
+    def build_message(value: Any, add: Callable[[Any], None]) -> None:
+        try:
+            fast(value, add)
+        except (ValueError, TypeError, AttributeError, struct.error) as error:
+            try:
+                layout._build(value, io.BytesIO(), None, layout.cls.__qualname__)
+            except MalformedMessage as explained:
+                raise explained from None
+            except (TypeError, AttributeError):
+                pass
+            raise MalformedMessage(f"{layout.cls.__qualname__}: {error}") from error
+
+    return build_message
+
+
+def explain(layout: Group, buffer: Any, position: int, error: Exception) -> MalformedMessage:
+    """Reads the bytes again with the Struct, slowly, to learn which field is at fault."""
+    stream = io.BytesIO(bytes(memoryview(buffer)[position:]))
+    name = layout.cls.__qualname__
+    try:
+        layout._parse(stream, None, name)
+    except MalformedMessage as explained:
+        return explained
+    left = len(stream.read())
+    if left:
+        return MalformedMessage(f"{name}: {left} bytes left over")
+    return MalformedMessage(f"{name}: {error}")
+
+
+def _long_varint(buffer: Any, position: int, first: int) -> tuple[int, int]:
+    """The rest of an unsigned varint whose first byte had its high bit set."""
+    value = first & 127
+    for shift in (7, 14, 21, 28):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            if value >> 31:
+                raise ValueError("varint above 2^31 - 1")
+            return value, position
+    raise ValueError("varint longer than five bytes")
+
+
+class _Source:
+    """Source lines under way, and the names they use."""
+
+    def __init__(self, **names: Any) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = names
+        self.count = 0
+
+    def name(self, prefix: str = "v") -> str:
+        self.count += 1
+        return f"{prefix}{self.count}"
+
+    def bind(self, prefix: str, value: Any) -> str:
+        name = self.name(prefix)
+        self.names[name] = value
+        return name
+
+    def add(self, depth: int, line: str) -> None:
+        self.lines.append("    " * depth + line)
+
+    def made(self, function: str) -> Any:
+        exec("\n".join(self.lines), self.names)  # made of field names and struct letters only
+        return self.names[function]
+
+
+class _ParserSource(_Source):
+    def unpack(self, fmt: str) -> str:
+        name = "unpack_" + fmt.replace("?", "t")
+        self.names.setdefault(name, struct.Struct(">" + fmt).unpack_from)
+        return name
+
+    def length(self, depth: int, length: Length, n: str) -> None:
+        if length.wire is None:
+            self.add(depth, f"{n} = buf[pos]; pos += 1")
+            self.add(depth, f"if {n} > 127: {n}, pos = long_varint(buf, pos, {n})")
+            self.add(depth, f"{n} -= 1")
+        else:
+            self.add(depth, f"{n}, = {self.unpack(length.wire.fmt)}(buf, pos); pos += {length.wire.size}")
+        self.add(depth, f"if {n} < {-1 if length.nullable else 0}: raise ValueError('length')")
+
+    def value(self, depth: int, codec: Construct, v: str) -> None:
+        if isinstance(codec, Fixed):
+            self.add(depth, f"{v}, = {self.unpack(codec.fmt)}(buf, pos); pos += {codec.size}")
+        elif isinstance(codec, UuidLeaf):
+            self.add(depth, "q = pos + 16")
+            self.add(depth, "if q > end: raise ValueError('uuid')")
+            self.add(depth, f"{v} = bytes(buf[pos:q]); pos = q")
+        elif isinstance(codec, Blob):
+            n = self.name("n")
+            self.length(depth, codec.length, n)
+            depth = self.null(depth, codec.length, n, v)
+            self.add(depth, f"q = pos + {n}")
+            self.add(depth, "if q > end: raise ValueError('size')")
+            self.add(depth, f"{v} = str(buf[pos:q], 'utf8')" if codec.text else f"{v} = buf[pos:q]")
+            self.add(depth, "pos = q")
+        elif isinstance(codec, Array):
+            self.array(depth, codec, v)
+        elif isinstance(codec, Nullable):
+            marker = self.name("n")
+            self.add(depth, f"{marker}, = {self.unpack('b')}(buf, pos); pos += 1")
+            self.add(depth, f"if {marker} < 0: {v} = None")
+            self.add(depth, "else:")
+            self.value(depth + 1, codec.inner, v)
+        else:
+            assert isinstance(codec, Group)
+            self.group(depth, codec, v)
+
+    def null(self, depth: int, length: Length, n: str, v: str) -> int:
+        if not length.nullable:
+            return depth
+        self.add(depth, f"if {n} < 0: {v} = None")
+        self.add(depth, "else:")
+        return depth + 1
+
+    def array(self, depth: int, codec: Array, v: str) -> None:
+        n = self.name("n")
+        self.length(depth, codec.length, n)
+        depth = self.null(depth, codec.length, n, v)
+        size = max(1, min_size(codec.item))
+        self.add(depth, f"if {n} * {size} > end - pos: raise ValueError('count')")
+        if isinstance(codec.item, Fixed):
+            self.names["unpack_many"] = struct.unpack_from
+            self.add(depth, f"{v} = list(unpack_many(f'>{{{n}}}{codec.item.fmt}', buf, pos)); pos += {n} * {size}")
+            return
+        item = self.name()
+        self.add(depth, f"{v} = []")
+        self.add(depth, f"for _ in range({n}):")
+        self.value(depth + 1, codec.item, item)
+        self.add(depth + 1, f"{v}.append({item})")
+
+    def group(self, depth: int, group: Group, v: str) -> None:
+        run: list[tuple[str, Fixed]] = []
+        given: list[str] = []
+
+        def read_run() -> None:
+            if run:
+                fmt = "".join(fixed.fmt for _, fixed in run)
+                size = struct.calcsize(">" + fmt)
+                targets = ", ".join(name for name, _ in run)
+                self.add(depth, f"{targets}, = {self.unpack(fmt)}(buf, pos); pos += {size}")
+                run.clear()
+
+        for name, codec in group.plan:
+            x = self.name()
+            given.append(f"{name}={x}")
+            if isinstance(codec, Fixed):
+                run.append((x, codec))
+            else:
+                read_run()
+                self.value(depth, codec, x)
+        read_run()
+        self.add(depth, f"{v} = {self.bind('C', group.cls)}({', '.join(given)})")
+        if group.tags is not None:
+            self.tagged(depth, group.tags, v)
+
+    def tagged(self, depth: int, tags: dict[int, tuple[str, Construct]], v: str) -> None:
+        n, last, tag, stop = self.name("n"), self.name("last"), self.name("tag"), self.name("stop")
+        self.add(depth, f"{n} = buf[pos]; pos += 1")
+        self.add(depth, f"if {n}:")
+        self.add(depth + 1, f"if {n} > 127: {n}, pos = long_varint(buf, pos, {n})")
+        self.add(depth + 1, f"{last} = -1")
+        self.add(depth + 1, f"for _ in range({n}):")
+        depth += 2
+        for target in (tag, stop):
+            self.add(depth, f"{target} = buf[pos]; pos += 1")
+            self.add(depth, f"if {target} > 127: {target}, pos = long_varint(buf, pos, {target})")
+        self.add(depth, f"{stop} += pos")
+        self.add(depth, f"if {tag} <= {last} or {stop} > end: raise ValueError('tag')")
+        self.add(depth, f"{last} = {tag}")
+        for number, (name, codec) in tags.items():
+            x = self.name()
+            self.add(depth, f"if {tag} == {number}:")
+            self.value(depth + 1, codec, x)
+            self.add(depth + 1, f"if pos != {stop}: raise ValueError('tag size')")
+            self.add(depth + 1, f"{v}.{name} = {x}")
+            self.add(depth + 1, "continue")
+        self.add(depth, f"pos = {stop}")
+
+
+def _compiled_parser(layout: Group) -> Parser:
+    source = _ParserSource(long_varint=_long_varint)
+    source.add(0, "def parse(buf, pos):")
+    source.add(1, "end = len(buf)")
+    source.group(1, layout, "result")
+    source.add(1, "if pos != end: raise ValueError('bytes left over')")
+    source.add(1, "return result")
+    return source.made("parse")
+
+
+_SHORT_VARINTS = [bytes((value,)) for value in range(128)]
+
+
+class _BuilderSource(_Source):
+    def pack(self, fmt: str) -> str:
+        name = "pack_" + fmt.replace("?", "t")
+        self.names.setdefault(name, struct.Struct(">" + fmt).pack)
+        return name
+
+    def length(self, depth: int, length: Length, n: str) -> None:
+        if length.wire is None:
+            self.add(depth, f"add(short_varints[{n} + 1] if {n} < 127 else varint_bytes({n} + 1))")
+        else:
+            self.add(depth, f"add({self.pack(length.wire.fmt)}({n}))")
+
+    def null(self, depth: int, length: Length, x: str) -> int:
+        """Emits the null case; returns the depth of the other. Without it None fails at `len(None)`, as it must."""
+        if not length.nullable:
+            return depth
+        null = b"\0" if length.wire is None else b"\xff" * length.wire.size
+        self.add(depth, f"if {x} is None: add({null!r})")
+        self.add(depth, "else:")
+        return depth + 1
+
+    def value(self, depth: int, codec: Construct, expression: str) -> None:
+        if isinstance(codec, Fixed):
+            self.add(depth, f"add({self.pack(codec.fmt)}({expression}))")
+            return
+        x = self.name()
+        self.add(depth, f"{x} = {expression}")
+        if isinstance(codec, UuidLeaf):
+            self.add(depth, f"if len({x}) != 16: raise ValueError('uuid')")
+            self.add(depth, f"add({x})")
+        elif isinstance(codec, Blob):
+            depth = self.null(depth, codec.length, x)
+            if codec.text:
+                self.add(depth, f"{x} = {x}.encode()")
+            n = self.name("n")
+            self.add(depth, f"{n} = len({x})")
+            self.length(depth, codec.length, n)
+            self.add(depth, f"add({x})")
+        elif isinstance(codec, Array):
+            self.array(depth, codec, x)
+        elif isinstance(codec, Nullable):
+            self.add(depth, f"if {x} is None: add(b'\\xff')")
+            self.add(depth, "else:")
+            self.add(depth + 1, "add(b'\\x01')")
+            self.group(depth + 1, codec.inner, x)
+        else:
+            self.group(depth, codec, x)
+
+    def array(self, depth: int, codec: Array, x: str) -> None:
+        depth = self.null(depth, codec.length, x)
+        n = self.name("n")
+        self.add(depth, f"{n} = len({x})")
+        self.length(depth, codec.length, n)
+        if isinstance(codec.item, Fixed):
+            self.names["pack_many"] = struct.pack
+            self.add(depth, f"if {n}: add(pack_many(f'>{{{n}}}{codec.item.fmt}', *{x}))")
+            return
+        item = self.name()
+        self.add(depth, f"for {item} in {x}:")
+        self.value(depth + 1, codec.item, item)
+
+    def group(self, depth: int, group: Any, x: str) -> None:
+        assert isinstance(group, Group)
+        cls = self.bind("C", group.cls)
+        self.add(depth, f"if type({x}) is not {cls}: raise TypeError('type')")
+        for name in group.absent:
+            default = self.bind("default", default_of(group.cls, name))
+            value = self.name()
+            self.add(depth, f"{value} = {x}.{name}")
+            self.add(depth, f"if {value} is not {default} and {value} != {default}: raise ValueError({name!r})")
+        run: list[tuple[str, Fixed]] = []
+
+        def write_run() -> None:
+            if run:
+                fmt = "".join(fixed.fmt for _, fixed in run)
+                self.add(depth, f"add({self.pack(fmt)}({', '.join(f'{x}.{name}' for name, _ in run)}))")
+                run.clear()
+
+        for name, codec in group.plan:
+            if isinstance(codec, Fixed):
+                run.append((name, codec))
+            else:
+                write_run()
+                self.value(depth, codec, f"{x}.{name}")
+        write_run()
+        if group.tags is not None:
+            self.tagged(depth, group, x)
+
+    def tagged(self, depth: int, group: Group, x: str) -> None:
+        if not group.tags:
+            self.add(depth, "add(b'\\0')")
+            return
+        present = self.name("present")
+        self.add(depth, f"{present} = []")
+        for tag, (name, codec) in group.tags.items():
+            default = self.bind("default", default_of(group.cls, name))
+            value, body, outer = self.name(), self.name("body"), self.name("outer")
+            self.add(depth, f"{value} = {x}.{name}")
+            self.add(depth, f"if {value} is not {default} and {value} != {default}:")
+            self.add(depth + 1, f"{outer} = add; {body} = []; add = {body}.append")
+            self.value(depth + 1, codec, value)
+            self.add(depth + 1, f"add = {outer}; {body} = b''.join({body})")
+            self.add(depth + 1, f"{present} += ({varint_bytes(tag)!r}, varint_bytes(len({body})), {body})")
+        self.add(depth, f"if {present}: add(varint_bytes(len({present}) // 3)); add(b''.join({present}))")
+        self.add(depth, "else: add(b'\\0')")
+
+
+def _compiled_builder(layout: Group) -> Builder:
+    source = _BuilderSource(short_varints=_SHORT_VARINTS, varint_bytes=varint_bytes)
+    source.add(0, "def build(value, add):")
+    source.group(1, layout, "value")
+    return source.made("build")

@@ -1,0 +1,274 @@
+"""The leaves of Kafka's wire language as bounded `construct` classes: integers, text, blobs, uuids, arrays.
+
+Owns how one value is laid out. Must not know any message, version or socket. Every length and count is checked
+against the bytes that are left before memory is taken, and every failure is a `MalformedMessage` that names the field.
+
+These classes are the readable schema: `compiler` walks them to emit the fast code, tests hold both against each other.
+Sources: the protocol guide's "Protocol Primitive Types"; KIP-482 (compact forms and tagged fields).
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Annotated, Any
+
+from construct import Construct
+
+from .errors import MalformedMessage
+
+ZERO_UUID = bytes(16)
+"""The uuid that means "none" (Kafka's `Uuid.ZERO_UUID`)."""
+
+VARINT_BYTES_MAX = 5  # 32 bits in groups of seven
+
+
+def bytes_left(stream: io.BytesIO) -> int:
+    """Bytes between the stream's position and its end."""
+    return stream.getbuffer().nbytes - stream.tell()
+
+
+def take(stream: io.BytesIO, size: int, path: str) -> bytes:
+    """Exactly `size` bytes, or MalformedMessage."""
+    if size > bytes_left(stream):
+        raise MalformedMessage(f"{path}: {size} bytes announced, {bytes_left(stream)} left")
+    return stream.read(size)
+
+
+class Fixed(Construct):
+    """A number of fixed width, big-endian; `fmt` is its `struct` letter."""
+
+    def __init__(self, fmt: str) -> None:
+        super().__init__()
+        self.fmt = fmt
+        self.packer = struct.Struct(">" + fmt)
+        self.size = self.packer.size
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        return self.packer.unpack(take(stream, self.size, path))[0]
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        try:
+            stream.write(self.packer.pack(obj))
+        except struct.error as error:
+            raise MalformedMessage(f"{path}: {obj!r} does not fit: {error}") from None
+        return obj
+
+
+class UnsignedVarint(Construct):
+    """An unsigned varint of at most five bytes and 31 bits (construct's own VarInt has no bound)."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> int:
+        value = 0
+        for index in range(VARINT_BYTES_MAX):
+            byte = take(stream, 1, path)[0]
+            value |= (byte & 0x7F) << 7 * index
+            if byte < 0x80:
+                if value >> 31:
+                    raise MalformedMessage(f"{path}: varint above 2^31 - 1")
+                return value
+        raise MalformedMessage(f"{path}: varint longer than {VARINT_BYTES_MAX} bytes")
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        stream.write(varint_bytes(obj))
+        return obj
+
+
+def varint_bytes(value: int) -> bytes:
+    """`value` (0 <= value < 2^31) as an unsigned varint."""
+    if value < 0 or value >> 31:
+        raise MalformedMessage(f"{value} is not a length")
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class UuidLeaf(Construct):
+    """Sixteen bytes, kept as `bytes`; all zero means none."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> bytes:
+        return take(stream, 16, path)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        if len(obj) != 16:
+            raise MalformedMessage(f"{path}: a uuid has 16 bytes, not {len(obj)}")
+        stream.write(obj)
+        return obj
+
+
+boolean = Fixed("?")
+int8 = Fixed("b")
+int16 = Fixed("h")
+int32 = Fixed("i")
+int64 = Fixed("q")
+uint16 = Fixed("H")
+uint32 = Fixed("I")
+float64 = Fixed("d")
+unsigned_varint = UnsignedVarint()
+uuid = UuidLeaf()
+
+
+class Length(Construct):
+    """A count or a size: int16, int32 or, compact, a varint of count + 1; null is -1, compact 0 (KIP-482)."""
+
+    def __init__(self, wire: Fixed | None, nullable: bool) -> None:
+        super().__init__()
+        self.wire = wire
+        self.nullable = nullable
+
+    @property
+    def compact(self) -> bool:
+        """Whether this is the varint form."""
+        return self.wire is None
+
+    @property
+    def min_size(self) -> int:
+        """Least bytes this takes on the wire."""
+        return 1 if self.wire is None else self.wire.size
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> int | None:
+        if self.wire is None:
+            size = unsigned_varint._parse(stream, context, path) - 1
+        else:
+            size = self.wire._parse(stream, context, path)
+        if size == -1 and self.nullable:
+            return None
+        if size < 0:
+            raise MalformedMessage(f"{path}: " + ("null where a value must be" if size == -1 else f"length {size}"))
+        return size
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        if obj is None and not self.nullable:
+            raise MalformedMessage(f"{path}: null where a value must be")
+        size = -1 if obj is None else obj
+        if self.wire is None:
+            unsigned_varint._build(size + 1, stream, context, path)
+        else:
+            self.wire._build(size, stream, context, path)
+        return obj
+
+
+class Blob(Construct):
+    """Bytes behind their length; `text` decodes them as UTF-8."""
+
+    def __init__(self, length: Length, text: bool) -> None:
+        super().__init__()
+        self.length = length
+        self.text = text
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        size = self.length._parse(stream, context, path)
+        if size is None:
+            return None
+        data = take(stream, size, path)
+        if not self.text:
+            return data
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise MalformedMessage(f"{path}: not UTF-8: {error.reason}") from None
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        if obj is None:
+            self.length._build(None, stream, context, path)
+            return obj
+        data = obj.encode() if self.text else obj
+        self.length._build(len(data), stream, context, path)
+        stream.write(data)
+        return obj
+
+
+class Array(Construct):
+    """A count and that many items. The count is held against the bytes left, at the least size of an item."""
+
+    def __init__(self, length: Length, item: Construct) -> None:
+        super().__init__()
+        self.length = length
+        self.item = item
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        count = self.length._parse(stream, context, path)
+        if count is None:
+            return None
+        if count * max(1, min_size(self.item)) > bytes_left(stream):
+            raise MalformedMessage(f"{path}: {count} items announced, {bytes_left(stream)} bytes left")
+        return [self.item._parse(stream, context, f"{path}[{index}]") for index in range(count)]
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        self.length._build(None if obj is None else len(obj), stream, context, path)
+        for index, value in enumerate(obj or ()):
+            self.item._build(value, stream, context, f"{path}[{index}]")
+        return obj
+
+
+class Nullable(Construct):
+    """A struct that may be null: one byte, -1 for null and 1 before a value."""
+
+    def __init__(self, inner: Construct) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if int8._parse(stream, context, path) < 0:
+            return None
+        return self.inner._parse(stream, context, path)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        int8._build(-1 if obj is None else 1, stream, context, path)
+        if obj is not None:
+            self.inner._build(obj, stream, context, path)
+        return obj
+
+
+def min_size(codec: Any) -> int:
+    """Least bytes that one value of this codec takes; what bounds a count before memory is taken."""
+    if isinstance(codec, Fixed):
+        return codec.size
+    if isinstance(codec, UuidLeaf):
+        return 16
+    if isinstance(codec, Blob | Array):
+        return codec.length.min_size
+    if isinstance(codec, Nullable | UnsignedVarint):
+        return 1
+    return codec.min_size  # a schema.Group
+
+
+class Scalar:
+    """Annotation: always the same leaf, whatever the version."""
+
+    def __init__(self, leaf: Construct) -> None:
+        self.leaf = leaf
+
+    def codec(self, flexible: bool, nullable: bool) -> Construct:
+        """The leaf for a field of a flexible or an older version."""
+        return self.leaf
+
+
+class Variable:
+    """Annotation: text or bytes; their length field depends on the version."""
+
+    def __init__(self, wire: Fixed, text: bool) -> None:
+        self.wire = wire
+        self.text = text
+
+    def codec(self, flexible: bool, nullable: bool) -> Construct:
+        """The leaf for a field of a flexible or an older version."""
+        return Blob(Length(None if flexible else self.wire, nullable), self.text)
+
+
+Bool = Annotated[bool, Scalar(boolean)]
+Int8 = Annotated[int, Scalar(int8)]
+Int16 = Annotated[int, Scalar(int16)]
+Int32 = Annotated[int, Scalar(int32)]
+Int64 = Annotated[int, Scalar(int64)]
+UInt16 = Annotated[int, Scalar(uint16)]
+UInt32 = Annotated[int, Scalar(uint32)]
+Float64 = Annotated[float, Scalar(float64)]
+Uuid = Annotated[bytes, Scalar(uuid)]
+Text = Annotated[str, Variable(int16, text=True)]
+Bytes = Annotated[bytes, Variable(int32, text=False)]
+Records = Annotated[bytes | bytearray | memoryview, Variable(int32, text=False)]
+"""Record batches: kept as bytes, never decoded here; read as a view of the request's own buffer."""

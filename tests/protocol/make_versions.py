@@ -1,0 +1,89 @@
+"""Makes versions.json: facts about every served message, per field, from Apache's definitions.
+
+    python tests/protocol/make_versions.py DEFINITIONS_NEW DEFINITIONS_OLD RECORD_SCHEMAS
+
+Each argument is a folder of Apache's JSON message files (4.3.1, 3.9.1, and the coordinator records of 4.3.1). A version
+is described by the newest definition that has it. Only facts are kept: names, types, ranges, defaults, tags.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+APIS = [
+    "Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "FindCoordinator",
+    "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups", "ListGroups", "ApiVersions",
+    "CreateTopics", "DeleteTopics", "DeleteRecords", "InitProducerId", "OffsetForLeaderEpoch",
+    "DescribeConfigs", "AlterConfigs", "DescribeLogDirs", "CreatePartitions", "DeleteGroups",
+    "IncrementalAlterConfigs", "OffsetDelete", "DescribeCluster", "DescribeTopicPartitions",
+]  # fmt: skip
+RECORDS = [
+    "OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue", "TopicRecord",
+    "PartitionRecord", "ConfigRecord", "RemoveTopicRecord", "ProducerIdsRecord", "FeatureLevelRecord",
+]  # fmt: skip
+
+
+def read(folder: Path, name: str) -> dict | None:
+    path = folder / f"{name}.json"
+    if not path.exists():
+        return None
+    return json.loads(re.sub(r"^\s*//.*$", "", path.read_text(), flags=re.M))
+
+
+def facts(fields: list[dict], structs: dict[str, list[dict]]) -> list[dict]:
+    out = []
+    for field in fields:
+        kind = field["type"].removeprefix("[]")
+        inner = field.get("fields") or structs.get(kind)
+        fact = {key: field[key] for key in ("name", "type", "versions", "default", "tag") if key in field}
+        if field.get("nullableVersions", "none") != "none":
+            fact["nullable"] = field["nullableVersions"]
+        if "taggedVersions" in field:
+            fact["tagged"] = field["taggedVersions"]
+        if str(field.get("ignorable", "false")).lower() == "true":
+            fact["ignorable"] = True
+        if inner is not None:
+            fact["fields"] = facts(inner, structs)
+        out.append(fact)
+    return out
+
+
+def structs_of(fields: list[dict]) -> dict[str, list[dict]]:
+    """Structs that are declared inside one field and used by name in another."""
+    found: dict[str, list[dict]] = {}
+    for field in fields:
+        if field.get("fields"):
+            found.setdefault(field["type"].removeprefix("[]"), field["fields"])
+            found |= structs_of(field["fields"])
+    return found
+
+
+def definition(source: dict) -> dict:
+    structs = structs_of(source["fields"]) | {s["name"]: s["fields"] for s in source.get("commonStructs", [])}
+    return {
+        "key": source.get("apiKey"),
+        "versions": source["validVersions"],
+        "flexible": source.get("flexibleVersions", "none"),
+        "unstable": source.get("latestVersionUnstable", False),
+        "fields": facts(source["fields"], structs),
+    }
+
+
+def main(new: Path, old: Path, records: Path) -> None:
+    table: dict[str, list[dict]] = {}
+    for name in [api + kind for api in APIS for kind in ("Request", "Response")]:
+        found = [read(folder, name) for folder in (new, old)]
+        table[name] = [definition(source) for source in found if source]
+    for name in RECORDS:
+        source = read(records, name)
+        assert source, name
+        table[name] = [definition(source)]
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in table.items())
+    Path(__file__).with_name("versions.json").write_text("{\n" + lines + "\n}\n")
+
+
+if __name__ == "__main__":
+    main(*(Path(argument) for argument in sys.argv[1:4]))
