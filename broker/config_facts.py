@@ -1,0 +1,260 @@
+"""What is known of each config (type, default, valid range, where it may be set) and how its value is parsed.
+
+Owns the facts table (`configs.json`, made by `tests/broker/make_configs.py` from Apache Kafka's own definitions) and
+the rules of Kafka's `ConfigDef` for turning text into a typed value. Must not know where a value came from: files,
+environment and precedence are `config.py`'s.
+
+The table is read when the first fact is asked for, once for the process; a fact's check is parsed when first used.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+INT_BOUNDS = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
+# Longer text than this is no value of any config; it is refused before anything is split or converted.
+MAX_VALUE_CHARS = 1 << 20
+
+
+class ConfigError(ValueError):
+    """A config that cannot be taken: unknown, malformed, out of range, not settable here. The text is for the user."""
+
+
+class ConfigType(IntEnum):
+    """The type codes of DescribeConfigs v3 and above (KIP-569)."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Fact(NamedTuple):
+    """One config as its newest release defines it."""
+
+    name: str
+    scope: str  # broker, topic, group or client-metrics
+    type: str
+    default: str | None
+    valid: str | None  # in the notation of Kafka's documentation, read by `check_of`
+    synonyms: tuple[str, ...]  # broker names to look up, first match wins
+    flags: str  # s sensitive, r read only, i internal, n a list that must not be empty
+    dynamic: str | None  # None, "cluster" or "per-broker"
+    last: str | None  # the last release that had it; None when the newest still does
+
+    @property
+    def sensitive(self) -> bool:
+        return "s" in self.flags
+
+    @property
+    def read_only(self) -> bool:
+        return "r" in self.flags
+
+    @property
+    def internal(self) -> bool:
+        return "i" in self.flags
+
+    @property
+    def type_code(self) -> ConfigType:
+        return ConfigType[self.type]
+
+
+# Ottla's own configs; they exist in no Kafka.
+OWN_FACTS = (Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None, None),)
+
+# Kafka has no default for a node's id, and three replicas for internal topics; Ottla is one node. Kafka listens on
+# every interface; a broker that asks nobody for a password should not.
+OWN_DEFAULTS = {
+    "node.id": "1",
+    "listeners": "PLAINTEXT://127.0.0.1:9092",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+
+# Names that Kafka itself resolves in code rather than by its synonym table.
+OWN_SYNONYMS = {"node.id": ("node.id", "broker.id"), "log.dirs": ("log.dirs", "log.dir")}
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return json.loads(Path(__file__).with_name("configs.json").read_bytes())
+
+
+@functools.cache
+def facts(scope: str) -> dict[str, Fact]:
+    """All configs of a scope (broker, topic, group, client-metrics) by name, removed ones of 3.9 included."""
+    found: dict[str, Fact] = {}
+    for row in _table()["rows"]:
+        if row[1] != scope:
+            continue
+        fact = Fact(*row)._replace(synonyms=tuple(row[5]))
+        if scope == "broker":
+            own_synonyms = OWN_SYNONYMS.get(fact.name, fact.synonyms)
+            fact = fact._replace(default=OWN_DEFAULTS.get(fact.name, fact.default), synonyms=own_synonyms)
+        found[fact.name] = fact
+    found.update((fact.name, fact) for fact in OWN_FACTS if fact.scope == scope)
+    return found
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The known name that looks most like `name`, for the error message; None when nothing is close."""
+    import difflib  # 4 ms; only a mistake needs it
+
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+def invalid(fact: Fact, name: str, text: str, reason: str) -> ConfigError:
+    """Kafka's wording for a bad value; a secret is not repeated."""
+    shown = "[hidden]" if fact.sensitive else text if len(text) <= 200 else text[:200] + "..."
+    return ConfigError(f"Invalid value {shown} for configuration {name}: {reason}")
+
+
+def parse_value(fact: Fact, text: str, name: str | None = None) -> Any:
+    """`text` as the config's type: int, bool, float, str or list of str.
+
+    `name` is the name the user wrote where it differs (`listener.name.x.` prefixes). Raises ConfigError when the text
+    is not of the type or outside the valid range.
+    """
+    name = name or fact.name
+    if len(text) > MAX_VALUE_CHARS:
+        raise invalid(fact, name, text, "Value is too long")
+    value = _convert(fact, name, text)
+    if reason := check_of(fact)(value):
+        raise invalid(fact, name, text, reason)
+    return value
+
+
+def _convert(fact: Fact, name: str, text: str) -> Any:
+    trimmed = text.strip()
+    if (bound := INT_BOUNDS.get(fact.type)) is not None:
+        # Java's parser takes ASCII digits and one sign; Python's would also take underscores and other scripts.
+        if not re.fullmatch(r"[+-]?[0-9]{1,20}", trimmed) or not -bound <= int(trimmed) < bound:
+            raise invalid(fact, name, text, f"Not a number of type {fact.type}")
+        return int(trimmed)
+    if fact.type == "BOOLEAN":
+        if trimmed.lower() not in ("true", "false"):
+            raise invalid(fact, name, text, "Expected value to be either true or false")
+        return trimmed.lower() == "true"
+    if fact.type == "DOUBLE":
+        if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", trimmed):
+            raise invalid(fact, name, text, "Not a number of type DOUBLE")
+        return float(trimmed)
+    if fact.type == "LIST":
+        return [part.strip() for part in trimmed.split(",")] if trimmed else []
+    return trimmed if fact.type == "CLASS" else text
+
+
+def format_value(fact: Fact, value: Any) -> str | None:
+    """The value as DescribeConfigs shows it: Kafka's own spelling of booleans and lists, None for no value."""
+    if value is None:
+        return None
+    if fact.type == "BOOLEAN":
+        return "true" if value else "false"
+    return ",".join(value) if fact.type == "LIST" else str(value)
+
+
+Check = Callable[[Any], str | None]  # a typed value -> what is wrong with it, None when nothing is
+
+_DURATION = re.compile(
+    r"by_duration:P(?=.)([0-9]+D)?(T(?=.)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{1,9})?S)?)?", re.IGNORECASE
+)
+_THROTTLED = re.compile(r"[0-9]+:[0-9]+")
+_RANGE = re.compile(r"\[(-?[0-9.]+),\.\.\.(?:,(-?[0-9.]+))?\]( or -1)?")
+
+
+def check_of(fact: Fact) -> Check:
+    """The check that belongs to a fact, parsed from its `valid` notation once."""
+    return _check(fact.valid, fact.type, "n" in fact.flags)
+
+
+@functools.cache
+def _check(valid: str | None, kind: str, not_empty: bool) -> Check:
+    """Raises ValueError for a notation it does not know: a new one in the table must not pass as "no check"."""
+    inner = _notation(valid)
+    if kind != "LIST":
+        return inner
+
+    def of_list(values: list[str]) -> str | None:
+        if not values:
+            return "List must not be empty" if not_empty or valid == "non-empty list" else None
+        if valid is not None and len(set(values)) != len(values):
+            return "Values must not be duplicated"
+        if "" in values:
+            return "List must not contain empty values"
+        return next((reason for value in values if (reason := inner(value))), None)
+
+    return of_list
+
+
+def _notation(valid: str | None) -> Check:
+    if valid in (None, "non-null string", "non-empty list"):
+        return lambda value: None
+    assert valid is not None
+    if valid == "non-empty string":
+        return lambda value: None if value else "String must be non-empty"
+    if valid == "releases":
+        return _release
+    if match := _RANGE.fullmatch(valid):
+        return _range(match)
+    if valid.startswith("[partitionId]"):
+        return lambda value: (
+            None if value == "*" or _THROTTLED.fullmatch(value) else "Expected * or [partitionId]:[brokerId],..."
+        )
+    if match := re.fullmatch(r"(\(case insensitive\) )?\[([^\[\]]+)\]", valid):
+        return _choice(match[2].split(", "), ignore_case=match[1] is not None)
+    raise ValueError(f"unknown notation of valid values: {valid}")
+
+
+def _range(match: re.Match[str]) -> Check:
+    low = float(match[1]) if "." in match[1] else int(match[1])
+    high = None if match[2] is None else float(match[2]) if "." in match[2] else int(match[2])
+    or_minus_one = match[3] is not None
+
+    def check(value: int | float) -> str | None:
+        if or_minus_one:
+            return (
+                None if value == -1 or low <= value <= (high or 0) else f"Value must be between {low} and {high}, or -1"
+            )
+        if value < low:
+            return f"Value must be at least {low}"
+        return f"Value must be no more than {high}" if high is not None and value > high else None
+
+    return check
+
+
+def _choice(choices: list[str], *, ignore_case: bool) -> Check:
+    durations = any(choice.startswith("by_duration") for choice in choices)
+    accepted = {choice.lower() if ignore_case else choice for choice in choices}
+
+    def check(value: str) -> str | None:
+        if (value.lower() if ignore_case else value) in accepted or (durations and _DURATION.fullmatch(value)):
+            return None
+        return f"String must be one of: {', '.join(choices)}"
+
+    return check
+
+
+def _release(value: str) -> str | None:
+    """Version names: "2.8-IV1" as listed, and as Kafka does "2.8", "2.8.1": the first two parts, three below 1.0."""
+    releases: list[str] = _table()["releases"]
+    parts = value.split(".")
+    short = ".".join(parts[: 3 if value.startswith("0.") else 2])
+    if value in releases or any(name == short or name.startswith(short + "-") for name in releases):
+        return None
+    return f"Version {value} is not a valid version"
