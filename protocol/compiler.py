@@ -162,7 +162,8 @@ class _ParserSource(_Source):
             depth = self.null(depth, codec.length, n, v)
             self.add(depth, f"q = pos + {n}")
             self.add(depth, "if q > end: raise ValueError('size')")
-            self.add(depth, f"{v} = str(buf[pos:q], 'utf8')" if codec.text else f"{v} = buf[pos:q]")
+            made = "str(buf[pos:q], 'utf8')" if codec.text else "buf[pos:q]" if codec.view else "bytes(buf[pos:q])"
+            self.add(depth, f"{v} = {made}")
             self.add(depth, "pos = q")
         elif isinstance(codec, Array):
             self.array(depth, codec, v)

@@ -152,12 +152,13 @@ class Length(Construct):
 
 
 class Blob(Construct):
-    """Bytes behind their length; `text` decodes them as UTF-8."""
+    """Bytes behind their length; `text` decodes them as UTF-8, `view` lets the fast reader slice instead of copy."""
 
-    def __init__(self, length: Length, text: bool) -> None:
+    def __init__(self, length: Length, text: bool, view: bool) -> None:
         super().__init__()
         self.length = length
         self.text = text
+        self.view = view
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         size = self.length._parse(stream, context, path)
@@ -250,13 +251,14 @@ class Scalar:
 class Variable:
     """Annotation: text or bytes; their length field depends on the version."""
 
-    def __init__(self, wire: Fixed, text: bool) -> None:
+    def __init__(self, wire: Fixed, *, text: bool = False, view: bool = False) -> None:
         self.wire = wire
         self.text = text
+        self.view = view
 
     def codec(self, flexible: bool, nullable: bool) -> Construct:
         """The leaf for a field of a flexible or an older version."""
-        return Blob(Length(None if flexible else self.wire, nullable), self.text)
+        return Blob(Length(None if flexible else self.wire, nullable), self.text, self.view)
 
 
 Bool = Annotated[bool, Scalar(boolean)]
@@ -269,6 +271,6 @@ UInt32 = Annotated[int, Scalar(uint32)]
 Float64 = Annotated[float, Scalar(float64)]
 Uuid = Annotated[bytes, Scalar(uuid)]
 Text = Annotated[str, Variable(int16, text=True)]
-Bytes = Annotated[bytes, Variable(int32, text=False)]
-Records = Annotated[bytes | bytearray | memoryview, Variable(int32, text=False)]
+Bytes = Annotated[bytes, Variable(int32)]
+Records = Annotated[bytes | bytearray | memoryview, Variable(int32, view=True)]
 """Record batches: kept as bytes, never decoded here; read as a view of the request's own buffer."""

@@ -1,0 +1,146 @@
+"""One server connection without any I/O: received bytes in, whole frames out; answers leave in request order.
+
+Owns framing, the bound on a frame's size, the receive buffers and the order of answers. Knows nothing of what is in
+a frame. The caller reads from the socket into `receive_buffer()`, says how much with `received(count)`, takes frames
+with `next_frame()` until None, and then calls `settle()`.
+
+Buffers: a read goes into a buffer from a pool shared by all connections; a frame that is cut off by the end of a read
+moves into a buffer of its own, which the next reads fill. So idle connections hold no memory, a large frame is received
+straight into its place, and a frame's bytes may be written to until the next `settle()`. A peer that announces much
+and sends little gets memory only as it sends (doubling from 1 MiB).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Any
+
+from .errors import ProtocolViolation
+
+READ_BYTES = 128 * 1024  # larger frames get their own buffer; larger reads were not faster
+OWN_BYTES_AT_ONCE = 1 << 20
+FRAME_BYTES_MAX = 100 << 20  # socket.request.max.bytes
+_SIZE = struct.Struct(">i")
+
+
+class BufferPool:
+    """Receive buffers of READ_BYTES each, reused by all connections of one event loop."""
+
+    def __init__(self) -> None:
+        self._free: list[memoryview] = []
+
+    def take(self) -> memoryview:
+        """A buffer; its bytes are whatever they were."""
+        return self._free.pop() if self._free else memoryview(bytearray(READ_BYTES))
+
+    def give(self, buffer: memoryview) -> None:
+        """Takes a buffer back; a few are kept."""
+        if len(self._free) < 4:
+            self._free.append(buffer)
+
+
+class Slot:
+    """The place of one answer in the order of requests. `parts` is None until it is answered."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: list[Any] | None = None
+
+
+class ServerConnection:
+    """Framing and ordering of one connection. Raises ProtocolViolation for a size that no request has."""
+
+    def __init__(self, pool: BufferPool, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._pool = pool
+        self._frame_bytes_max = frame_bytes_max
+        self._pooled: memoryview | None = None  # the buffer of the read under way
+        self._own: memoryview | None = None  # holds what a former read left over
+        self._start = 0  # of what is not taken yet, in the buffer in use
+        self._end = 0
+        self._slots: deque[Slot] = deque()
+
+    # Receiving
+
+    def receive_buffer(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+        if self._own is not None:
+            return self._own[self._end :]
+        if self._pooled is None:
+            self._pooled = self._pool.take()
+        return self._pooled[self._end :]
+
+    def received(self, count: int) -> None:
+        """`count` bytes were written to the start of `receive_buffer()`."""
+        self._end += count
+
+    def next_frame(self) -> memoryview | None:
+        """The next whole frame without its size field, or None. Valid and writable until `settle()`."""
+        buffer = self._own if self._own is not None else self._pooled
+        if buffer is None or self._end - self._start < 4:
+            return None
+        start = self._start + 4
+        stop = start + self._frame_size(buffer)
+        if stop > self._end:
+            return None
+        self._start = stop
+        return buffer[start:stop]
+
+    def settle(self) -> None:
+        """The frames taken so far are done with: keeps what is left over and gives the read buffer back."""
+        left = self._end - self._start
+        buffer = self._own if self._own is not None else self._pooled
+        if buffer is None:
+            return
+        if left == 0:
+            own = None
+        elif buffer is self._own and self._start == 0 and self._end < len(buffer):
+            return  # still filling
+        else:
+            own = memoryview(bytearray(self._own_size(buffer, left)))
+            own[:left] = buffer[self._start : self._end]
+        if self._pooled is not None:
+            self._pool.give(self._pooled)
+            self._pooled = None
+        self._own, self._start, self._end = own, 0, left
+
+    def _own_size(self, buffer: memoryview, left: int) -> int:
+        if left < 4:
+            return READ_BYTES // 32
+        whole = 4 + self._frame_size(buffer)
+        if whole <= left:  # frames that wait because the peer does not read its answers
+            return left + 1
+        return min(whole, max(OWN_BYTES_AT_ONCE, 2 * left))
+
+    def _frame_size(self, buffer: memoryview) -> int:
+        (size,) = _SIZE.unpack_from(buffer, self._start)
+        if not 0 <= size <= self._frame_bytes_max:
+            raise ProtocolViolation(f"a frame of {size} bytes; the most is {self._frame_bytes_max}")
+        return size
+
+    # Answering
+
+    @property
+    def unanswered(self) -> int:
+        """Requests whose answers have not left."""
+        return len(self._slots)
+
+    def expect(self) -> Slot:
+        """Reserves the next place in the order of answers."""
+        slot = Slot()
+        self._slots.append(slot)
+        return slot
+
+    def answer(self, slot: Slot, parts: list[Any], ready: list[Any]) -> None:
+        """Fills a place; `parts` are the answer's bytes without the size field, none for no answer.
+
+        Adds to `ready` all answers that may leave now, each behind its size.
+        """
+        slot.parts = parts
+        slots = self._slots
+        while slots and (found := slots[0].parts) is not None:
+            slots.popleft()
+            if found:
+                ready.append(_SIZE.pack(sum(map(len, found))))
+                ready += found

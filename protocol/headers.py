@@ -1,0 +1,89 @@
+"""Request and response headers: the bytes between a frame's size and its message.
+
+Owns their layout and bounds. Header v1 (correlation id, client id) precedes requests of older versions, v2 (with tagged
+fields) those of flexible versions; a response has header v0 or, flexible, v1. ApiVersions always answers with header
+v0, since a client reads that answer before it knows the broker's age (KIP-511). The client id keeps its old encoding in
+every header.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from .errors import ProtocolViolation
+from .messages.api_versions import ApiVersionsRequest
+from .primitives import VARINT_BYTES_MAX
+from .schema import spec
+
+API_VERSIONS_KEY = spec(ApiVersionsRequest).api_key
+_PREFIX = struct.Struct(">hhih")
+_CORRELATION = struct.Struct(">i")
+
+
+class RequestPrefix(NamedTuple):
+    """The part of a request header that is the same in all versions."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id_length: int
+
+
+def read_prefix(frame: bytes | bytearray | memoryview) -> RequestPrefix:
+    """The first ten bytes of a request. Raises ProtocolViolation when there are fewer."""
+    if len(frame) < _PREFIX.size:
+        raise ProtocolViolation(f"a request of {len(frame)} bytes has no header")
+    return RequestPrefix._make(_PREFIX.unpack_from(frame))
+
+
+def read_rest(frame: bytes | bytearray | memoryview, prefix: RequestPrefix, flexible: bool) -> tuple[str, int]:
+    """(client id, position of the message). A null client id reads as "". Raises ProtocolViolation."""
+    position = _PREFIX.size
+    client_id = ""
+    if prefix.client_id_length >= 0:
+        end = position + prefix.client_id_length
+        if end > len(frame):
+            raise ProtocolViolation("client id longer than the request")
+        try:
+            client_id = str(frame[position:end], "utf8")
+        except UnicodeDecodeError:
+            raise ProtocolViolation("client id is not UTF-8") from None
+        position = end
+    elif prefix.client_id_length < -1:
+        raise ProtocolViolation(f"client id of length {prefix.client_id_length}")
+    if flexible:
+        position = _skip_tags(frame, position)
+    return client_id, position
+
+
+def _skip_tags(frame: bytes | bytearray | memoryview, position: int) -> int:
+    try:
+        if frame[position] == 0:
+            return position + 1
+        count, position = _varint(frame, position)
+        for _ in range(count):  # each takes at least two bytes of the frame, so the frame bounds the loop
+            _, position = _varint(frame, position)
+            size, position = _varint(frame, position)
+            position += size
+    except IndexError:
+        raise ProtocolViolation("tagged fields of the header run past the request") from None
+    if position > len(frame):
+        raise ProtocolViolation("tagged fields of the header run past the request")
+    return position
+
+
+def _varint(frame: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    value = 0
+    for index in range(VARINT_BYTES_MAX):
+        byte = frame[position + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            return value, position + index + 1
+    raise ProtocolViolation("varint longer than five bytes in the header")
+
+
+def response_header(correlation_id: int, api_key: int, flexible: bool) -> bytes:
+    """The header in front of an answer's message."""
+    header = _CORRELATION.pack(correlation_id)
+    return header + b"\0" if flexible and api_key != API_VERSIONS_KEY else header

@@ -1,0 +1,132 @@
+"""Framing and order of answers, over every way to cut the bytes."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ottla.protocol.connection import READ_BYTES, BufferPool, ServerConnection
+from ottla.protocol.errors import ProtocolViolation
+from ottla.protocol.headers import read_prefix, read_rest, response_header
+
+
+def framed(frames: list[bytes]) -> bytes:
+    return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+
+
+def feed(connection: ServerConnection, data: bytes, cuts: list[int], stop_after: int = 1 << 30) -> list[bytes]:
+    """Sends `data` in pieces of the sizes `cuts` (repeating); takes at most `stop_after` frames per read."""
+    out, position, turn = [], 0, 0
+    while position < len(data):
+        buffer = connection.receive_buffer()
+        assert len(buffer) > 0
+        count = min(len(buffer), cuts[turn % len(cuts)], len(data) - position)
+        buffer[:count] = data[position : position + count]
+        connection.received(count)
+        position += count
+        turn += 1
+        for _ in range(stop_after):
+            frame = connection.next_frame()
+            if frame is None:
+                break
+            out.append(bytes(frame))
+        connection.settle()
+    while (frame := connection.next_frame()) is not None:
+        out.append(bytes(frame))
+    connection.settle()
+    return out
+
+
+@given(
+    st.lists(st.one_of(st.binary(max_size=40), st.integers(0, 3 * READ_BYTES).map(bytes)), max_size=8),
+    st.lists(st.one_of(st.integers(1, 9), st.integers(1, 400_000)), min_size=1, max_size=5),
+    st.sampled_from([1, 2, 1 << 30]),
+)
+def test_frames_come_out_as_they_went_in_however_they_are_cut(frames, cuts, stop_after):
+    connection = ServerConnection(BufferPool())
+    data = framed(frames)
+    cuts = [max(cut, len(data) // 2000) for cut in cuts]
+    assert feed(connection, data, cuts, stop_after) == frames
+
+
+def test_idle_connections_hold_no_buffer():
+    pool = BufferPool()
+    connections = [ServerConnection(pool) for _ in range(50)]
+    for connection in connections:
+        assert feed(connection, framed([b"abc", b"d"]), [1000]) == [b"abc", b"d"]
+    assert len(pool._free) == 1
+    assert all(c._own is None and c._pooled is None for c in connections)
+
+
+@pytest.mark.parametrize("size", [-1, -(1 << 31), 1001, (1 << 31) - 1])
+def test_a_size_that_no_request_has_is_a_violation(size):
+    connection = ServerConnection(BufferPool(), frame_bytes_max=1000)
+    with pytest.raises(ProtocolViolation, match=str(size)):
+        feed(connection, struct.pack(">i", size) + b"x", [100])
+
+
+def test_a_frame_of_exactly_the_limit_passes():
+    assert feed(ServerConnection(BufferPool(), 1000), framed([bytes(1000)]), [300]) == [bytes(1000)]
+
+
+def test_an_announced_size_takes_no_memory_until_bytes_come():
+    tracemalloc.start()
+    try:
+        connections = [ServerConnection(BufferPool()) for _ in range(10)]
+        for connection in connections:
+            feed(connection, struct.pack(">i", 100 << 20) + b"x", [100])
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.permutations(range(6)), st.sets(st.integers(0, 5)))
+def test_answers_leave_in_request_order(order, silent):
+    connection = ServerConnection(BufferPool())
+    slots = [connection.expect() for _ in range(6)]
+    out: list[bytes] = []
+    for index in order:
+        connection.answer(slots[index], [] if index in silent else [b"answer", b"%d" % index], out)
+    assert b"".join(out) == framed([b"answer%d" % i for i in range(6) if i not in silent])
+    assert connection.unanswered == 0
+
+
+HEADER = bytes.fromhex("0012 0003 0000002a 0003 616263")
+
+
+def test_headers_are_read_as_the_protocol_guide_says():
+    prefix = read_prefix(HEADER)
+    assert (prefix.api_key, prefix.api_version, prefix.correlation_id) == (18, 3, 42)
+    assert read_rest(HEADER, prefix, flexible=False) == ("abc", 13)
+    assert read_rest(HEADER + b"\0", prefix, flexible=True) == ("abc", 14)
+    assert read_rest(HEADER + bytes.fromhex("01 05 02 ffff 99"), prefix, flexible=True) == ("abc", 18)
+    null = HEADER[:8] + b"\xff\xff"
+    assert read_rest(null, read_prefix(null), flexible=False) == ("", 10)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        HEADER[:9],
+        HEADER[:12],
+        HEADER[:8] + b"\xff\xfe",
+        HEADER[:8] + b"\x00\x01\xff\x00",
+        HEADER,  # flexible, and no tagged fields
+        HEADER + bytes.fromhex("01 05 7f 00"),
+        HEADER + bytes.fromhex("ffffffffff 00"),
+        HEADER + bytes.fromhex("ffffffff07 0000"),
+    ],
+)
+def test_a_header_that_is_none_is_a_violation(frame):
+    with pytest.raises(ProtocolViolation):
+        read_rest(frame, read_prefix(frame), flexible=True)
+
+
+def test_only_flexible_answers_have_tags_in_their_header_and_api_versions_never():
+    assert response_header(7, 3, flexible=False) == bytes.fromhex("00000007")
+    assert response_header(7, 3, flexible=True) == bytes.fromhex("0000000700")
+    assert response_header(7, 18, flexible=True) == bytes.fromhex("00000007")
