@@ -1,0 +1,88 @@
+"""The broker's time. The only module that reads a clock; everything else is handed one.
+
+`SystemClock` runs on an event loop; `ManualClock` is moved by its owner and fires what has become due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Timer(Protocol):
+    """A callback that will be made once, unless cancelled."""
+
+    def cancel(self) -> None:
+        """Forgets the callback; harmless when it has been made."""
+        ...
+
+
+class Clock(Protocol):
+    """Wall time in milliseconds since 1970, and callbacks at such times."""
+
+    def now_ms(self) -> int:
+        """The time now."""
+        ...
+
+    def call_at(self, when_ms: int, callback: Callable[..., Any], *args: Any) -> Timer:
+        """Calls back at `when_ms`, or as soon as may be if that is past."""
+        ...
+
+
+class SystemClock:
+    """The machine's clock, with timers on an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        """The machine's wall time."""
+        return time.time_ns() // 1_000_000
+
+    def call_at(self, when_ms: int, callback: Callable[..., Any], *args: Any) -> Timer:
+        """A timer of the loop: it runs on monotonic time, so a step of the wall clock does not fire it."""
+        return self._loop.call_later(max(0, when_ms - self.now_ms()) / 1000, callback, *args)
+
+
+class _ManualTimer:
+    __slots__ = ("args", "callback")
+
+    def __init__(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.callback: Callable[..., Any] | None = callback
+        self.args = args
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class ManualClock:
+    """A clock that stands still until `advance` moves it; timers fire in order, each at its own time."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+        self._timers: list[tuple[int, int, _ManualTimer]] = []
+        self._order = itertools.count()
+
+    def now_ms(self) -> int:
+        """The time it was last moved to."""
+        return self._now_ms
+
+    def call_at(self, when_ms: int, callback: Callable[..., Any], *args: Any) -> Timer:
+        """Fires within an `advance` that reaches `when_ms`."""
+        timer = _ManualTimer(callback, args)
+        heapq.heappush(self._timers, (when_ms, next(self._order), timer))
+        return timer
+
+    def advance(self, ms: int) -> None:
+        """Moves time on by `ms` (>= 0), firing what becomes due, also what that sets up."""
+        target = self._now_ms + ms
+        while self._timers and self._timers[0][0] <= target:
+            when_ms, _, timer = heapq.heappop(self._timers)
+            self._now_ms = max(self._now_ms, when_ms)
+            if timer.callback is not None:
+                timer.callback(*timer.args)
+        self._now_ms = target
