@@ -1,0 +1,597 @@
+"""Record batches of message format v2 (KIP-98): the 61-byte header, the records inside, writing them.
+
+Owns the byte layout and its structural rules. It does not know which rules a topic has (validate.py), the older formats
+or where batches are kept. All integers are big-endian; times are epoch milliseconds, -1 for none.
+
+    offset bytes field                       offset bytes field
+         0     8 base offset                     27     8 base timestamp
+         8     4 length of what follows          35     8 max timestamp
+        12     4 partition leader epoch          43     8 producer id
+        16     1 magic (2)                       51     2 producer epoch
+        17     4 CRC-32C of bytes 21 to end      53     4 base sequence
+        21     2 attributes                      57     4 record count
+        23     4 last offset delta               61       records, compressed as a whole
+
+    attributes: bits 0-2 codec, 3 log append time, 4 transactional, 5 control, 6 base timestamp is a delete horizon
+    record: varint length of the rest, int8 attributes (unused), varlong timestamp delta, varint offset delta,
+            varint key length (-1 null), key, varint value length (-1 null), value, varint header count, headers
+    header: varint key length, key (UTF-8), varint value length (-1 null), value       varints are zigzag-encoded
+
+The base offset, length, leader epoch and magic lie outside the CRC: a broker assigns offsets without reading the data.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from . import compression
+from .errors import CorruptRecords, InvalidRecords, InvalidTimestamps, RecordError
+
+__all__ = [
+    "HEADER_BYTES",
+    "MAX_DECOMPRESSED_BYTES",
+    "NO_TIMESTAMP",
+    "BatchHeader",
+    "CorruptRecords",
+    "Entry",
+    "Header",
+    "InvalidRecords",
+    "InvalidTimestamps",
+    "Record",
+    "RecordError",
+    "assign",
+    "build",
+    "crc_matches",
+    "entries",
+    "headers",
+    "payload",
+    "read_header",
+    "records",
+    "reseal",
+    "walk",
+    "walk_timestamps",
+]
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER_BYTES = 61
+MAGIC = 2
+NO_TIMESTAMP = -1
+
+CODEC_BITS = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+# Bounds what one batch may become in memory. The limit of a topic counts compressed bytes, so this is a bound of our
+# own: far above what 1 MiB of real data holds, far below what a bomb would take.
+MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
+
+# The shortest record: its length, attributes, two deltas, null key, null value, no headers.
+MIN_RECORD_BYTES = 7
+
+_LENGTH_PREFIX_BYTES = 12  # base offset and length
+_CRC_START = 21  # what the CRC covers begins at the attributes
+_INT32_MAX = 2**31 - 1
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_BASE_AND_LENGTH = struct.Struct(">qi")
+_INT64 = struct.Struct(">q")
+_INT32 = struct.Struct(">i")
+_UINT32 = struct.Struct(">I")
+_INT16 = struct.Struct(">h")
+
+
+class BatchHeader(NamedTuple):
+    """The header's fields as they stand in the bytes."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, prefix and header included."""
+        return _LENGTH_PREFIX_BYTES + self.batch_length
+
+    @property
+    def codec(self) -> int:
+        """0-4 as in `compression.Codec`; 5-7 mean nothing."""
+        return self.attributes & CODEC_BITS
+
+    @property
+    def log_append_time(self) -> bool:
+        """Every record's time is `max_timestamp`, whatever its delta says."""
+        return bool(self.attributes & LOG_APPEND_TIME_BIT)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """The cleaner put the time after which tombstones go into `base_timestamp` (KIP-534)."""
+        return bool(self.attributes & DELETE_HORIZON_BIT)
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id >= 0
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record: after 2^31 - 1 comes 0. -1 where the batch has none."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & _INT32_MAX
+
+
+class Header(NamedTuple):
+    """A record's header. Key bytes that are not UTF-8 survive as surrogate escapes, so that rewriting loses nothing."""
+
+    key: str
+    value: bytes | None
+
+
+class Record(NamedTuple):
+    """One record with its absolute offset and its time in milliseconds (-1: none)."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+
+
+class Entry(NamedTuple):
+    """Where a record's parts lie in a payload; `key_start` and `value_start` are -1 for null."""
+
+    timestamp_delta: int
+    offset_delta: int
+    key_start: int
+    key_end: int
+    value_start: int
+    value_end: int
+    headers: tuple[tuple[int, int, int, int], ...]
+
+
+# --- headers
+
+
+def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
+    """The header at `position`, with its size and magic checked but not its CRC.
+
+    `whole=False` accepts a buffer that ends somewhere after the header. Raises CorruptRecords.
+    """
+    if position < 0 or position + HEADER_BYTES > len(buffer):
+        raise CorruptRecords(f"{len(buffer) - position} bytes where a batch header takes {HEADER_BYTES}")
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    if header.magic != MAGIC:
+        raise CorruptRecords(f"magic {header.magic} where {MAGIC} is expected")
+    size = _LENGTH_PREFIX_BYTES + header.batch_length
+    if size < HEADER_BYTES:
+        raise CorruptRecords(f"a batch of {size} bytes is smaller than its header")
+    if whole and position + size > len(buffer):
+        raise CorruptRecords(f"a batch of {size} bytes where {len(buffer) - position} are left")
+    return header
+
+
+def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every whole batch, no CRC checked. An incomplete last batch ends the iteration, as in
+    Kafka, where the tail of a fetched set is often cut. Raises CorruptRecords for a bad size or magic."""
+    position = 0
+    end = len(buffer)
+    while position + HEADER_BYTES <= end:
+        header = read_header(buffer, position, whole=False)
+        following = position + _LENGTH_PREFIX_BYTES + header.batch_length
+        if following > end:
+            return
+        yield position, header
+        position = following
+
+
+def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:
+    """Whether the batch of this header has the CRC it claims. Copies nothing."""
+    with memoryview(buffer) as view, view[position + _CRC_START : position + header.size_bytes] as covered:
+        return crc32c(covered) == header.crc
+
+
+def assign(buffer: bytearray | memoryview, position: int, *, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch its place in a log. Both fields lie outside the CRC."""
+    _INT64.pack_into(buffer, position, base_offset)
+    _INT32.pack_into(buffer, position + 12, leader_epoch)
+
+
+def reseal(buffer: bytearray | memoryview, position: int = 0, *, attributes: int, max_timestamp: int) -> BatchHeader:
+    """Replace two fields under the CRC, compute the CRC anew and return the header as it is now."""
+    _INT16.pack_into(buffer, position + 21, attributes)
+    _INT64.pack_into(buffer, position + 35, max_timestamp)
+    size = _LENGTH_PREFIX_BYTES + _BASE_AND_LENGTH.unpack_from(buffer, position)[1]
+    with memoryview(buffer) as view, view[position + _CRC_START : position + size] as covered:
+        _UINT32.pack_into(buffer, position + 17, crc32c(covered))
+    return BatchHeader._make(_HEADER.unpack_from(buffer, position))
+
+
+# --- records, without decoding them
+
+
+def _count_is_possible(payload: Buffer, record_count: int) -> None:
+    if record_count < 0 or record_count * MIN_RECORD_BYTES > len(payload):
+        raise InvalidRecords(f"{len(payload)} bytes cannot hold {record_count} records")
+
+
+def _check_end(position: int, end: int, record_count: int) -> None:
+    if position > end:
+        raise InvalidRecords("the last record is cut")
+    if position < end:
+        raise InvalidRecords(f"{end - position} bytes after the last of {record_count} records")
+
+
+def walk(payload: Buffer, record_count: int) -> None:
+    """Step from record to record over an uncompressed payload by their lengths.
+
+    Checks that there are exactly `record_count` and nothing after them; what is inside a record is not looked at.
+    Raises InvalidRecords.
+    """
+    _count_is_possible(payload, record_count)
+    # This and walk_timestamps run for every record that the broker receives. The varint is inlined for its first three
+    # widths; bit 0 is the sign, so an odd first byte is a negative length. The constants fold in the marker bits of the
+    # leading bytes and the bytes of the varint itself: 62 = 64 - 2, 8253 = 64 + 8192 - 3.
+    position = 0
+    try:
+        for _ in range(record_count):
+            first = payload[position]
+            if first & 1:
+                raise InvalidRecords("a record has a negative length")
+            if first < 128:
+                if first < 12:
+                    raise InvalidRecords(f"a record of {first >> 1} bytes")
+                position += (first >> 1) + 1
+            else:
+                second = payload[position + 1]
+                if second < 128:
+                    position += (first >> 1) + (second << 6) - 62
+                else:
+                    third = payload[position + 2]
+                    if third < 128:
+                        position += (first >> 1) + (second << 6) + (third << 13) - 8253
+                    else:
+                        length, position = _varint(payload, position)
+                        position += length
+    except IndexError:
+        raise InvalidRecords(f"the payload ends before {record_count} records") from None
+    _check_end(position, len(payload), record_count)
+
+
+def walk_timestamps(payload: Buffer, record_count: int) -> tuple[int, int]:
+    """As `walk`, and the range of the timestamp deltas: (lowest or 0 if none is negative, highest)."""
+    _count_is_possible(payload, record_count)
+    position = 0
+    lowest = 0
+    highest = _INT64_MIN
+    top = -1  # the highest of the short, non-negative deltas, still shifted left by its sign bit
+    try:
+        for _ in range(record_count):
+            first = payload[position]
+            if first & 1:
+                raise InvalidRecords("a record has a negative length")
+            if first < 128:
+                if first < 12:
+                    raise InvalidRecords(f"a record of {first >> 1} bytes")
+                at = position + 2
+                position += (first >> 1) + 1
+            else:
+                second = payload[position + 1]
+                if second < 128:
+                    at = position + 3
+                    position += (first >> 1) + (second << 6) - 62
+                else:
+                    third = payload[position + 2]
+                    if third < 128:
+                        at = position + 4
+                        position += (first >> 1) + (second << 6) + (third << 13) - 8253
+                    else:
+                        length, at = _varint(payload, position)
+                        position = at + length
+                        at += 1
+            delta = payload[at]
+            if delta & 0x81:
+                more = payload[at + 1]
+                if delta & 1 or more > 127:
+                    value, _ = _varlong(payload, at)
+                    if value > highest:
+                        highest = value
+                    if value < lowest:
+                        lowest = value
+                    continue
+                delta += (more << 7) - 128
+            if delta > top:
+                top = delta
+    except IndexError:
+        raise InvalidRecords(f"the payload ends before {record_count} records") from None
+    _check_end(position, len(payload), record_count)
+    return lowest, max(highest, top >> 1) if top >= 0 else highest
+
+
+def _varint(payload: Buffer, position: int) -> tuple[int, int]:
+    """A zigzag int32 of at most five bytes, and the position after it."""
+    value = payload[position]
+    position += 1
+    if value > 127:
+        value &= 127
+        for shift in (7, 14, 21, 28):
+            byte = payload[position]
+            position += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                break
+        else:
+            raise InvalidRecords("a varint of more than 5 bytes")
+        if value > 0xFFFFFFFF:
+            raise InvalidRecords("a varint of more than 32 bits")
+    return (value >> 1) ^ -(value & 1), position
+
+
+def _varlong(payload: Buffer, position: int) -> tuple[int, int]:
+    """A zigzag int64 of at most ten bytes, and the position after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = payload[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+    else:
+        raise InvalidRecords("a varlong of more than 10 bytes")
+    if value > 0xFFFFFFFFFFFFFFFF:
+        raise InvalidRecords("a varlong of more than 64 bits")
+    return (value >> 1) ^ -(value & 1), position
+
+
+# --- records, decoded
+
+
+def entries(payload: Buffer, record_count: int) -> Iterator[Entry]:
+    """Every record's deltas and the places of its parts, with everything that the format says about a record checked:
+    lengths within the record, header count, nothing left in a record or after the last. Raises InvalidRecords."""
+    _count_is_possible(payload, record_count)
+    end = len(payload)
+    position = 0
+    for index in range(record_count):
+        try:
+            entry, position = _entry(payload, position, end)
+        except IndexError:
+            raise InvalidRecords(f"record {index} is cut") from None
+        yield entry
+    _check_end(position, end, record_count)
+
+
+def _entry(payload: Buffer, position: int, end: int) -> tuple[Entry, int]:
+    length, position = _varint(payload, position)
+    stop = position + length
+    if length < MIN_RECORD_BYTES - 1 or stop > end:
+        raise InvalidRecords(f"a record of {length} bytes where {end - position} are left")
+    delta = payload[position + 1]  # after the attributes, which mean nothing
+    if delta < 128:
+        timestamp_delta = (delta >> 1) ^ -(delta & 1)
+        position += 2
+    else:
+        timestamp_delta, position = _varlong(payload, position + 1)
+    offset_delta, position = _varint(payload, position)
+    key_start, key_end, position = _span(payload, position, stop)
+    value_start, value_end, position = _span(payload, position, stop)
+    count = payload[position]
+    if count == 0:
+        position += 1
+        spans: tuple[tuple[int, int, int, int], ...] = ()
+    else:
+        spans, position = _header_spans(payload, position, stop)
+    if position != stop:
+        raise InvalidRecords(f"a record's parts and its length differ by {position - stop} bytes")
+    return Entry(timestamp_delta, offset_delta, key_start, key_end, value_start, value_end, spans), position
+
+
+def _span(payload: Buffer, position: int, stop: int) -> tuple[int, int, int]:
+    """(start, end, position after) of nullable bytes; any negative length is null, as in Java."""
+    length = payload[position]
+    if length < 128:
+        length = (length >> 1) ^ -(length & 1)
+        position += 1
+    else:
+        length, position = _varint(payload, position)
+    if length < 0:
+        return -1, -1, position
+    if length > stop - position:
+        raise InvalidRecords(f"a field of {length} bytes where {stop - position} are left")
+    return position, position + length, position + length
+
+
+def _header_spans(payload: Buffer, position: int, stop: int) -> tuple[tuple[tuple[int, int, int, int], ...], int]:
+    count, position = _varint(payload, position)
+    if count < 0 or count > stop - position:
+        raise InvalidRecords(f"{count} headers where {stop - position} bytes are left")
+    spans: list[tuple[int, int, int, int]] = []
+    for _ in range(count):
+        key_start, key_end, position = _span(payload, position, stop)
+        if key_start < 0:
+            raise InvalidRecords("a header's key is null")
+        value_start, value_end, position = _span(payload, position, stop)
+        spans.append((key_start, key_end, value_start, value_end))
+    return tuple(spans), position
+
+
+def payload(
+    buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> bytes | memoryview:
+    """The batch's records, decompressed: a view where there is nothing to decompress.
+
+    Raises InvalidRecords for an unknown codec, damaged data or more than `max_bytes`.
+    """
+    view = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
+    if header.codec == 0:
+        return view
+    if header.codec > compression.Codec.ZSTD:
+        raise InvalidRecords(f"codec {header.codec} is unknown")
+    return compression.decompress(header.codec, view, max_bytes)
+
+
+def records(buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+    """Decode the batch at `position`; its header and compression are dealt with at once, its records as they are asked
+    for. The CRC is the caller's affair. Raises CorruptRecords, InvalidRecords."""
+    header = read_header(buffer, position)
+    return _decode(header, bytes(payload(buffer, position, header, max_bytes=max_bytes)))
+
+
+def _decode(header: BatchHeader, data: bytes) -> Iterator[Record]:
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    append_time = header.max_timestamp if header.log_append_time else None
+    for entry in entries(data, header.record_count):
+        delta, offset_delta, key_start, key_end, value_start, value_end, spans = entry
+        timestamp = base_timestamp + delta if append_time is None else append_time
+        if not _INT64_MIN <= timestamp <= _INT64_MAX:
+            raise InvalidRecords(f"timestamp {timestamp} does not fit 64 bits")
+        yield Record(
+            base_offset + offset_delta,
+            timestamp,
+            data[key_start:key_end] if key_start >= 0 else None,
+            data[value_start:value_end] if value_start >= 0 else None,
+            tuple(
+                Header(data[a:b].decode("utf-8", "surrogateescape"), data[c:d] if c >= 0 else None)
+                for a, b, c, d in spans
+            )
+            if spans
+            else (),
+        )
+
+
+# --- writing
+
+
+def build(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    codec: int = 0,
+    log_append_time: bool = False,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    leader_epoch: int = -1,
+    compression_level: int | None = None,
+    last_offset_delta: int | None = None,
+    max_timestamp: int | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytearray:
+    """One batch of these records, in their order, at the offsets they carry (relative to `base_offset`).
+
+    `last_offset_delta` (default: the last record's) lets a batch span more offsets than its records, as compaction
+    leaves it; with it there may be no records at all. `max_timestamp` defaults to the highest of the records; for
+    `log_append_time` it is every record's time. `delete_horizon_ms` goes into the base timestamp, with its bit.
+    Raises UnsupportedCodec, and InvalidRecords for what the format cannot hold.
+    """
+    if not records and last_offset_delta is None:
+        raise InvalidRecords("a batch without records")
+    attributes = codec & CODEC_BITS
+    attributes |= LOG_APPEND_TIME_BIT if log_append_time else 0
+    attributes |= TRANSACTIONAL_BIT if transactional else 0
+    attributes |= CONTROL_BIT if control else 0
+    base_timestamp = records[0].timestamp if records else NO_TIMESTAMP
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON_BIT
+        base_timestamp = delete_horizon_ms
+    highest = NO_TIMESTAMP
+    encoded = bytearray()
+    for record in records:
+        if record.timestamp > highest:
+            highest = record.timestamp
+        _put_record(encoded, record, record.timestamp - base_timestamp, record.offset - base_offset)
+    data = compression.compress(codec, encoded, compression_level) if codec else encoded
+    batch = bytearray(HEADER_BYTES)
+    batch += data
+    try:
+        _HEADER.pack_into(
+            batch,
+            0,
+            base_offset,
+            len(batch) - _LENGTH_PREFIX_BYTES,
+            leader_epoch,
+            MAGIC,
+            0,
+            attributes,
+            records[-1].offset - base_offset if last_offset_delta is None else last_offset_delta,
+            base_timestamp,
+            highest if max_timestamp is None else max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(records),
+        )
+    except struct.error as error:
+        raise InvalidRecords(f"a header field does not fit: {error}") from None
+    with memoryview(batch) as view, view[_CRC_START:] as covered:
+        _UINT32.pack_into(batch, 17, crc32c(covered))
+    return batch
+
+
+def _put_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    if not _INT64_MIN <= timestamp_delta <= _INT64_MAX:
+        raise InvalidRecords(f"a timestamp {timestamp_delta} ms from the batch's does not fit")
+    if not -_INT32_MAX <= offset_delta <= _INT32_MAX:
+        raise InvalidRecords(f"an offset {offset_delta} from the batch's does not fit")
+    body = bytearray(1)  # attributes, unused
+    _put_varint(body, timestamp_delta)
+    _put_varint(body, offset_delta)
+    _put_nullable(body, record.key)
+    _put_nullable(body, record.value)
+    _put_varint(body, len(record.headers))
+    for key, value in record.headers:
+        _put_nullable(body, key.encode("utf-8", "surrogateescape"))
+        _put_nullable(body, value)
+    _put_varint(out, len(body))
+    out += body
+
+
+def _put_varint(out: bytearray, value: int) -> None:
+    rest = value << 1 if value >= 0 else (~value << 1) | 1
+    while rest > 127:
+        out.append(rest & 127 | 128)
+        rest >>= 7
+    out.append(rest)
+
+
+def _put_nullable(out: bytearray, value: bytes | bytearray | memoryview | None) -> None:
+    if value is None:
+        out.append(1)  # -1
+    else:
+        _put_varint(out, len(value))
+        out += value

@@ -1,0 +1,319 @@
+"""The four codecs of Kafka's record batches, as Apache's Java clients frame them.
+
+Owns the framing and the bounds. Bytes from outside decide how much memory a decompression takes only up to
+`max_bytes`; where a format states its size (snappy's prefix, block headers of lz4 and zstd) the statement is checked
+before memory is taken, gzip is inflated step by step.
+
+Sources: RFC 1952 (gzip), snappy's format description and snappy-java's stream ("xerial"), the LZ4 frame format 1.6.1
+as KIP-57 repaired it, RFC 8878 (zstd, KIP-110), KIP-390 for the levels.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from enum import IntEnum
+from typing import Any
+
+import cramjam
+
+from .errors import InvalidRecords, UnsupportedCodec
+
+Buffer = bytes | bytearray | memoryview
+
+# cramjam's submodules live in its extension and carry no types.
+_lz4: Any = cramjam.lz4
+_snappy: Any = cramjam.snappy
+_zstd: Any = cramjam.zstd
+_DecompressionError: type[Exception] = cramjam.DecompressionError
+
+
+class Codec(IntEnum):
+    """Bits 0-2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+# Kafka's defaults of compression.gzip.level, compression.lz4.level and compression.zstd.level. For lz4 the default
+# means the fast compressor; any other level means the high-compression one (as in Java, for compatibility).
+GZIP_LEVEL = 6
+LZ4_LEVEL = 9
+ZSTD_LEVEL = 3
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_INT32 = struct.Struct(">i")
+
+# Magic, FLG (version 1, independent blocks, no checksums), BD (64 KiB blocks) and the header checksum, which is the
+# same for every frame because the three bytes before it are.
+_LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
+_LZ4_MAGIC = 0x184D2204
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_END = b"\x00\x00\x00\x00"
+_LZ4_RAW = 0x80000000
+
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_BLOCK_BYTES = 128 * 1024
+
+# Frames that a decoder skips; lz4 and zstd share the 16 magic numbers 184D2A50-184D2A5F.
+_SKIPPABLE = 0x184D2A50
+
+# A literal costs snappy more than a byte each, a copy of at most 64 bytes costs three: nothing expands further.
+_SNAPPY_MAX_RATIO = 32
+
+_UINT32_LE = struct.Struct("<I")
+_GZIP_STEP_BYTES = 16 * 1024
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """Compress one batch's records; None takes the codec's default level. Raises UnsupportedCodec, and ValueError
+    for a level that the codec does not have."""
+    if codec == Codec.NONE:
+        return bytes(data)
+    if codec == Codec.GZIP:
+        return zlib.compress(data, GZIP_LEVEL if level is None else level, 31)
+    if codec == Codec.SNAPPY:
+        return _compress_snappy(data)
+    if codec == Codec.LZ4:
+        return _compress_lz4(data, LZ4_LEVEL if level is None else level)
+    if codec == Codec.ZSTD:
+        return bytes(_zstd.compress(data, ZSTD_LEVEL if level is None else level))
+    raise UnsupportedCodec(f"codec {codec} is unknown")
+
+
+def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
+    """Decompress one batch's records, at most `max_bytes` of them.
+
+    Raises InvalidRecords for damaged data and for data that would grow beyond the bound, UnsupportedCodec for an
+    unknown codec.
+    """
+    if codec == Codec.NONE:
+        if len(data) > max_bytes:
+            raise _beyond(max_bytes)
+        return bytes(data)
+    if codec == Codec.GZIP:
+        return _decompress_gzip(data, max_bytes)
+    if codec == Codec.SNAPPY:
+        return _decompress_snappy(data, max_bytes)
+    if codec == Codec.LZ4:
+        return _decompress_bounded("lz4", _lz4.decompress_into, data, _lz4_bound(data, max_bytes), max_bytes)
+    if codec == Codec.ZSTD:
+        return _decompress_bounded("zstd", _zstd.decompress_into, data, _zstd_bound(data, max_bytes), max_bytes)
+    raise UnsupportedCodec(f"codec {codec} is unknown")
+
+
+def _beyond(max_bytes: int) -> InvalidRecords:
+    return InvalidRecords(f"the records would decompress to more than {max_bytes} bytes")
+
+
+def _damaged(name: str, why: object) -> InvalidRecords:
+    return InvalidRecords(f"damaged {name} data: {why}")
+
+
+# --- gzip
+
+
+def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
+    """Inflate member after member. Input goes in by small steps: zlib hands back what it did not use as a copy, which
+    would be quadratic for an input of many tiny members."""
+    view = memoryview(data)
+    end = len(view)
+    position = 0
+    parts: list[bytes] = []
+    left = max_bytes
+    try:
+        while position < end or not parts:
+            member = zlib.decompressobj(31)
+            while not member.eof:
+                step = view[position : position + _GZIP_STEP_BYTES]
+                # One byte more than allowed: that is how too much is told from just enough. A full output buffer leaves
+                # input in unconsumed_tail, which is simply fed again from `position`.
+                part = member.decompress(step, left + 1)
+                left -= len(part)
+                if left < 0:
+                    raise _beyond(max_bytes)
+                parts.append(part)
+                used = len(step) - len(member.unconsumed_tail) - len(member.unused_data)
+                position += used
+                if not used and not part and not member.eof:
+                    raise _damaged("gzip", "it ends early")
+    except zlib.error as error:
+        raise _damaged("gzip", error) from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# --- snappy
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    view = memoryview(data)
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(_snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        out += _INT32.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
+    """A xerial stream, or (as Java's reader accepts too) one bare block without any header."""
+    view = memoryview(data)
+    if view[:8] != _XERIAL_MAGIC:
+        blocks = [(view, _snappy_size(view))]
+    else:
+        blocks = []
+        position = len(_XERIAL_HEADER)
+        while position < len(view):
+            if position + 4 > len(view):
+                raise _damaged("snappy", "a block's length is cut")
+            (length,) = _INT32.unpack_from(view, position)
+            position += 4
+            if length <= 0 or length > len(view) - position:
+                raise _damaged("snappy", f"a block of {length} bytes where {len(view) - position} are left")
+            block = view[position : position + length]
+            blocks.append((block, _snappy_size(block)))
+            position += length
+        if position != len(view):
+            raise _damaged("snappy", "the stream header is cut")
+    total = sum(size for _, size in blocks)
+    if total > max_bytes:
+        raise _beyond(max_bytes)
+    out = bytearray(total)
+    target = memoryview(out)
+    position = 0
+    try:
+        for block, size in blocks:
+            if _snappy.decompress_raw_into(block, target[position : position + size]) != size:
+                raise _damaged("snappy", "a block is shorter than it says")
+            position += size
+    except _DecompressionError as error:
+        raise _damaged("snappy", error) from None
+    return bytes(out)
+
+
+def _snappy_size(block: memoryview) -> int:
+    try:
+        size: int = _snappy.decompress_raw_len(block)
+    except _DecompressionError as error:
+        raise _damaged("snappy", error) from None
+    if size > len(block) * _SNAPPY_MAX_RATIO:
+        raise _damaged("snappy", f"{len(block)} bytes cannot hold {size}")
+    return size
+
+
+# --- lz4
+
+
+def _compress_lz4(data: Buffer, level: int) -> bytes:
+    view = memoryview(data)
+    out = bytearray(_LZ4_HEADER)
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        raw = view[start : start + _LZ4_BLOCK_BYTES]
+        if level == LZ4_LEVEL:
+            block = bytes(_lz4.compress_block(raw, store_size=False))
+        else:
+            block = bytes(_lz4.compress_block(raw, store_size=False, mode="high_compression", compression=level))
+        if len(block) < len(raw):
+            out += _UINT32_LE.pack(len(block))
+            out += block
+        else:
+            out += _UINT32_LE.pack(len(raw) | _LZ4_RAW)
+            out += raw
+    out += _LZ4_END
+    return bytes(out)
+
+
+def _lz4_bound(data: Buffer, max_bytes: int) -> int:
+    """The most that these frames can decompress to, from their headers and block sizes alone."""
+    total = 0
+    position = 0
+    end = len(data)
+    try:
+        while position < end:
+            (magic,) = _UINT32_LE.unpack_from(data, position)
+            position += 4
+            if magic & 0xFFFFFFF0 == _SKIPPABLE:
+                position += 4 + _UINT32_LE.unpack_from(data, position)[0]
+                continue
+            if magic != _LZ4_MAGIC:
+                raise _damaged("lz4", "bad magic")
+            flags = data[position]
+            block_bytes = 1 << (8 + 2 * (data[position + 1] >> 4 & 7))  # 4: 64 KiB ... 7: 4 MiB
+            position += 2
+            if flags & 0x08:
+                if int.from_bytes(data[position : position + 8], "little") > max_bytes:
+                    raise _beyond(max_bytes)
+                position += 8
+            position += 5 if flags & 0x01 else 1  # dictionary id, header checksum
+            while True:
+                (size,) = _UINT32_LE.unpack_from(data, position)
+                position += 4
+                if size == 0:
+                    break
+                length = size & 0x7FFFFFFF
+                # One compressed byte stands for at most 255.
+                total += length if size & _LZ4_RAW else min(block_bytes, length * 255)
+                position += length + (4 if flags & 0x10 else 0)
+            position += 4 if flags & 0x04 else 0
+    except (IndexError, struct.error):
+        raise _damaged("lz4", "it ends early") from None
+    return total
+
+
+# --- zstd
+
+
+def _zstd_bound(data: Buffer, max_bytes: int) -> int:
+    """The most that these frames can decompress to, from their headers and block sizes alone (RFC 8878, 3.1.1)."""
+    total = 0
+    position = 0
+    end = len(data)
+    try:
+        while position < end:
+            (magic,) = _UINT32_LE.unpack_from(data, position)
+            position += 4
+            if magic & 0xFFFFFFF0 == _SKIPPABLE:
+                position += 4 + _UINT32_LE.unpack_from(data, position)[0]
+                continue
+            if magic != _ZSTD_MAGIC:
+                raise _damaged("zstd", "bad magic")
+            descriptor = data[position]
+            single_segment = descriptor >> 5 & 1
+            position += 2 - single_segment  # itself and, unless it is one segment, the window descriptor
+            position += (0, 1, 2, 4)[descriptor & 3]  # dictionary id
+            size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
+            if size_bytes:
+                size = int.from_bytes(data[position : position + size_bytes], "little")
+                if size + (256 if size_bytes == 2 else 0) > max_bytes:
+                    raise _beyond(max_bytes)
+                position += size_bytes
+            last = 0
+            while not last:
+                block = int.from_bytes(data[position : position + 3], "little")
+                last = block & 1
+                length = block >> 3
+                kind = block >> 1 & 3  # 0 raw, 1 one repeated byte, 2 compressed, 3 reserved
+                total += length if kind < 2 else _ZSTD_BLOCK_BYTES
+                position += 3 + (1 if kind == 1 else length)
+                if position > end:
+                    raise _damaged("zstd", "it ends early")
+            position += 4 if descriptor & 0x04 else 0
+    except (IndexError, struct.error):
+        raise _damaged("zstd", "it ends early") from None
+    return total
+
+
+def _decompress_bounded(name: str, decompress_into: Any, data: Buffer, bound: int, max_bytes: int) -> bytes:
+    """Decompress into a buffer that is as large as the blocks can fill, never larger than `max_bytes`."""
+    out = bytearray(min(bound, max_bytes))
+    try:
+        length: int = decompress_into(data, out)
+    except _DecompressionError as error:
+        # Whether the buffer was too small or the data is damaged: it is refused either way, for the likelier reason.
+        raise _beyond(max_bytes) if bound > max_bytes else _damaged(name, error) from None
+    return bytes(memoryview(out)[:length])

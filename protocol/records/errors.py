@@ -1,0 +1,42 @@
+"""What reading, checking and compressing records may raise: these types and nothing else.
+
+Owns no error codes: the number in each docstring is the code that Kafka 2.4 and later answer (semantics of older
+releases differ, the broker's table of behaviours knows them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class RecordError(NamedTuple):
+    """One refused record of a batch (KIP-467): its 0-based index in the batch, and why."""
+
+    batch_index: int
+    message: str
+
+
+class CorruptRecords(ValueError):
+    """The bytes are not a whole, undamaged batch: bad size, magic or checksum. CORRUPT_MESSAGE (2)."""
+
+
+class InvalidRecords(ValueError):
+    """A whole batch that breaks a rule. INVALID_RECORD (87)."""
+
+    def __init__(self, message: str, record_errors: Iterable[RecordError] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.record_errors: list[RecordError] = list(record_errors)
+
+
+class InvalidTimestamps(InvalidRecords):
+    """At least one record lies outside the topic's time range. INVALID_TIMESTAMP (32)."""
+
+
+class MessageTooLarge(ValueError):
+    """A batch, as sent or after it was rebuilt, exceeds `max.message.bytes`. MESSAGE_TOO_LARGE (10)."""
+
+
+class UnsupportedCodec(ValueError):
+    """A codec that this request version, or anybody, does not know. UNSUPPORTED_COMPRESSION_TYPE (76)."""
