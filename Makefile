@@ -1,0 +1,55 @@
+# Everything installs into .venv on first use; the stamp makes later runs start at once.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/installed
+PYTEST := $(BIN)/python -m pytest
+LISTEN ?= 127.0.0.1:9092
+DATA_DIR ?= data
+
+.DEFAULT_GOAL := help
+.PHONY: help install run check test bench soak demo interop kcat
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## set up .venv with everything development needs
+
+# The link makes `import ottla.x` known to pyright, which does not follow editable installs.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Ottla needs Python 3.11 or newer; say make PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	mkdir -p .venv/types && ln -sfn ../.. .venv/types/ottla
+	touch $@
+
+run: $(STAMP) ## a broker on 127.0.0.1:9092, its data in ./data
+	$(BIN)/ottla serve --listen $(LISTEN) --data-dir $(DATA_DIR)
+
+# With `make check test` the tests run once, as part of `test`.
+check: $(STAMP) ## lint, formatting, types, and the quick tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(if $(filter test,$(MAKECMDGOALS)),,$(PYTEST) -q -n 2 -m "not slow" tests/test_tidy.py tests/protocol)
+
+test: $(STAMP) kcat ## all tests, in parallel and in random order
+	$(PYTEST) -q -n 2
+
+# kcat is a Debian package, not a Python one; its tests are run when it is there.
+kcat:
+	@if command -v kcat >/dev/null; then :; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && \
+	  (apt-get install -y -qq kcat || (apt-get update -qq && apt-get install -y -qq kcat)) >/dev/null 2>&1; then echo "kcat: installed"; \
+	else echo "kcat: not run (no kcat here, and it could not be installed with apt-get)"; fi
+
+bench: $(STAMP) ## measure speed
+	$(BIN)/python tests/bench/run.py
+
+soak: $(STAMP) kcat ## all tests at twenty times their size; writes out/soak.json
+	OTTLA_TEST_SCALE=20 OTTLA_SOAK_REPORT=out/soak.json $(PYTEST) -q -n 2 --timeout 3600
+
+demo: $(STAMP) ## a file through the broker and back: make demo FILE=...
+	$(BIN)/python tests/demo.py $(FILE)
+
+interop: $(STAMP) ## compare with Apache Kafka's own code
+	$(BIN)/python tests/interop/run.py

@@ -1,0 +1,39 @@
+"""The command `ottla`: finds the chosen subcommand among the installed entry points and runs it.
+
+Owns nothing but the choice. Subcommands are entry points of the group `ottla.commands` (name -> function taking the
+remaining arguments and returning an exit code), and only the chosen one is imported, so that start-up stays lean and
+this module depends on no other package.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import entry_points, version
+
+USAGE_ERROR = 2
+
+
+def usage(names: Sequence[str]) -> str:
+    """The help text: how to call the command, and the subcommands by name."""
+    lines = ["usage: ottla COMMAND [ARGUMENTS]", "", "A Kafka broker you can pip install.", "", "commands:"]
+    lines += [f"  {name}" for name in names]
+    lines += ["", "ottla COMMAND --help tells about one of them; ottla --version prints the version."]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs `ottla` with `arguments` (default: the process's own) and returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["--version"]:
+        print(f"ottla {version('ottla')}")
+        return 0
+    commands = {entry.name: entry for entry in entry_points(group="ottla.commands")}
+    if given and given[0] in commands:
+        return commands[given[0]].load()(given[1:])
+    if given[:1] in (["--help"], ["-h"]):
+        print(usage(sorted(commands)))
+        return 0
+    problem = f"unknown command {given[0]}" if given else "no command given"
+    print(f"ottla: {problem}; one of: {', '.join(sorted(commands))}", file=sys.stderr)
+    return USAGE_ERROR

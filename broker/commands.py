@@ -1,0 +1,94 @@
+"""The subcommands of `ottla` that belong to the broker.
+
+Owns the command line of `ottla serve`: its flags, their mapping to Kafka's configs, and the exit codes. Everything is
+checked before the server is imported, so that a mistake costs neither time nor a change on disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from .cli import USAGE_ERROR
+from .config import Config, ConfigError
+from .options import ServeOptions, StartupError, flags_to_configs, serve_options
+
+# Flags that later versions will have: their names are kept free, and using one says so.
+RESERVED_FLAGS = ("--release", "--brokers", "--control", "--record")
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with errors of one line and no abbreviations, which would turn reserved flags into others."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message}", file=sys.stderr)
+        raise SystemExit(USAGE_ERROR)
+
+
+class _Reserved(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: object) -> NoReturn:
+        parser.error(f"{arguments[-1]} is not yet supported")
+
+
+def serve_parser() -> argparse.ArgumentParser:
+    """The flags of `ottla serve`."""
+    parser = _Parser(prog="ottla serve", description="Run a broker until SIGTERM or SIGINT.", allow_abbrev=False)
+    parser.add_argument(
+        "--listen",
+        action="append",
+        default=[],
+        metavar="[NAME=]HOST:PORT",
+        help="where to accept clients; repeat for more; port 0 picks one (default 127.0.0.1:9092)",
+    )
+    parser.add_argument("--data-dir", action="append", default=[], metavar="DIR", help="where to keep data; may repeat")
+    parser.add_argument(
+        "--advertise",
+        action="append",
+        default=[],
+        metavar="[NAME=]HOST[:PORT]",
+        help="where clients are told to connect, when that differs from where the broker listens",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a Kafka server.properties")
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="KEY=VALUE", help="one config by Kafka's name; wins over all"
+    )
+    parser.add_argument("--log-format", choices=["console", "json"], default="console", help="how to log to stderr")
+    for flag in RESERVED_FLAGS:
+        parser.add_argument(flag, action=_Reserved, nargs="?", help=argparse.SUPPRESS)
+    return parser
+
+
+def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeOptions, str]:
+    """The options of `ottla serve` and the log format. Raises ConfigError, or SystemExit for argparse's own errors."""
+    parsed = serve_parser().parse_args(list(arguments))
+    overrides: dict[str, str] = {}
+    for text in parsed.override:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise ConfigError(f"--override {text}: expected KEY=VALUE")
+        overrides[name.strip()] = value
+    flags = flags_to_configs(parsed.listen, parsed.advertise, parsed.data_dir)
+    config = Config.load(overrides, flags, environ, parsed.config)
+    options = serve_options(config, flag_listeners=bool(parsed.listen) and "listeners" not in overrides)
+    return options, parsed.log_format
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """`ottla serve`: the exit code, 2 with one line on stderr when the broker cannot start as asked."""
+    try:
+        options, log_format = parse_serve(arguments, os.environ)
+        from . import logs, server  # after the checks: these import the event loop and the whole broker
+
+        logs.configure(log_format)
+        for warning in options.config.warnings:
+            logs.get_logger().warning("config ignored", reason=warning)
+        if names := options.config.not_acted_on():
+            logs.get_logger().info("configs accepted but not acted on", names=names)
+        return server.serve(options)
+    except (ConfigError, StartupError) as error:
+        print(f"ottla serve: {error}", file=sys.stderr)
+        return USAGE_ERROR

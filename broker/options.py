@@ -1,0 +1,194 @@
+"""What `ottla serve` was asked to do, as one value: listeners, advertised addresses, data directories, configuration.
+
+Owns the notations of addresses (`[NAME=]HOST:PORT` on the command line, `NAME://host:port` in Kafka's configs) and the
+checks between them. Pure: opens nothing and binds nothing, so that a mistake is reported before anything is touched.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from .config import Config, ConfigError
+
+DEFAULT_LISTENER = "PLAINTEXT"
+WILDCARDS = ("", "0.0.0.0", "::")
+
+_NAME = re.compile(r"[A-Za-z0-9_]+")
+_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\s\[\]:/=]*))(?::(?P<port>[0-9]{1,5}))?")
+
+
+class StartupError(Exception):
+    """The broker cannot start as asked: a used port, a locked data directory. One line for the user, exit code 2."""
+
+
+class Listener(NamedTuple):
+    """One address to accept connections on."""
+
+    name: str
+    host: str  # without brackets; "" is every interface
+    port: int  # 0 lets the system choose
+
+    def __str__(self) -> str:
+        return f"{self.name}://{format_address(self.host, self.port)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Everything the server needs to know to start. All of it is checked, as far as that can be done without acting."""
+
+    listeners: tuple[Listener, ...]
+    advertised: dict[str, tuple[str, int | None]]  # listener name -> host and port; None: the port that was bound
+    data_dirs: tuple[Path, ...]
+    config: Config
+
+    def advertised_address(self, name: str, bound_port: int, local_host: str) -> tuple[str, int]:
+        """Where clients of listener `name` are told to connect.
+
+        Its advertised address if one was given; else the listener's own host, and for a listener on every interface
+        `local_host`: the address at which this client reached us, the one that is known to work for it.
+        """
+        if name in self.advertised:
+            host, port = self.advertised[name]
+            return host, bound_port if port is None else port
+        host = next(listener.host for listener in self.listeners if listener.name == name)
+        return (local_host if host in WILDCARDS else host), bound_port
+
+
+def format_address(host: str, port: int) -> str:
+    """`host:port`, an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(text: str) -> tuple[str, int | None]:
+    """`HOST:PORT`, `[v6]:PORT`, `:PORT` or `HOST` as (host, port or None). Raises ConfigError."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or not text:
+        raise ConfigError(f"{text!r} is not HOST:PORT (an IPv6 address stands in brackets: [::1]:9092)")
+    port = int(match["port"]) if match["port"] else None
+    if port is not None and port > 65535:
+        raise ConfigError(f"{text!r}: a port is at most 65535")
+    return match["v6"] or match["host"] or "", port
+
+
+def flags_to_configs(listen: list[str], advertise: list[str], data_dirs: list[str]) -> dict[str, str]:
+    """The command line's flags as the configs they stand for; a flag that was not given sets nothing.
+
+    A `--listen` without a name is PLAINTEXT, and further ones PLAINTEXT_2, PLAINTEXT_3: Kafka's listeners have distinct
+    names. An `--advertise` without a port means the listener's own, which is filled in once it is bound.
+    Raises ConfigError.
+    """
+    configs: dict[str, str] = {}
+    if listen:
+        configs["listeners"] = ",".join(str(listener) for listener in _flag_listeners(listen))
+    if advertise:
+        pairs = [_split_name(text) for text in advertise]
+        for _, text in pairs:
+            if not parse_address(text)[0]:
+                raise ConfigError(f"--advertise {text}: clients need a host to connect to")
+        configs["advertised.listeners"] = ",".join(f"{name or DEFAULT_LISTENER}://{text}" for name, text in pairs)
+    if data_dirs:
+        if any("," in text for text in data_dirs):
+            raise ConfigError("--data-dir: a path with a comma cannot be used, since log.dirs is a list")
+        configs["log.dirs"] = ",".join(data_dirs)
+    return configs
+
+
+def _flag_listeners(listen: list[str]) -> list[Listener]:
+    found: list[Listener] = []
+    unnamed = 0
+    for argument in listen:
+        name, text = _split_name(argument)
+        host, port = parse_address(text)
+        if port is None:
+            raise ConfigError(f"--listen {argument}: the port is missing (0 lets the system choose)")
+        if name is None:
+            unnamed += 1
+            name = DEFAULT_LISTENER if unnamed == 1 else f"{DEFAULT_LISTENER}_{unnamed}"
+        found.append(Listener(name, host, port))
+    return found
+
+
+def _split_name(argument: str) -> tuple[str | None, str]:
+    name, separator, text = argument.partition("=")
+    if not separator:
+        return None, argument
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{argument!r}: a listener's name is made of letters, digits and underscores")
+    return name.upper(), text
+
+
+def serve_options(config: Config, flag_listeners: bool = False) -> ServeOptions:
+    """Listeners, advertised addresses and data directories out of the configuration.
+
+    `flag_listeners`: the listeners came from the command line, where a name of one's own needs no entry in
+    `listener.security.protocol.map`. Raises ConfigError with one line for the user.
+    """
+    listeners = _served_listeners(config, flag_listeners)
+    names = {listener.name for listener in listeners}
+    controllers = {name.upper() for name in config["controller.listener.names"] or ()}
+    advertised: dict[str, tuple[str, int | None]] = {}
+    for name, host, port in _parse_listeners("advertised.listeners", config["advertised.listeners"] or []):
+        if name in controllers:
+            continue
+        if name not in names:
+            raise ConfigError(f"advertised.listeners names {name}, which is none of the listeners")
+        if host in WILDCARDS:
+            raise ConfigError(
+                f"advertised.listeners cannot use {host or 'an empty host'}: clients cannot connect to it"
+            )
+        if name in advertised:
+            raise ConfigError(f"advertised.listeners names {name} twice")
+        advertised[name] = (host, port or None)
+    if not config.is_set("log.dirs"):
+        raise ConfigError("no data directory: give --data-dir DIR, or log.dirs in the configuration")
+    data_dirs = tuple(Path(text) for text in config["log.dirs"])
+    if len({path.absolute() for path in data_dirs}) != len(data_dirs):
+        raise ConfigError("a data directory is named twice")
+    return ServeOptions(listeners, advertised, data_dirs, config)
+
+
+def _served_listeners(config: Config, flag_listeners: bool) -> tuple[Listener, ...]:
+    """The listeners for clients, without those of a KRaft controller that a server.properties names beside them."""
+    protocols = _protocol_map(config["listener.security.protocol.map"])
+    controllers = {name.upper() for name in config["controller.listener.names"] or ()}
+    found: dict[str, Listener] = {}
+    for name, host, port in _parse_listeners("listeners", config["listeners"]):
+        if name in controllers:
+            continue
+        protocol = protocols.get(name, DEFAULT_LISTENER if flag_listeners else None)
+        if protocol is None:
+            raise ConfigError(f"listener {name} has no entry in listener.security.protocol.map")
+        if protocol != "PLAINTEXT":
+            raise ConfigError(f"listener {name} speaks {protocol}: only PLAINTEXT is served yet")
+        if name in found:
+            raise ConfigError(f"listeners names {name} twice")
+        if port is None:
+            raise ConfigError(f"listener {name} has no port (0 lets the system choose)")
+        found[name] = Listener(name, host, port)
+    if not found:
+        raise ConfigError("listeners names no listener for clients")
+    return tuple(found.values())
+
+
+def _parse_listeners(config_name: str, texts: list[str]) -> list[tuple[str, str, int | None]]:
+    found: list[tuple[str, str, int | None]] = []
+    for text in texts:
+        name, separator, address = text.partition("://")
+        if not separator or not _NAME.fullmatch(name):
+            raise ConfigError(f"{config_name}: {text!r} is not NAME://host:port")
+        found.append((name.upper(), *parse_address(address)))
+    return found
+
+
+def _protocol_map(text: str) -> dict[str, str]:
+    """`listener.security.protocol.map`: NAME:PROTOCOL pairs, names in upper case as Kafka compares them."""
+    found: dict[str, str] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, separator, protocol = pair.partition(":")
+        if not separator or protocol.upper() not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+            raise ConfigError(f"listener.security.protocol.map: {pair!r} is not NAME:PROTOCOL")
+        found[name.strip().upper()] = protocol.upper()
+    return found

@@ -1,0 +1,211 @@
+"""The repository checks itself: import directions, clocks, sizes, and what a file must have, from the syntax trees."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("protocol", "storage", "broker", "client", "pipeline")
+MAX_LINES = 600
+
+# Which packages each may import, itself aside; `storage` is held to two modules of `protocol` besides.
+MAY_IMPORT = {
+    "protocol": set(),
+    "storage": {"protocol"},
+    "broker": {"protocol", "storage"},
+    "client": {"protocol"},
+    "pipeline": {"protocol", "storage", "client"},
+}
+CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.datetime.now", "date.today"}
+CLOCK_MODULE = "broker/clock.py"
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|Not" + r"ImplementedError)\b")
+SKIPS = {"pytest.skip", "pytest.importorskip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail"}
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+SOURCES = python_files(*PACKAGES)
+TESTS = python_files("tests")
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), filename=str(path))
+
+
+def imports(tree: ast.Module, path: Path) -> Iterator[str]:
+    """Every imported module as a dotted name from the root: relative ones resolved, `from . import x` as its parts."""
+    package = list(path.relative_to(ROOT).parts[:-1])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            stem = [*base, *(node.module.split(".") if node.module else [])]
+            yield from (".".join([*stem, alias.name]) for alias in node.names)
+
+
+def dotted(node: ast.AST) -> str:
+    return ast.unparse(node) if isinstance(node, (ast.Attribute, ast.Name)) else ""
+
+
+def import_faults(path: Path) -> list[str]:
+    """What is wrong with a source file's imports; the rules of the layout, one after the other."""
+    tree = tree_of(path)
+    package = path.relative_to(ROOT).parts[0]
+    faults: list[str] = []
+    for node in ast.walk(tree):
+        absolute = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        absolute += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        faults += [f"absolute import of {name}" for name in absolute if name.split(".")[0] in (*PACKAGES, "ottla")]
+    for name in imports(tree, path):
+        parts = name.split(".")
+        if parts[0] in PACKAGES and parts[0] != package and parts[0] not in MAY_IMPORT[package]:
+            faults.append(f"{package} must not import {name}")
+        if package == "storage" and parts[0] == "protocol" and parts[1:2] not in (["records"], ["primitives"]):
+            faults.append(f"storage knows protocol.records and protocol.primitives only, not {name}")
+        if package in ("protocol", "storage") and parts[0] in ("asyncio", "uvloop"):
+            faults.append(f"{package} has no event loop, but imports {name}")
+        if package == "protocol" and parts[0] in ("socket", "time", "pathlib", "os"):
+            faults.append(f"protocol has no I/O and no clock, but imports {name}")
+        if name_of(path).startswith("broker/handlers/") and parts[:2] in (["broker", "server"], ["broker", "router"]):
+            faults.append(f"a handler must not know {name}")
+    return faults
+
+
+def clock_faults(path: Path) -> list[str]:
+    """Reads of the wall clock: time is an argument, and the broker has one module that reads it."""
+    if name_of(path) == CLOCK_MODULE or path.relative_to(ROOT).parts[0] not in ("protocol", "storage", "broker"):
+        return []
+    nodes = ast.walk(tree_of(path))
+    return [f"line {n.lineno} reads the clock" for n in nodes if isinstance(n, ast.Attribute) and dotted(n) in CLOCKS]
+
+
+def report(faults: dict[str, list[str]]) -> str:
+    return "\n".join(f"{name}: {fault}" for name, found in faults.items() for fault in found)
+
+
+def test_imports_go_one_way() -> None:
+    assert not report({name_of(path): import_faults(path) for path in SOURCES})
+
+
+def test_tests_import_as_a_user_would() -> None:
+    faults: dict[str, list[str]] = {}
+    for path in TESTS:
+        relative = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.ImportFrom) and n.level]
+        names = list(imports(tree_of(path), path))
+        top = [name for name in names if name.split(".")[0] in PACKAGES and not name.startswith("tests")]
+        faults[name_of(path)] = [f"line {n.lineno}: relative import" for n in relative]
+        faults[name_of(path)] += [f"import of {name} instead of ottla.{name}" for name in top]
+    assert not report(faults)
+
+
+def test_only_one_module_reads_the_clock() -> None:
+    assert not report({name_of(path): clock_faults(path) for path in SOURCES})
+
+
+def test_files_are_short_finished_and_described() -> None:
+    faults: dict[str, list[str]] = {}
+    for path in (*SOURCES, *TESTS):
+        text = path.read_text()
+        found = faults[name_of(path)] = []
+        if (lines := text.count("\n")) > MAX_LINES:
+            found.append(f"{lines} lines, more than {MAX_LINES}")
+        found += [f"says {mark}" for mark in UNFINISHED.findall(text)]
+        if not ast.get_docstring(ast.parse(text)):
+            found.append("no docstring says what it owns")
+    assert not report(faults)
+
+
+def test_no_test_is_skipped() -> None:
+    faults: dict[str, list[str]] = {}
+    for path in TESTS:
+        nodes = ast.walk(tree_of(path))
+        skips = [n for n in nodes if isinstance(n, ast.Attribute) and dotted(n) in SKIPS]
+        faults[name_of(path)] = [f"line {n.lineno} skips" for n in skips if path != Path(__file__)]
+    assert not report(faults)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_package_is_typed_and_described(package: str) -> None:
+    assert (ROOT / package / "py.typed").exists()
+    folders = {path.parent for path in python_files(package)}
+    assert all((folder / "__init__.py").exists() for folder in folders)
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "fault"),
+    [
+        ("protocol/x.py", "from ..storage import log", "protocol must not import storage.log"),
+        ("storage/x.py", "from ..broker.config import Config", "storage must not import broker.config.Config"),
+        ("storage/x.py", "from ..protocol.errors import ErrorCode", "storage knows protocol.records"),
+        ("storage/x.py", "import asyncio", "storage has no event loop"),
+        ("protocol/records/x.py", "from ... import storage", "protocol must not import storage"),
+        ("broker/handlers/x.py", "from ..server import serve", "a handler must not know broker.server"),
+        ("broker/handlers/x.py", "from .. import router", "a handler must not know broker.router"),
+        ("broker/x.py", "import ottla.storage", "absolute import"),
+        ("broker/x.py", "from storage.log import PartitionLog", "absolute import of storage.log"),
+    ],
+)
+def test_the_import_rules_bite(
+    path: str, source: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    file = tmp_path / path
+    file.parent.mkdir(parents=True)
+    file.write_text(source)
+    assert any(found.startswith(fault) for found in import_faults(file)), import_faults(file)
+
+
+@pytest.mark.parametrize("source", ["import time\ntime.time()", "from datetime import datetime\ndatetime.now()"])
+def test_the_clock_rule_bites(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    file = tmp_path / "broker" / "x.py"
+    file.parent.mkdir()
+    file.write_text(source)
+    assert clock_faults(file) == ["line 2 reads the clock"]
+
+
+@pytest.mark.slow
+def test_the_built_wheel_has_every_module_and_works_elsewhere(tmp_path: Path) -> None:
+    """What `pip install ottla` gives, imported far from this checkout, by an interpreter that does not see it."""
+    # Built from a copy: a build inside the checkout would leave `build/` behind, and take stale files from it.
+    ignored = shutil.ignore_patterns(".venv*", ".git", "build", "dist", "*.egg-info", "__pycache__", "data", "out")
+    source = shutil.copytree(ROOT, tmp_path / "source", ignore=ignored)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    build = [sys.executable, "-m", "pip", "wheel", *options, str(source)]
+    built = subprocess.run(build, capture_output=True, text=True, cwd=tmp_path)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("ottla-*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        archive.extractall(site)
+    missing = [name_of(path) for path in SOURCES if f"ottla/{name_of(path)}" not in names]
+    assert not missing
+    assert {f"ottla/{package}/py.typed" for package in PACKAGES} | {"ottla/broker/configs.json"} <= names
+    assert {top for top in (name.split("/")[0] for name in names) if not top.endswith(".dist-info")} == {"ottla"}
+    program = (
+        f"import sys; sys.path.insert(0, {str(site)!r})\n"
+        "import ottla.protocol, ottla.storage, ottla.broker.config as config\n"
+        f"assert config.__file__.startswith({str(site)!r}), config.__file__\n"
+        "print(config.Config()['num.partitions'])\n"
+    )
+    # -P keeps the working folder out of the path; the finder of the editable install is taken out as well.
+    program = "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'ditable' not in repr(f)]\n" + program
+    outcome = subprocess.run([sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert outcome.stdout == "1\n", outcome.stderr
