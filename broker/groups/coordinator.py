@@ -1,0 +1,589 @@
+"""The group coordinator: the shell around the machine.
+
+Owns the groups of this broker, their timers, the requests that wait, and their log in `__consumer_offsets` as records
+handed to `append`. It must not know sockets, topics or files: those come in as arguments. Every method runs on the
+event loop and answers at once, but `join` and `sync`, which may wait on a plain future. What is to be remembered is
+appended first and adopted after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+from uuid import uuid4
+
+from ...protocol.errors import ErrorCode
+from ..clock import Clock, Timer
+from ..errors import code_of
+from . import records
+from .loading import load_groups
+from .machine import advance
+from .offsets import CommittedOffset, Offsets, Partition
+from .settings import COMMIT_WRITE_ERRORS, WRITE_ERRORS, CoordinatorSettings
+from .state import (
+    CONSUMER_PROTOCOL_TYPE,
+    Answer,
+    CancelTimer,
+    Commit,
+    Delete,
+    Effect,
+    Event,
+    Group,
+    GroupState,
+    Heartbeat,
+    Join,
+    JoinReply,
+    Leave,
+    LeaveReply,
+    Loaded,
+    Persist,
+    Persisted,
+    PersistFailed,
+    Purpose,
+    Reply,
+    StartTimer,
+    Sync,
+    SyncReply,
+)
+from .state import Timer as TimerName
+from .subscription import subscribed_topics
+
+
+class Append(Protocol):
+    """Writes records to a partition of `__consumer_offsets`; any exception means that nothing was written."""
+
+    def __call__(self, partition_index: int, records: list[records.Record], now_ms: int, /) -> Any: ...
+
+
+class AppendTransactional(Protocol):
+    """The same within a producer's transaction."""
+
+    def __call__(
+        self, partition_index: int, records: list[records.Record], now_ms: int, producer_id: int, producer_epoch: int, /
+    ) -> Any: ...
+
+
+class Readiness(Enum):
+    """Of one partition of the log: only ACTIVE ones are served."""
+
+    ACTIVE = "active"
+    LOADING = "loading"
+    FAILED = "failed"
+
+
+class ListedGroup(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str = "classic"
+
+
+class FetchedOffset(NamedTuple):
+    """One partition's answer to OffsetFetch; `committed` is None when there is none, or when it is unstable."""
+
+    partition: Partition
+    committed: CommittedOffset | None
+    error: ErrorCode
+
+
+@dataclass(slots=True)
+class Entry:
+    """A group with what belongs to it but is none of the machine's business."""
+
+    group: Group
+    partition_index: int
+    offsets: Offsets = field(default_factory=Offsets)
+    timers: dict[TimerName, Timer] = field(default_factory=dict)
+
+
+class GroupCoordinator:
+    """All classic groups of this broker."""
+
+    def __init__(
+        self,
+        *,
+        append: Append,
+        partitions: int,
+        clock: Clock,
+        partition_exists: Callable[[str, int], bool],
+        topic_name: Callable[[bytes], str | None],
+        topic_id: Callable[[str], bytes | None],
+        settings: CoordinatorSettings | None = None,
+        new_uuid: Callable[[], str] = lambda: str(uuid4()),
+        append_transactional: AppendTransactional | None = None,
+        error_code: Callable[[Exception], ErrorCode] = code_of,
+    ) -> None:
+        """`partitions` is the count of `__consumer_offsets`; `error_code` says which code an exception of `append` is.
+
+        `partition_exists`, `topic_name` and `topic_id` answer what the handlers ask about topics; ids are 16 bytes.
+        """
+        self.settings = settings or CoordinatorSettings()
+        self.partitions = partitions
+        self.partition_exists = partition_exists
+        self.topic_name = topic_name
+        self.topic_id = topic_id
+        self._append = append
+        self._append_transactional = append_transactional
+        self._clock = clock
+        self._new_uuid = new_uuid
+        self._error_code = error_code
+        self._group_settings = self.settings.group
+        self._entries: dict[str, Entry] = {}
+        self._readiness: dict[int, Readiness] = {}
+        self._active = True
+        self._tokens = itertools.count(1)
+        self._order = itertools.count(1)
+        self._answered: dict[int, Answer] = {}
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._sweep: Timer | None = None
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to look for expired offsets, every offsets.retention.check.interval.ms."""
+        self._schedule_sweep()
+
+    def close(self) -> None:
+        """Stop all timers and answer whoever waits that the coordinator is gone."""
+        self._active = False
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for entry in self._entries.values():
+            for timer in entry.timers.values():
+                timer.cancel()
+            entry.timers.clear()
+            for member in entry.group.members.values():
+                if member.join_token is not None:
+                    self._answer(member.join_token, JoinReply(ErrorCode.COORDINATOR_NOT_AVAILABLE, member.member_id))
+                if member.sync_token is not None:
+                    self._answer(member.sync_token, SyncReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    def begin_loading(self, partition_index: int) -> None:
+        """From here until `load` the groups of this partition answer that they are being loaded."""
+        self._readiness[partition_index] = Readiness.LOADING
+
+    def load(self, partition_index: int, log: Iterable[records.LogEntry]) -> ErrorCode:
+        """Take over what the partition's log says, oldest first: offsets, and groups with their members, whose sessions
+        start now. A log that cannot be read makes the groups of this partition unavailable; the code says why.
+        """
+        for group_id in [name for name, entry in self._entries.items() if entry.partition_index == partition_index]:
+            self._forget(group_id)
+        try:
+            loaded = load_groups(log, self._order)
+        except Exception as error:
+            self._readiness[partition_index] = Readiness.FAILED
+            return self._error_code(error)
+        for group_id, (group, offsets) in loaded.items():
+            self._entries[group_id] = Entry(group, partition_index, offsets)
+        self._readiness[partition_index] = Readiness.ACTIVE
+        for group_id in loaded:
+            self._feed(group_id, Loaded())
+        return ErrorCode.NONE
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that holds the group."""
+        return records.partition_for(group_id, self.partitions)
+
+    def group(self, group_id: str) -> Group | None:
+        """The group as it is now."""
+        entry = self._entries.get(group_id)
+        return entry.group if entry is not None else None
+
+    def offsets(self, group_id: str) -> dict[Partition, CommittedOffset]:
+        """All committed offsets of the group."""
+        entry = self._entries.get(group_id)
+        return dict(entry.offsets.as_mapping()) if entry is not None else {}
+
+    def _unavailable(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
+        """Why the group cannot be served now; NONE if it can."""
+        if not group_id and not may_be_empty:
+            return ErrorCode.INVALID_GROUP_ID
+        readiness = self._readiness.get(self.partition_of(group_id), Readiness.ACTIVE)
+        if not self._active or readiness is Readiness.FAILED:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if readiness is Readiness.LOADING else ErrorCode.NONE
+
+    # --- membership ----------------------------------------------------------------------------------------------
+
+    async def join(
+        self,
+        group_id: str,
+        *,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocol_type: str,
+        protocols: Sequence[tuple[str, bytes]],
+        requires_member_id: bool,
+        may_skip_assignment: bool,
+    ) -> JoinReply:
+        """JoinGroup; waits until the rebalance is complete."""
+        error = self._unavailable(group_id)
+        low, high = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
+        if error is ErrorCode.NONE and not low <= session_timeout_ms <= high:
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        if error is ErrorCode.NONE and member_id and group_id not in self._entries:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        if error is not ErrorCode.NONE:
+            return JoinReply(error, member_id)
+        self._find_or_create(group_id)
+        event = Join(
+            token=next(self._tokens),
+            member_id=member_id,
+            instance_id=instance_id,
+            new_member_id=""
+            if member_id
+            else f"{client_id if instance_id is None else instance_id}-{self._new_uuid()}",
+            client_id=client_id,
+            client_host=client_host,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            protocol_type=protocol_type,
+            protocols=tuple(protocols),
+            requires_member_id=requires_member_id,
+            may_skip_assignment=may_skip_assignment,
+        )
+        self._feed(group_id, event)
+        self._drop_if_untouched(group_id)
+        reply = await self._reply_to(event.token)
+        assert isinstance(reply, JoinReply)
+        return reply
+
+    async def sync(
+        self,
+        group_id: str,
+        *,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        protocol_type: str | None,
+        protocol_name: str | None,
+        assignments: Sequence[tuple[str, bytes]],
+    ) -> SyncReply:
+        """SyncGroup; waits until the leader has brought the assignments."""
+        error = self._unavailable(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            error = ErrorCode.REBALANCE_IN_PROGRESS  # clients join again at this one, and give up at the other
+        elif error is ErrorCode.NONE and group_id not in self._entries:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        if error is not ErrorCode.NONE:
+            return SyncReply(error)
+        event = Sync(
+            token=next(self._tokens),
+            member_id=member_id,
+            instance_id=instance_id,
+            generation_id=generation_id,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=tuple(assignments),
+        )
+        self._feed(group_id, event)
+        reply = await self._reply_to(event.token)
+        assert isinstance(reply, SyncReply)
+        return reply
+
+    def heartbeat(self, group_id: str, *, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Heartbeat. While the group is being loaded all is well: its sessions have not begun."""
+        error = self._unavailable(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ErrorCode.NONE
+        if error is not ErrorCode.NONE:
+            return error
+        if group_id not in self._entries:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return self._ask(group_id, Heartbeat(next(self._tokens), member_id, instance_id, generation_id)).error
+
+    def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> LeaveReply:
+        """LeaveGroup: (member id, instance id) of each one that goes."""
+        error = self._unavailable(group_id)
+        if error is not ErrorCode.NONE:
+            return LeaveReply(error)
+        if group_id not in self._entries:
+            group = Group(group_id)
+            reply = next(
+                effect.answer
+                for effect in self._advance(group, Leave(0, tuple(members)))[1]
+                if isinstance(effect, Reply)
+            )
+        else:
+            reply = self._ask(group_id, Leave(next(self._tokens), tuple(members)))
+        assert isinstance(reply, LeaveReply)
+        return reply
+
+    # --- offsets -------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        *,
+        member_id: str,
+        instance_id: str | None,
+        generation_id: int,
+        commits: Sequence[tuple[Partition, CommittedOffset]],
+        unknown_group: ErrorCode = ErrorCode.ILLEGAL_GENERATION,
+        producer: tuple[int, int] | None = None,
+    ) -> ErrorCode:
+        """OffsetCommit, and TxnOffsetCommit with `producer` (id, epoch): the one answer for all these partitions.
+
+        `unknown_group` is what a member of a group that is not there is told. An empty `commits` only checks.
+        """
+        error = self._unavailable(group_id, may_be_empty=producer is None)
+        if error is not ErrorCode.NONE:
+            return error
+        if group_id not in self._entries and generation_id >= 0:
+            return unknown_group
+        entry = self._find_or_create(group_id)
+        check = Commit(next(self._tokens), member_id, instance_id, generation_id, transactional=producer is not None)
+        error = self._ask(group_id, check).error
+        if error is ErrorCode.NONE and commits:
+            error = self._write_commits(entry, commits, producer)
+        self._drop_if_untouched(group_id)
+        return error
+
+    def _write_commits(
+        self, entry: Entry, commits: Sequence[tuple[Partition, CommittedOffset]], producer: tuple[int, int] | None
+    ) -> ErrorCode:
+        group_id, now_ms = entry.group.group_id, self._clock.now_ms()
+        try:
+            written = [records.offset_record(group_id, partition, committed) for partition, committed in commits]
+            if producer is None:
+                self._append(entry.partition_index, written, now_ms)
+            elif self._append_transactional is None:
+                return ErrorCode.UNSUPPORTED_VERSION
+            else:
+                self._append_transactional(entry.partition_index, written, now_ms, *producer)
+        except Exception as error:
+            code = self._error_code(error)
+            return COMMIT_WRITE_ERRORS.get(code, code)
+        for partition, committed in commits:
+            if producer is None:
+                entry.offsets.put(partition, committed, next(self._order))
+            else:
+                entry.offsets.put_pending(producer[0], partition, committed, next(self._order))
+        return ErrorCode.NONE
+
+    def end_transaction(self, partition_index: int, producer_id: int, *, committed: bool) -> None:
+        """The producer's marker was written to this partition of the log."""
+        for entry in list(self._entries.values()):
+            if entry.partition_index == partition_index:
+                entry.offsets.end_transaction(producer_id, committed=committed)
+                self._drop_if_untouched(entry.group.group_id)
+
+    def fetch(
+        self, group_id: str, partitions: Iterable[Partition] | None, *, require_stable: bool
+    ) -> tuple[ErrorCode, list[FetchedOffset]]:
+        """OffsetFetch for one group; None is all its partitions. What was never committed is None without an error."""
+        error = self._unavailable(group_id, may_be_empty=True)
+        if error is not ErrorCode.NONE:
+            return error, []
+        entry = self._entries.get(group_id)
+        offsets = entry.offsets if entry is not None else Offsets()
+        fetched = []
+        for partition in list(offsets) if partitions is None else partitions:
+            if require_stable and offsets.is_unstable(partition):
+                fetched.append(FetchedOffset(partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            else:
+                fetched.append(FetchedOffset(partition, offsets.get(partition), ErrorCode.NONE))
+        return ErrorCode.NONE, fetched
+
+    def delete_offsets(
+        self, group_id: str, partitions: Collection[Partition]
+    ) -> tuple[ErrorCode, dict[Partition, ErrorCode]]:
+        """OffsetDelete (KIP-496): a code for the group, and if that is NONE one for each partition."""
+        error = self._unavailable(group_id)
+        if error is not ErrorCode.NONE:
+            return error, {}
+        entry = self._entries.get(group_id)
+        if entry is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND, {}
+        results = dict.fromkeys(partitions, ErrorCode.NONE)
+        if entry.group.state is not GroupState.EMPTY:
+            if entry.group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+                return ErrorCode.NON_EMPTY_GROUP, {}
+            topics = subscribed_topics(entry.group)
+            for partition in results:
+                if topics is None or partition[0] in topics:
+                    results[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        gone = [partition for partition, code in results.items() if code is ErrorCode.NONE]
+        error = self._remove_offsets(entry, gone)
+        return error, results if error is ErrorCode.NONE else {}
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted: its offsets go, with tombstones, in all groups."""
+        for entry in self._entries.values():
+            self._remove_offsets(entry, [partition for partition in entry.offsets if partition[0] == topic])
+            for partition in entry.offsets.pending_partitions():
+                if partition[0] == topic:
+                    entry.offsets.remove_pending(partition)
+
+    def _remove_offsets(self, entry: Entry, partitions: Iterable[Partition]) -> ErrorCode:
+        gone = [partition for partition in partitions if entry.offsets.get(partition) is not None]
+        if not gone:
+            return ErrorCode.NONE
+        try:
+            tombstones = [records.offset_record(entry.group.group_id, partition, None) for partition in gone]
+            self._append(entry.partition_index, tombstones, self._clock.now_ms())
+        except Exception as error:
+            code = self._error_code(error)
+            return COMMIT_WRITE_ERRORS.get(code, code)
+        for partition in gone:
+            entry.offsets.remove(partition)
+        return ErrorCode.NONE
+
+    def expire(self) -> None:
+        """Forget offsets that are too old, and groups that have neither members nor offsets (KIP-211)."""
+        retention_ms = self.settings.offsets_retention_minutes * 60_000
+        for group_id, entry in list(self._entries.items()):
+            if self._unavailable(group_id, may_be_empty=True) is not ErrorCode.NONE:
+                continue
+            self._remove_offsets(entry, entry.offsets.expired(entry.group, self._clock.now_ms(), retention_ms))
+            if entry.group.state is GroupState.EMPTY and entry.offsets.unused:
+                self._feed(group_id, Delete(None, only_if_unused=True))
+
+    def _schedule_sweep(self) -> None:
+        when_ms = self._clock.now_ms() + self.settings.offsets_retention_check_interval_ms
+        self._sweep = self._clock.call_at(when_ms, self._swept)
+
+    def _swept(self) -> None:
+        try:
+            self.expire()
+        finally:
+            self._schedule_sweep()
+
+    # --- looking at groups ---------------------------------------------------------------------------------------
+
+    def list_groups(
+        self, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> tuple[ErrorCode, list[ListedGroup]]:
+        """ListGroups; the filters are compared without regard to case, an empty one lets all through."""
+        if not self._active:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {group_type.lower() for group_type in types}
+        if wanted_types and "classic" not in wanted_types:
+            groups = []
+        else:
+            groups = [
+                ListedGroup(group_id, entry.group.protocol_type or "", entry.group.state.value)
+                for group_id, entry in self._entries.items()
+                if not wanted_states or entry.group.state.value.lower() in wanted_states
+            ]
+        loading = Readiness.LOADING in self._readiness.values()
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE, groups
+
+    def describe(self, group_id: str) -> tuple[ErrorCode, Group | None]:
+        """DescribeGroups for one group: None with no error if there is none."""
+        error = self._unavailable(group_id, may_be_empty=True)
+        return error, self.group(group_id) if error is ErrorCode.NONE else None
+
+    def delete(self, group_id: str) -> ErrorCode:
+        """DeleteGroups for one group: with its offsets, by tombstones."""
+        error = self._unavailable(group_id, may_be_empty=True)
+        if error is not ErrorCode.NONE:
+            return error
+        if group_id not in self._entries:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return self._ask(group_id, Delete(next(self._tokens))).error
+
+    # --- the machine's shell -------------------------------------------------------------------------------------
+
+    def _find_or_create(self, group_id: str) -> Entry:
+        entry = self._entries.get(group_id)
+        if entry is None:
+            entry = self._entries[group_id] = Entry(Group(group_id), self.partition_of(group_id))
+        return entry
+
+    def _drop_if_untouched(self, group_id: str) -> None:
+        """A group that a refused request made leaves no trace: strangers cannot fill the memory with names."""
+        entry = self._entries.get(group_id)
+        if entry is not None and entry.group == Group(group_id) and entry.offsets.unused and not entry.timers:
+            del self._entries[group_id]
+
+    def _forget(self, group_id: str) -> None:
+        entry = self._entries.pop(group_id)
+        for timer in entry.timers.values():
+            timer.cancel()
+        for token in entry.group.parked_tokens:
+            waiting = self._waiting.pop(token, None)
+            if waiting is not None:
+                waiting.cancel()
+
+    def _ask(self, group_id: str, event: Heartbeat | Leave | Commit | Delete) -> Any:
+        """Feed an event whose answer is known at once."""
+        self._feed(group_id, event)
+        assert event.token is not None
+        return self._answered.pop(event.token)
+
+    async def _reply_to(self, token: int) -> Answer:
+        if token in self._answered:
+            return self._answered.pop(token)
+        future = self._waiting[token] = asyncio.get_running_loop().create_future()
+        return await future
+
+    def _answer(self, token: int, answer: Answer) -> None:
+        future = self._waiting.pop(token, None)
+        if future is None:
+            self._answered[token] = answer
+        elif not future.done():  # a client that hung up waits no more
+            future.set_result(answer)
+
+    def _advance(self, group: Group, event: Event) -> tuple[Group, tuple[Effect, ...]]:
+        return advance(group, event, now_ms=self._clock.now_ms(), settings=self._group_settings)
+
+    def _feed(self, group_id: str, event: Event) -> None:
+        """Move the group and perform the effects; the outcomes of its writes are fed before anything else can be."""
+        events = [event]
+        while events:
+            entry = self._entries[group_id]
+            entry.group, effects = self._advance(entry.group, events.pop(0))
+            for effect in effects:
+                outcome = self._perform(entry, effect)
+                if outcome is not None:
+                    events.append(outcome)
+
+    def _perform(self, entry: Entry, effect: Effect) -> Persisted | PersistFailed | None:
+        if isinstance(effect, Reply):
+            self._answer(effect.token, effect.answer)
+        elif isinstance(effect, StartTimer):
+            self._cancel_timer(entry, effect.timer)
+            when_ms = self._clock.now_ms() + effect.delay_ms
+            entry.timers[effect.timer] = self._clock.call_at(when_ms, self._fire, entry, effect.timer)
+        elif isinstance(effect, CancelTimer):
+            self._cancel_timer(entry, effect.timer)
+        elif isinstance(effect, Persist):
+            return self._persist(entry, effect)
+        else:
+            self._forget(effect.group_id)
+        return None
+
+    def _cancel_timer(self, entry: Entry, name: TimerName) -> None:
+        timer = entry.timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _fire(self, entry: Entry, name: TimerName) -> None:
+        entry.timers.pop(name, None)
+        if self._entries.get(entry.group.group_id) is entry:
+            self._feed(entry.group.group_id, name)
+
+    def _persist(self, entry: Entry, write: Persist) -> Persisted | PersistFailed:
+        try:
+            if write.purpose is Purpose.DELETION:
+                written = [records.offset_record(write.group.group_id, partition, None) for partition in entry.offsets]
+                if write.group.generation_id > 0:  # else there is no record of the group itself
+                    written.append(records.group_tombstone(write.group.group_id))
+            else:
+                written = [records.group_record(write.group)]
+            if written:
+                self._append(entry.partition_index, written, self._clock.now_ms())
+        except Exception as error:
+            code = self._error_code(error)
+            return PersistFailed(write, WRITE_ERRORS.get(code, code))
+        return Persisted(write)

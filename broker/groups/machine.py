@@ -1,0 +1,545 @@
+"""The classic group protocol as a table: (state, event) -> (state, effects).
+
+Owns every decision about members, generations and rebalances. It must not know clocks, sockets, logs or random ids:
+they come in with the events and go out as effects. Behaviour is that of Apache Kafka's coordinator (KIP-62, 134, 345,
+394, 559, 814, KAFKA-12890); where that one forgets a request (a second Join or Sync of the same member replaces the
+first), here the first is answered REBALANCE_IN_PROGRESS, so that each parked request has exactly one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ...protocol.errors import ErrorCode
+from .moves import (
+    COMPLETING,
+    DEAD,
+    EMPTY,
+    PREPARING,
+    STABLE,
+    Step,
+    fits,
+    generation_error,
+    identity_error,
+    select_protocol,
+)
+from .state import (
+    CancelTimer,
+    Commit,
+    Delete,
+    Effect,
+    ErrorReply,
+    Event,
+    Forget,
+    Group,
+    GroupSettings,
+    GroupState,
+    Heartbeat,
+    Join,
+    JoinReply,
+    Leave,
+    LeaveReply,
+    LeftMember,
+    Loaded,
+    Member,
+    PendingExpired,
+    Persist,
+    Persisted,
+    PersistFailed,
+    Purpose,
+    RebalanceDue,
+    SessionExpired,
+    StartTimer,
+    Sync,
+    SyncDue,
+    SyncReply,
+)
+
+
+def advance(group: Group, event: Event, *, now_ms: int, settings: GroupSettings) -> tuple[Group, tuple[Effect, ...]]:
+    """What becomes of the group at this event, and what is to be done, in order."""
+    step = Step(group, now_ms, settings)
+    TABLE[group.state, type(event)](step, event)
+    return step.group, tuple(step.effects)
+
+
+# --- Join ------------------------------------------------------------------------------------------------------------
+
+
+def _accepts(step: Step, event: Join) -> bool:
+    """Room (group.max.size) and a common protocol; answers the join itself if not."""
+    group, limit = step.group, step.settings.max_size
+    known = group.members.get(event.member_id)
+    if group.state is PREPARING:
+        room = (known is not None and known.join_token is not None) or group.joined < limit
+    elif group.state is EMPTY:
+        room = True
+    else:
+        room = known is not None or len(group.members) < limit
+    if not room:
+        step.reply(event.token, JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+        if known is not None:
+            step.remove(event.member_id)
+        elif event.member_id in group.pending:
+            step.effects.append(CancelTimer(PendingExpired(event.member_id)))
+            step.change(pending=group.pending - {event.member_id})
+        if group.state is PREPARING:
+            step.complete_if_all_joined()
+        return False
+    if not fits(group, event):
+        step.reply(event.token, JoinReply(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, event.member_id))
+        return False
+    return True
+
+
+def _newcomer(step: Step, event: Join) -> bool:
+    """Deal with a join that has no member id yet, or one that was given under KIP-394; False if it is a member's."""
+    if event.member_id in step.group.pending and event.instance_id is None:
+        step.add(event, event.member_id)
+        return True
+    if event.member_id:
+        return False
+    if event.instance_id is not None:
+        old_id = step.group.member_of_instance(event.instance_id)
+        if old_id is not None:
+            _static_return(step, event, old_id)
+        else:
+            step.add(event, event.new_member_id)
+    elif event.requires_member_id:
+        step.change(pending=step.group.pending | {event.new_member_id})
+        step.effects.append(StartTimer(PendingExpired(event.new_member_id), event.session_timeout_ms))
+        step.reply(event.token, JoinReply(ErrorCode.MEMBER_ID_REQUIRED, event.new_member_id))
+    else:
+        step.add(event, event.new_member_id)
+    return True
+
+
+def _static_return(step: Step, event: Join, old_id: str) -> None:
+    """A static member came back without its id (KIP-345). In a Stable group whose protocol stays there is no rebalance:
+    the new id is written, then the current generation is the answer."""
+    before = step.group
+    effects_before = len(step.effects)
+    member = step.replace_static(old_id, event.new_member_id)
+    if before.state is not STABLE:
+        step.update(event, member)
+        step.start_session(step.group.members[event.new_member_id])
+        step.rebalance()
+        return
+    step.update(event, member)
+    if select_protocol(step.group.members) != before.protocol_name:
+        step.start_session(step.group.members[event.new_member_id])
+        step.rebalance()
+        return
+    step.put(replace(step.group.members[event.new_member_id], join_token=None))
+    leads = step.group.leader == event.new_member_id
+    if event.may_skip_assignment:
+        accepted = step.joined_reply(event.new_member_id, skip_assignment=leads)
+    else:
+        # An older leader that heard it leads would assign anew, and its answer would go nowhere: it is told the old id.
+        accepted = step.joined_reply(event.new_member_id)._replace(leader=before.leader or "", members=())
+    write = Persist(Purpose.STATIC_RETURN, step.group, event.token, accepted)
+    step.group = before
+    del step.effects[effects_before:]
+    step.effects.append(write)
+
+
+def _known_member(step: Step, event: Join) -> Member | None:
+    error = identity_error(step.group, event.member_id, event.instance_id)
+    if error is not ErrorCode.NONE:
+        step.reply(event.token, JoinReply(error, event.member_id))
+        return None
+    return step.group.members[event.member_id]
+
+
+def _join_empty(step: Step, event: Join) -> None:
+    if _accepts(step, event) and not _newcomer(step, event):
+        step.reply(event.token, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, event.member_id))
+
+
+def _join_preparing(step: Step, event: Join) -> None:
+    if _accepts(step, event) and not _newcomer(step, event) and (member := _known_member(step, event)):
+        step.rejoin(event, member)
+
+
+def _join_completing(step: Step, event: Join) -> None:
+    if _accepts(step, event) and not _newcomer(step, event) and (member := _known_member(step, event)):
+        if member.protocols == event.protocols:
+            # It may not have seen the first answer: the same once more.
+            step.reply(event.token, step.joined_reply(member.member_id))
+        else:
+            step.rejoin(event, member)
+
+
+def _join_stable(step: Step, event: Join) -> None:
+    if _accepts(step, event) and not _newcomer(step, event) and (member := _known_member(step, event)):
+        # A leader rejoins because something outside the group changed, such as a topic's partitions.
+        if step.group.leader == member.member_id or member.protocols != event.protocols:
+            step.rejoin(event, member)
+        else:
+            step.reply(event.token, step.joined_reply(member.member_id))
+
+
+def _join_dead(step: Step, event: Join) -> None:
+    step.reply(event.token, JoinReply(ErrorCode.COORDINATOR_NOT_AVAILABLE, event.member_id))
+
+
+# --- Sync ------------------------------------------------------------------------------------------------------------
+
+
+def _sync_accepted(step: Step, event: Sync) -> Member | None:
+    group = step.group
+    error = generation_error(group, event)
+    if error is ErrorCode.NONE and (
+        event.protocol_type not in (None, group.protocol_type) or event.protocol_name not in (None, group.protocol_name)
+    ):
+        error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if error is not ErrorCode.NONE:
+        step.reply(event.token, SyncReply(error))
+        return None
+    return group.members[event.member_id]
+
+
+def _sync_empty(step: Step, event: Sync) -> None:
+    step.reply(event.token, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
+
+
+def _sync_preparing(step: Step, event: Sync) -> None:
+    if _sync_accepted(step, event):
+        step.reply(event.token, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+
+
+def _sync_completing(step: Step, event: Sync) -> None:
+    member = _sync_accepted(step, event)
+    if member is None:
+        return
+    step.reply(member.sync_token, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
+    step.put(replace(member, sync_token=event.token))
+    step.synced(member.member_id)
+    if step.group.leader == member.member_id:
+        given = dict(event.assignments)
+        members = {name: replace(other, assignment=given.get(name, b"")) for name, other in step.group.members.items()}
+        written = replace(step.group, members=members, state=STABLE, state_changed_ms=step.now_ms)
+        step.effects.append(Persist(Purpose.ASSIGNMENT, written))
+
+
+def _sync_stable(step: Step, event: Sync) -> None:
+    member = _sync_accepted(step, event)
+    if member is not None:
+        step.synced(member.member_id)
+        group = step.group
+        step.reply(event.token, SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment))
+        step.start_session(member)
+
+
+def _sync_dead(step: Step, event: Sync) -> None:
+    step.reply(event.token, SyncReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+
+# --- Heartbeat, Leave, Commit ----------------------------------------------------------------------------------------
+
+
+def _heartbeat_empty(step: Step, event: Heartbeat) -> None:
+    step.reply(event.token, ErrorReply(ErrorCode.UNKNOWN_MEMBER_ID))
+
+
+def _heartbeat_as(healthy: ErrorCode) -> Callable[[Step, Heartbeat], None]:
+    """A valid heartbeat keeps the session and is answered so. Completing answers NONE like Stable, as Kafka's does."""
+
+    def heartbeat(step: Step, event: Heartbeat) -> None:
+        error = generation_error(step.group, event)
+        if error is ErrorCode.NONE:
+            step.start_session(step.group.members[event.member_id])
+            error = healthy
+        step.reply(event.token, ErrorReply(error))
+
+    return heartbeat
+
+
+def _heartbeat_dead(step: Step, event: Heartbeat) -> None:
+    step.reply(event.token, ErrorReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+
+def _leave(step: Step, event: Leave) -> None:
+    left = []
+    for member_id, instance_id in event.members:
+        error = ErrorCode.NONE
+        if not member_id:
+            # An administrator removes by instance id alone (KIP-345).
+            current = step.group.member_of_instance(instance_id) if instance_id is not None else None
+            if current is None:
+                error = ErrorCode.UNKNOWN_MEMBER_ID
+            else:
+                step.remove_and_rebalance(current)
+        elif member_id in step.group.pending:
+            step.effects.append(CancelTimer(PendingExpired(member_id)))
+            step.drop_pending(member_id)
+        else:
+            error = identity_error(step.group, member_id, instance_id)
+            if error is ErrorCode.NONE:
+                step.remove_and_rebalance(member_id)
+        left.append(LeftMember(member_id, instance_id, error))
+    step.reply(event.token, LeaveReply(ErrorCode.NONE, tuple(left)))
+
+
+def _leave_dead(step: Step, event: Leave) -> None:
+    step.reply(event.token, LeaveReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+
+def _commit_error(group: Group, event: Commit) -> ErrorCode:
+    if event.generation_id < 0 and group.state is EMPTY:
+        return ErrorCode.NONE
+    if event.generation_id >= 0 or event.member_id or event.instance_id is not None:
+        return generation_error(group, event)
+    # Old transactional producers name no member; all others must be members while there are members.
+    return ErrorCode.NONE if event.transactional else ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def _commit(step: Step, event: Commit) -> None:
+    error = _commit_error(step.group, event)
+    if error is ErrorCode.NONE and event.member_id in step.group.members and not event.transactional:
+        step.start_session(step.group.members[event.member_id])
+    step.reply(event.token, ErrorReply(error))
+
+
+def _commit_completing(step: Step, event: Commit) -> None:
+    error = _commit_error(step.group, event)
+    if error is ErrorCode.NONE and not event.transactional:
+        error = ErrorCode.REBALANCE_IN_PROGRESS
+    step.reply(event.token, ErrorReply(error))
+
+
+def _commit_dead(step: Step, event: Commit) -> None:
+    step.reply(event.token, ErrorReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+
+# --- Delete, Loaded --------------------------------------------------------------------------------------------------
+
+
+def _delete_empty(step: Step, event: Delete) -> None:
+    if event.only_if_unused and step.group.pending:
+        return
+    step.effects.append(Persist(Purpose.DELETION, step.group, event.token))
+
+
+def _delete_busy(step: Step, event: Delete) -> None:
+    step.reply(event.token, ErrorReply(ErrorCode.NON_EMPTY_GROUP))
+
+
+def _delete_dead(step: Step, event: Delete) -> None:
+    step.reply(event.token, ErrorReply(ErrorCode.GROUP_ID_NOT_FOUND))
+
+
+def _loaded_stable(step: Step, event: Loaded) -> None:
+    for member in step.group.members.values():
+        step.start_session(member)
+    if len(step.group.members) > step.settings.max_size:
+        step.rebalance()
+
+
+# --- timers ----------------------------------------------------------------------------------------------------------
+
+
+def _session_expired(step: Step, event: SessionExpired) -> None:
+    member = step.group.members.get(event.member_id)
+    if member is None:
+        return
+    waits = member.join_token is not None or member.sync_token is not None
+    if waits and not member.is_new:
+        return  # a parked request is a sign of life; the session starts anew with its answer
+    step.remove_and_rebalance(event.member_id)
+
+
+def _pending_expired(step: Step, event: PendingExpired) -> None:
+    if event.member_id in step.group.pending:
+        step.drop_pending(event.member_id)
+
+
+def _rebalance_due(step: Step, event: RebalanceDue) -> None:
+    group = step.group
+    if group.initial_remaining_ms and group.new_member_added:
+        delay_ms = min(step.settings.initial_rebalance_delay_ms, group.initial_remaining_ms)
+        step.change(
+            new_member_added=False,
+            initial_delay_ms=delay_ms,
+            initial_remaining_ms=max(group.initial_remaining_ms - group.initial_delay_ms, 0),
+        )
+        step.effects.append(StartTimer(RebalanceDue(), delay_ms))
+    else:
+        step.complete()
+
+
+def _sync_due(step: Step, event: SyncDue) -> None:
+    late = [name for name in step.group.members if name in step.group.pending_sync]
+    for member_id in late:
+        step.remove(member_id)
+    if late:
+        step.rebalance()
+
+
+# --- outcomes of writes ----------------------------------------------------------------------------------------------
+
+
+def _persisted_completing(step: Step, event: Persisted) -> None:
+    write = event.write
+    if write.purpose is not Purpose.ASSIGNMENT or write.group.generation_id != step.group.generation_id:
+        _write_outlived(step, event)
+        return
+    step.enter(STABLE)
+    members = {}
+    for name, member in step.group.members.items():
+        assignment = write.group.members[name].assignment if name in write.group.members else b""
+        if member.sync_token is not None:
+            group = step.group
+            step.reply(
+                member.sync_token, SyncReply(ErrorCode.NONE, group.protocol_type, group.protocol_name, assignment)
+            )
+            step.start_session(member)
+        members[name] = replace(member, assignment=assignment, sync_token=None)
+    step.change(members=members)
+
+
+def _persist_failed_completing(step: Step, event: PersistFailed) -> None:
+    write = event.write
+    if write.purpose is not Purpose.ASSIGNMENT or write.group.generation_id != step.group.generation_id:
+        _write_outlived(step, event)
+        return
+    step.refuse_syncs(event.error)
+    step.rebalance()
+
+
+def _persisted_stable(step: Step, event: Persisted) -> None:
+    write = event.write
+    if write.purpose is not Purpose.STATIC_RETURN or write.group.generation_id != step.group.generation_id:
+        _write_outlived(step, event)
+        return
+    for name in step.group.members:
+        if name not in write.group.members:
+            step.effects.append(CancelTimer(SessionExpired(name)))
+    for name, member in write.group.members.items():
+        if name not in step.group.members:
+            step.start_session(member)
+    step.group = write.group
+    step.reply(write.token, write.accepted)
+
+
+def _persist_failed_stable(step: Step, event: PersistFailed) -> None:
+    write, group = event.write, step.group
+    if write.purpose is not Purpose.STATIC_RETURN:
+        _write_outlived(step, event)
+        return
+    # Nothing was adopted, so there is nothing to take back: the old id stays the member.
+    step.reply(
+        write.token,
+        JoinReply(
+            event.error, "", group.generation_id, group.protocol_type, group.protocol_name, leader=group.leader or ""
+        ),
+    )
+
+
+def _persisted_empty(step: Step, event: Persisted) -> None:
+    if event.write.purpose is not Purpose.DELETION:
+        _write_outlived(step, event)
+        return
+    for member_id in step.group.pending:
+        step.effects.append(CancelTimer(PendingExpired(member_id)))
+    step.change(pending=frozenset())
+    step.enter(DEAD)
+    step.reply(event.write.token, ErrorReply(ErrorCode.NONE))
+    step.effects.append(Forget(step.group.group_id))
+
+
+def _persist_failed_empty(step: Step, event: PersistFailed) -> None:
+    if event.write.purpose is not Purpose.DELETION:
+        _write_outlived(step, event)
+        return
+    step.reply(event.write.token, ErrorReply(event.error))
+
+
+def _write_outlived(step: Step, event: Persisted | PersistFailed) -> None:
+    """The group moved on while it was written. Whoever waits for the write is told to look again."""
+    write = event.write
+    if write.purpose is Purpose.STATIC_RETURN:
+        step.reply(write.token, JoinReply(ErrorCode.REBALANCE_IN_PROGRESS, ""))
+    elif write.purpose is Purpose.DELETION:
+        step.reply(write.token, ErrorReply(ErrorCode.NON_EMPTY_GROUP))
+
+
+def _nothing(step: Step, event: Event) -> None:
+    """The event says nothing to a group in this state."""
+
+
+_heartbeat_healthy = _heartbeat_as(ErrorCode.NONE)
+_heartbeat_preparing = _heartbeat_as(ErrorCode.REBALANCE_IN_PROGRESS)
+
+TABLE: dict[tuple[GroupState, type], Callable[[Step, Any], None]] = {
+    # requests
+    (EMPTY, Join): _join_empty,
+    (PREPARING, Join): _join_preparing,
+    (COMPLETING, Join): _join_completing,
+    (STABLE, Join): _join_stable,
+    (DEAD, Join): _join_dead,
+    (EMPTY, Sync): _sync_empty,
+    (PREPARING, Sync): _sync_preparing,
+    (COMPLETING, Sync): _sync_completing,
+    (STABLE, Sync): _sync_stable,
+    (DEAD, Sync): _sync_dead,
+    (EMPTY, Heartbeat): _heartbeat_empty,
+    (PREPARING, Heartbeat): _heartbeat_preparing,
+    (COMPLETING, Heartbeat): _heartbeat_healthy,
+    (STABLE, Heartbeat): _heartbeat_healthy,
+    (DEAD, Heartbeat): _heartbeat_dead,
+    (EMPTY, Leave): _leave,
+    (PREPARING, Leave): _leave,
+    (COMPLETING, Leave): _leave,
+    (STABLE, Leave): _leave,
+    (DEAD, Leave): _leave_dead,
+    (EMPTY, Commit): _commit,
+    (PREPARING, Commit): _commit,
+    (COMPLETING, Commit): _commit_completing,
+    (STABLE, Commit): _commit,
+    (DEAD, Commit): _commit_dead,
+    (EMPTY, Delete): _delete_empty,
+    (PREPARING, Delete): _delete_busy,
+    (COMPLETING, Delete): _delete_busy,
+    (STABLE, Delete): _delete_busy,
+    (DEAD, Delete): _delete_dead,
+    (EMPTY, Loaded): _nothing,
+    (PREPARING, Loaded): _nothing,
+    (COMPLETING, Loaded): _nothing,
+    (STABLE, Loaded): _loaded_stable,
+    (DEAD, Loaded): _nothing,
+    # timers
+    (EMPTY, SessionExpired): _nothing,
+    (PREPARING, SessionExpired): _session_expired,
+    (COMPLETING, SessionExpired): _session_expired,
+    (STABLE, SessionExpired): _session_expired,
+    (DEAD, SessionExpired): _nothing,
+    (EMPTY, PendingExpired): _pending_expired,
+    (PREPARING, PendingExpired): _pending_expired,
+    (COMPLETING, PendingExpired): _pending_expired,
+    (STABLE, PendingExpired): _pending_expired,
+    (DEAD, PendingExpired): _nothing,
+    (EMPTY, RebalanceDue): _nothing,
+    (PREPARING, RebalanceDue): _rebalance_due,
+    (COMPLETING, RebalanceDue): _nothing,
+    (STABLE, RebalanceDue): _nothing,
+    (DEAD, RebalanceDue): _nothing,
+    (EMPTY, SyncDue): _nothing,
+    (PREPARING, SyncDue): _nothing,
+    (COMPLETING, SyncDue): _sync_due,
+    (STABLE, SyncDue): _sync_due,
+    (DEAD, SyncDue): _nothing,
+    # outcomes of writes
+    (EMPTY, Persisted): _persisted_empty,
+    (PREPARING, Persisted): _write_outlived,
+    (COMPLETING, Persisted): _persisted_completing,
+    (STABLE, Persisted): _persisted_stable,
+    (DEAD, Persisted): _write_outlived,
+    (EMPTY, PersistFailed): _persist_failed_empty,
+    (PREPARING, PersistFailed): _write_outlived,
+    (COMPLETING, PersistFailed): _persist_failed_completing,
+    (STABLE, PersistFailed): _persist_failed_stable,
+    (DEAD, PersistFailed): _write_outlived,
+}

@@ -1,0 +1,122 @@
+"""Committed offsets of one group, and when they are too old to keep.
+
+Owns the table of committed offsets and those of open transactions (KIP-98, KIP-447), and the rule of expiry (KIP-211).
+It must not know the log or the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from .state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
+from .subscription import subscribed_topics
+
+Partition: TypeAlias = tuple[str, int]
+"""Topic name and partition index."""
+
+
+class CommittedOffset(NamedTuple):
+    """One commit. `leader_epoch` is -1 if unknown; `expire_timestamp_ms` is None unless the client set a retention."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    expire_timestamp_ms: int | None = None
+
+
+class Offsets:
+    """The offsets of one group. `order` numbers rise with each write, so that a commit of a transaction that ends late
+    does not hide a later plain commit."""
+
+    __slots__ = ("_committed", "_pending")
+
+    def __init__(self) -> None:
+        self._committed: dict[Partition, tuple[int, CommittedOffset]] = {}
+        self._pending: dict[int, dict[Partition, tuple[int, CommittedOffset]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._committed)
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._committed)
+
+    @property
+    def unused(self) -> bool:
+        """Neither committed nor in an open transaction."""
+        return not self._committed and not self._pending
+
+    def get(self, partition: Partition) -> CommittedOffset | None:
+        found = self._committed.get(partition)
+        return found[1] if found is not None else None
+
+    def put(self, partition: Partition, committed: CommittedOffset, order: int) -> None:
+        self._committed[partition] = (order, committed)
+
+    def remove(self, partition: Partition) -> None:
+        self._committed.pop(partition, None)
+
+    def as_mapping(self) -> Mapping[Partition, CommittedOffset]:
+        return {partition: committed for partition, (_, committed) in self._committed.items()}
+
+    # --- transactions --------------------------------------------------------------------------------------------
+
+    def put_pending(self, producer_id: int, partition: Partition, committed: CommittedOffset, order: int) -> None:
+        """A commit that counts once the producer's transaction commits."""
+        self._pending.setdefault(producer_id, {})[partition] = (order, committed)
+
+    def is_unstable(self, partition: Partition) -> bool:
+        """Is there a commit of an open transaction for the partition?"""
+        return any(partition in commits for commits in self._pending.values())
+
+    def pending_partitions(self) -> set[Partition]:
+        return {partition for commits in self._pending.values() for partition in commits}
+
+    def remove_pending(self, partition: Partition) -> None:
+        for producer_id in list(self._pending):
+            self._pending[producer_id].pop(partition, None)
+            if not self._pending[producer_id]:
+                del self._pending[producer_id]
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """Take over what the transaction wrote last for each partition, or drop it all."""
+        for partition, (order, commit) in self._pending.pop(producer_id, {}).items():
+            if committed and self._committed.get(partition, (-1,))[0] < order:
+                self._committed[partition] = (order, commit)
+
+    # --- expiry --------------------------------------------------------------------------------------------------
+
+    def expired(self, group: Group, now_ms: int, retention_ms: int) -> list[Partition]:
+        """The partitions whose commit may be forgotten now.
+
+        Without members time runs from when the group became empty; in a Stable consumer group and in one that only
+        stores offsets, from the commit. Subscribed topics and open transactions are kept. An explicit expiry overrides
+        the time, not the conditions.
+        """
+        keep: frozenset[str] = frozenset()
+        emptied_ms: int | None = None
+        if group.protocol_type is None:
+            pass
+        elif group.state is GroupState.EMPTY:
+            emptied_ms = group.state_changed_ms if group.state_changed_ms >= 0 else None
+        elif group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.state is GroupState.STABLE:
+            topics = subscribed_topics(group)
+            if topics is None:
+                return []
+            keep = topics
+        else:
+            return []
+        unstable = self.pending_partitions()
+        gone = []
+        for partition, (_, commit) in self._committed.items():
+            if partition[0] in keep or partition in unstable:
+                continue
+            if commit.expire_timestamp_ms is not None:
+                due = now_ms >= commit.expire_timestamp_ms
+            else:
+                base_ms = commit.commit_timestamp_ms if emptied_ms is None else emptied_ms
+                due = now_ms - base_ms >= retention_ms
+            if due:
+                gone.append(partition)
+        return gone

@@ -1,0 +1,192 @@
+"""Groups and offsets as records of `__consumer_offsets`, in Apache Kafka's format.
+
+A key is its type (int16: 0 and 1 an offset, 2 a classic group) and its fields; a value is its version (int16) and its
+fields; no value is a tombstone. Written are OffsetCommitValue v3, or v1 with an explicit expiry, and GroupMetadataValue
+v3: what Apache Kafka 2.3 to 4.0 write. All versions are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+from ...protocol.compiler import build, parse
+from ...protocol.errors import MalformedMessage
+from ...protocol.messages.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from .offsets import CommittedOffset, Partition
+from .state import Group, GroupState, Member
+
+Record: TypeAlias = tuple[bytes, bytes | None]
+"""Key and value."""
+
+OFFSET_KEY_TYPES = (0, 1)
+GROUP_KEY_TYPE = 2
+NEWEST_VALUE_VERSION = 4
+
+
+class TransactionalRecord(NamedTuple):
+    """A record of the log that counts once its producer's transaction commits."""
+
+    producer_id: int
+    key: bytes
+    value: bytes | None
+
+
+class TransactionEnd(NamedTuple):
+    """The marker that ends a producer's transaction."""
+
+    producer_id: int
+    committed: bool
+
+
+LogEntry: TypeAlias = Record | TransactionalRecord | TransactionEnd
+
+
+class OffsetEntry(NamedTuple):
+    """What an offset record says; None is a tombstone."""
+
+    group_id: str
+    partition: Partition
+    committed: CommittedOffset | None
+
+
+class GroupEntry(NamedTuple):
+    """What a group record says; None is a tombstone."""
+
+    group_id: str
+    group: Group | None
+
+
+def partition_for(key: str, partitions: int) -> int:
+    """The partition of the log that a group id or a transactional id belongs to.
+
+    It is |hashCode| % partitions of Java's String, over UTF-16 units, where the absolute value of -2^31 is 0.
+    """
+    units = key.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for position in range(0, len(units), 2):
+        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    if value >= 1 << 31:
+        value = (1 << 32) - value
+    return 0 if value == 1 << 31 else value % partitions
+
+
+def offset_record(group_id: str, partition: Partition, committed: CommittedOffset | None) -> Record:
+    """The record of one committed offset, or of its end. Raises MalformedMessage if a text is too long for it."""
+    topic, index = partition
+    key = b"\x00\x01" + build(OffsetCommitKey(group=group_id, topic=topic, partition=index), 0)
+    if committed is None:
+        return key, None
+    version = 3 if committed.expire_timestamp_ms is None else 1
+    value = OffsetCommitValue(
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.commit_timestamp_ms,
+        expire_timestamp=-1 if committed.expire_timestamp_ms is None else committed.expire_timestamp_ms,
+    )
+    return key, version.to_bytes(2, "big") + build(value, version)
+
+
+def group_tombstone(group_id: str) -> Record:
+    return b"\x00\x02" + build(GroupMetadataKey(group=group_id), 0), None
+
+
+def group_record(group: Group) -> Record:
+    """The record of a group as it is now. Raises MalformedMessage if a text is too long for it."""
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=group.protocol_name,
+        leader=group.leader,
+        current_state_timestamp=group.state_changed_ms,
+        members=[
+            MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata(group.protocol_name),
+                assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )
+    return group_tombstone(group.group_id)[0], b"\x00\x03" + build(value, 3)
+
+
+def decode(key: bytes, value: bytes | None) -> OffsetEntry | GroupEntry | None:
+    """What the record says; None for a type that classic groups do not know. Raises MalformedMessage."""
+    key_type = _leading_int16(key, "key")
+    if key_type in OFFSET_KEY_TYPES:
+        offset_key = parse(OffsetCommitKey, 0, key[2:])
+        partition = (offset_key.topic, offset_key.partition)
+        return OffsetEntry(offset_key.group, partition, None if value is None else _committed(value))
+    if key_type == GROUP_KEY_TYPE:
+        group_id = parse(GroupMetadataKey, 0, key[2:]).group
+        return GroupEntry(group_id, None if value is None else _group(group_id, value))
+    return None
+
+
+def _leading_int16(data: bytes, what: str) -> int:
+    if len(data) < 2:
+        raise MalformedMessage(f"group record: {what} of {len(data)} bytes")
+    return int.from_bytes(data[:2], "big", signed=True)
+
+
+def _value_version(value: bytes) -> int:
+    version = _leading_int16(value, "value")
+    if not 0 <= version <= NEWEST_VALUE_VERSION:
+        raise MalformedMessage(f"group record: value version {version} is not known")
+    return version
+
+
+def _committed(value: bytes) -> CommittedOffset:
+    read = parse(OffsetCommitValue, _value_version(value), value[2:])
+    return CommittedOffset(
+        read.offset,
+        read.leader_epoch,
+        read.metadata,
+        read.commit_timestamp,
+        None if read.expire_timestamp == -1 else read.expire_timestamp,
+    )
+
+
+def _group(group_id: str, value: bytes) -> Group:
+    read = parse(GroupMetadataValue, _value_version(value), value[2:])
+    members = _members(read.protocol, read.members)
+    return Group(
+        group_id,
+        state=GroupState.STABLE if members else GroupState.EMPTY,
+        generation_id=read.generation,
+        protocol_type=read.protocol_type or None,
+        protocol_name=read.protocol,
+        leader=read.leader,
+        members=members,
+        state_changed_ms=read.current_state_timestamp,
+    )
+
+
+def _members(protocol_name: str | None, read: Sequence[MemberMetadata]) -> dict[str, Member]:
+    return {
+        member.member_id: Member(
+            member_id=member.member_id,
+            instance_id=member.group_instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            # Version 0 knew no rebalance time-out: the session's served for both.
+            rebalance_timeout_ms=member.session_timeout if member.rebalance_timeout == -1 else member.rebalance_timeout,
+            session_timeout_ms=member.session_timeout,
+            protocols=((protocol_name or "", bytes(member.subscription)),),
+            assignment=bytes(member.assignment),
+        )
+        for member in read
+    }
