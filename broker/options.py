@@ -17,7 +17,9 @@ DEFAULT_LISTENER = "PLAINTEXT"
 WILDCARDS = ("", "0.0.0.0", "::")
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
-_ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\s\[\]:/=]*))(?::(?P<port>[0-9]{1,5}))?")
+_ADDRESS = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]|(?P<host>[^\s\[\]:/=]*))(?::(?P<port>[0-9]{1,5}))?"
+)
 
 
 class StartupError(Exception):

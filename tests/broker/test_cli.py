@@ -1,0 +1,203 @@
+"""The command line: which subcommand runs, what the flags mean, and one line with exit code 2 for every mistake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ottla.broker import cli, commands
+from ottla.broker.config import Config, ConfigError
+from ottla.broker.options import Listener, ServeOptions, flags_to_configs, format_address, parse_address, serve_options
+
+
+def parse(*arguments: str, environ: dict[str, str] | None = None) -> ServeOptions:
+    return commands.parse_serve(arguments, environ or {})[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9092", ("127.0.0.1", 9092)),
+        ("[::1]:9092", ("::1", 9092)),
+        ("[fe80::1%eth0]:1", ("fe80::1%eth0", 1)),
+        (":0", ("", 0)),
+        ("kafka.example.org", ("kafka.example.org", None)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int | None]) -> None:
+    assert parse_address(text) == address
+    if address[1] is not None:
+        assert format_address(address[0], address[1]) == text
+
+
+@pytest.mark.parametrize("text", ["", "::1:9092", "a:b", "a:65536", "a:999999", "a b:1", "[::1", "http://a:1", "a:1:2"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_address(text)
+
+
+def test_flags_repeat_and_take_names() -> None:
+    options = parse(
+        *("--listen", "127.0.0.1:0", "--listen", "external=[::1]:9093", "--listen", "127.0.0.2:9094"),
+        *("--advertise", "here.example.org", "--advertise", "EXTERNAL=there.example.org:19093"),
+        *("--data-dir", "a", "--data-dir", "b"),
+    )
+    assert options.listeners == (
+        Listener("PLAINTEXT", "127.0.0.1", 0),
+        Listener("EXTERNAL", "::1", 9093),
+        Listener("PLAINTEXT_2", "127.0.0.2", 9094),
+    )
+    assert options.advertised == {"PLAINTEXT": ("here.example.org", None), "EXTERNAL": ("there.example.org", 19093)}
+    assert options.data_dirs == (Path("a"), Path("b"))
+    assert options.advertised_address("PLAINTEXT", 4711, "10.0.0.1") == ("here.example.org", 4711)
+    assert options.advertised_address("EXTERNAL", 9093, "10.0.0.1") == ("there.example.org", 19093)
+    assert options.advertised_address("PLAINTEXT_2", 9094, "10.0.0.1") == ("127.0.0.2", 9094)
+
+
+def test_the_defaults_are_local_only() -> None:
+    options = parse("--data-dir", "d")
+    assert options.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092),)
+    assert options.advertised == {}
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
+def test_a_listener_everywhere_advertises_where_the_client_came_in(host: str) -> None:
+    options = parse("--data-dir", "d", "--listen", f"{host}:9092")
+    assert options.advertised_address("PLAINTEXT", 9092, "10.1.2.3") == ("10.1.2.3", 9092)
+
+
+KRAFT = """
+process.roles=broker,controller
+node.id=5
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=3
+"""
+
+
+def test_a_kraft_server_properties_is_taken_without_its_controller(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(KRAFT)
+    options = parse("--config", str(file))
+    assert options.listeners == (Listener("PLAINTEXT", "", 9092),)
+    assert options.advertised == {"PLAINTEXT": ("localhost", 9092)}
+    assert options.data_dirs == (Path("/tmp/kraft-combined-logs"),)
+    assert options.config["node.id"] == 5 and options.config.warnings == ()
+
+
+def test_flags_win_over_environment_and_file_and_overrides_over_flags(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://file:1\nlog.dirs=file\n")
+    environ = {"KAFKA_LISTENERS": "PLAINTEXT://environment:2"}
+    arguments = ["--config", str(file)]
+    assert parse(*arguments).listeners[0].host == "file"
+    assert parse(*arguments, environ=environ).listeners[0].host == "environment"
+    arguments += ["--listen", "flag:3"]
+    assert parse(*arguments, environ=environ).listeners[0].host == "flag"
+    arguments += ["--override", "listeners=PLAINTEXT://override:4"]
+    assert parse(*arguments, environ=environ).listeners[0].host == "override"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no data directory"),
+        (["--data-dir", "d", "--data-dir", "./d"], "a data directory is named twice"),
+        (["--data-dir", "a,b"], "a path with a comma"),
+        (["--listen", "localhost"], "the port is missing"),
+        (["--listen", "a-b=h:1"], "letters, digits and underscores"),
+        (["--listen", "A=h:1", "--listen", "a=h:2"], "listeners names A twice"),
+        (["--advertise", ":9092"], "clients need a host"),
+        (["--advertise", "0.0.0.0:9092"], "cannot use 0.0.0.0"),
+        (["--advertise", "X=h:1"], "names X, which is none of the listeners"),
+        (["--override", "num.partitions"], "expected KEY=VALUE"),
+        (["--override", "num.partitions=0"], "Invalid value 0 for configuration num.partitions"),
+        (["--override", "num.partition=1"], "did you mean num.partitions"),
+        (["--override", "listeners=SSL://:9093"], "listener SSL speaks SSL: only PLAINTEXT is served yet"),
+        (["--override", "listeners=INSIDE://:9093"], "INSIDE has no entry in listener.security.protocol.map"),
+        (["--override", "listeners=9093"], "is not NAME://host:port"),
+        (["--override", "listener.security.protocol.map=A:B"], "is not NAME:PROTOCOL"),
+        (["--config", "/no/such/file"], "cannot read /no/such/file"),
+    ],
+)
+def test_mistakes_are_config_errors_before_anything_is_touched(arguments: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(*([] if not arguments or arguments[0] == "--data-dir" else ["--data-dir", "d"]), *arguments)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("flag", ["--release", "--brokers", "--control", "--record"])
+@pytest.mark.parametrize("value", [[], ["3"]])
+def test_reserved_flags_say_that_they_are(flag: str, value: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse("--data-dir", "d", flag, *value)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == f"ottla serve: {flag} is not yet supported\n"
+
+
+def test_serve_reports_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    missing = tmp_path / "data"
+    assert commands.serve(["--data-dir", str(missing), "--override", "num.partitions=0"]) == 2
+    captured = capsys.readouterr()
+    assert (
+        captured.out == "" and captured.err.startswith("ottla serve: Invalid value 0") and captured.err.count("\n") == 1
+    )
+    assert not missing.exists()
+
+
+def test_an_unknown_flag_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        commands.serve(["--data-dirs", "x"])
+    assert caught.value.code == 2 and capsys.readouterr().err.count("\n") == 1
+
+
+def test_flags_not_given_set_nothing() -> None:
+    assert flags_to_configs([], [], []) == {}
+
+
+def test_names_need_no_protocol_map_on_the_command_line_only() -> None:
+    config = Config({"listeners": "INSIDE://h:1", "log.dirs": "d"})
+    assert serve_options(config, flag_listeners=True).listeners == (Listener("INSIDE", "h", 1),)
+    with pytest.raises(ConfigError):
+        serve_options(config)
+
+
+# ---- the command itself
+
+
+def test_help_lists_the_commands_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    assert "\n  serve\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("arguments", "problem"), [([], "no command given"), (["sevre"], "unknown command sevre")])
+def test_a_wrong_command_is_one_line(arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"ottla: {problem}") and "serve" in error and error.count("\n") == 1
+
+
+def test_version_comes_from_the_package() -> None:
+    script = Path(sys.executable).with_name("ottla")
+    outcome = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert outcome.stdout == "ottla 0.1.0\n"
+
+
+def test_a_mistake_costs_no_import_of_the_broker(tmp_path: Path) -> None:
+    """The checks come first: neither the event loop nor the logger is loaded to say that a value is wrong."""
+    program = (
+        "import sys\nfrom ottla.broker.cli import main\n"
+        "assert main(['serve', '--data-dir', 'd', '--override', 'num.partitions=0']) == 2\n"
+        "print([name for name in ('asyncio', 'uvloop', 'structlog', 'construct') if name in sys.modules])\n"
+    )
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert outcome.stdout == "[]\n", outcome.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,429 @@
+"""Configs: parsing, ranges, precedence, synonyms, what DescribeConfigs shows, and the messages users get."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.broker.config import (
+    ACTED_ON,
+    Config,
+    ConfigError,
+    ConfigSource,
+    ConfigType,
+    TopicConfig,
+    validate_topic_configs,
+)
+from ottla.broker.config_facts import _table, check_of, facts, parse_value
+from ottla.broker.config_sources import MAX_FILE_BYTES, from_environment, parse_properties
+
+SCOPES = ("broker", "topic", "group", "client-metrics")
+
+
+def file_with(folder: Path, text: str) -> Path:
+    path = folder / "server.properties"
+    path.write_text(text)
+    return path
+
+
+# ---- facts and values
+
+
+def test_every_fact_can_be_checked_and_every_default_read() -> None:
+    allowed_to_be_empty = {"controller.quorum.voters", "controller.quorum.bootstrap.servers"}
+    for scope in SCOPES:
+        for fact in facts(scope).values():
+            check_of(fact)
+            if fact.default is not None and fact.name not in allowed_to_be_empty:
+                parse_value(fact, fact.default)
+            for synonym in fact.synonyms:
+                assert synonym in facts("broker"), (fact.name, synonym)
+
+
+def test_the_table_has_the_newest_release_and_what_3_9_had() -> None:
+    broker = facts("broker")
+    assert broker["num.partitions"].type == "INT" and broker["num.partitions"].last is None
+    assert broker["inter.broker.protocol.version"].last == "3.9.1"
+    # Kubernetes sets KAFKA_PORT=tcp://... beside a service called kafka; the config of that name went in 3.0.
+    assert "port" not in broker
+    assert broker["log.message.timestamp.after.max.ms"].default == "3600000"
+
+
+def test_what_is_acted_on_is_known() -> None:
+    assert {name for name in ACTED_ON if name not in facts("broker") and name not in facts("topic")} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("num.partitions", " 12 ", 12),
+        ("num.partitions", "+3", 3),
+        ("log.retention.ms", "-1", -1),
+        ("auto.create.topics.enable", "FALSE", False),
+        ("log.cleanup.policy", "compact , delete", ["compact", "delete"]),
+        ("log.cleanup.policy", "", []),
+        ("log.cleaner.min.cleanable.ratio", "0.25", 0.25),
+        ("log.cleaner.min.cleanable.ratio", "1", 1.0),
+        ("compression.gzip.level", "-1", -1),
+        ("compression.gzip.level", "9", 9),
+        ("log.message.timestamp.type", "LogAppendTime", "LogAppendTime"),
+        ("inter.broker.protocol.version", "2.8", "2.8"),
+        ("inter.broker.protocol.version", "2.8.1", "2.8.1"),
+        ("inter.broker.protocol.version", "0.10.2-IV0", "0.10.2-IV0"),
+        ("group.consumer.migration.policy", "Bidirectional", "Bidirectional"),
+    ],
+)
+def test_values_are_typed(name: str, text: str, value: object) -> None:
+    assert Config({name: text})[name] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("num.partitions", "0", "Value must be at least 1"),
+        ("num.partitions", "x", "Not a number of type INT"),
+        ("num.partitions", "1_0", "Not a number of type INT"),
+        ("num.partitions", "\u0661", "Not a number of type INT"),
+        ("num.partitions", "", "Not a number of type INT"),
+        ("num.partitions", "2147483648", "Not a number of type INT"),
+        ("log.flush.interval.messages", "9223372036854775808", "Not a number of type LONG"),
+        ("auto.create.topics.enable", "yes", "Expected value to be either true or false"),
+        ("log.cleaner.min.cleanable.ratio", "1.5", "Value must be no more than 1"),
+        ("log.cleaner.min.cleanable.ratio", "nan", "Not a number of type DOUBLE"),
+        ("compression.type", "brotli", "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ("compression.gzip.level", "0", "Value must be between 1 and 9, or -1"),
+        ("log.cleanup.policy", "delete,delete", "Values must not be duplicated"),
+        ("log.cleanup.policy", "delete,purge", "String must be one of: compact, delete"),
+        ("log.dirs", "", "List must not be empty"),
+        ("inter.broker.protocol.version", "2.9", "Version 2.9 is not a valid version"),
+        ("inter.broker.protocol.version", "0.10", "Version 0.10 is not a valid version"),
+    ],
+)
+def test_malformed_values_are_refused_in_kafkas_words(name: str, text: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config({name: text})
+    assert str(caught.value) == f"Invalid value {text} for configuration {name}: {reason}"
+
+
+def test_a_secret_is_neither_shown_nor_repeated() -> None:
+    config = Config({"ssl.key.password": "hunter2"})
+    entry = config.describe("ssl.key.password")
+    assert entry.value is None and entry.sensitive and entry.type is ConfigType.PASSWORD
+    assert [synonym.value for synonym in entry.synonyms] == [None]
+    with pytest.raises(ConfigError) as caught:
+        Config({"ssl.key.password": "x" * (1 << 20) + "y"})
+    assert "xx" not in str(caught.value)
+
+
+# ---- notations
+
+
+def test_properties_are_read_as_java_reads_them() -> None:
+    text = rb"""
+# a comment \
+! another
+plain=value
+  spaced   :   two words
+joined = one,\
+         two,\
+    three
+equals\=in\:key = a=b
+tab	separated
+unicode = \u0041\u00e4\tend
+even\\ = backslash
+nothing
+last = cut\
+"""
+    assert parse_properties(text) == {
+        "plain": "value",
+        "spaced": "two words",
+        "joined": "one,two,three",
+        "equals=in:key": "a=b",
+        "tab": "separated",
+        "unicode": "Aä\tend",
+        "even\\": "backslash",
+        "nothing": "",
+        "last": "cut",
+    }
+
+
+def test_a_later_pair_wins_whatever_the_line_ends() -> None:
+    assert parse_properties(b"a=1\r\nb=2\ra=3\n") == {"a": "3", "b": "2"}
+
+
+def test_a_broken_escape_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="malformed"):
+        parse_properties(rb"a=\u00g1")
+
+
+def escaped(text: str) -> str:
+    return "".join(f"\\u{ord(character):04x}" for character in text)
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(max_codepoint=0xFFFF), min_size=1), st.text(st.characters(max_codepoint=0xFFFF))
+    )
+)
+def test_escaped_pairs_come_back(pairs: dict[str, str]) -> None:
+    lines = [f"{escaped(key)}={escaped(value)}" for key, value in pairs.items()]
+    assert parse_properties("\n".join(lines).encode("ascii")) == pairs
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_anything_but_a_config_error(data: bytes) -> None:
+    try:
+        pairs = parse_properties(data)
+    except ConfigError:
+        assert b"\\u" in data
+    else:
+        assert len(pairs) <= len(data)
+
+
+def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*: No such file"):
+        Config.load(file=tmp_path / "missing.properties")
+    with pytest.raises(ConfigError, match="larger than"):
+        Config.load(file=file_with(tmp_path, "#" * (MAX_FILE_BYTES + 1)))
+
+
+def test_environment_names_follow_the_image() -> None:
+    environ = {
+        "KAFKA_NUM_PARTITIONS": "3",
+        "KAFKA_LISTENER_NAME_A__B_SSL_KEY_PASSWORD": "p",
+        "KAFKA_A___B": "c",
+        "KAFKA_ZOOKEEPER_CLIENTCNXNSOCKET": "s",
+        "KAFKA_HEAP_OPTS": "-Xmx1G",
+        "PATH": "/bin",
+    }
+    assert {name: text for name, (text, _) in from_environment(environ, facts("broker")).items()} == {
+        "num.partitions": "3",
+        "listener.name.a_b.ssl.key.password": "p",
+        "a-b": "c",
+        "zookeeper.clientCnxnSocket": "s",
+    }
+
+
+# ---- precedence
+
+
+def test_the_stronger_source_wins(tmp_path: Path) -> None:
+    file = file_with(tmp_path, "num.partitions=2")
+    environ = {"KAFKA_NUM_PARTITIONS": "3"}
+    assert Config.load()["num.partitions"] == 1
+    assert Config.load(file=file)["num.partitions"] == 2
+    assert Config.load(environ=environ, file=file)["num.partitions"] == 3
+    assert Config.load(flags={"num.partitions": "4"}, environ=environ, file=file)["num.partitions"] == 4
+    everything = Config.load({"num.partitions": "5"}, {"num.partitions": "4"}, environ, file)
+    assert everything["num.partitions"] == 5
+    assert everything.source("num.partitions") is ConfigSource.STATIC_BROKER
+    assert Config.load().source("num.partitions") is ConfigSource.DEFAULT
+
+
+def test_a_hidden_malformed_value_is_an_error_too(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Invalid value many"):
+        Config.load({"num.partitions": "1"}, file=file_with(tmp_path, "num.partitions=many"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("num.partition", "unknown config num.partition in --override; did you mean num.partitions?"),
+        ("qqqq", "unknown config qqqq in --override"),
+        ("retention.ms", "retention.ms in --override is a topic config; the broker's name for it is log.retention.ms"),
+        ("ottla.behaviour.gap", "ottla.behaviour.gap in --override is reserved: it cannot be set yet"),
+    ],
+)
+def test_an_unknown_override_is_an_error_with_the_nearest_name(name: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config.load({name: "1"})
+    assert str(caught.value) == message
+
+
+def test_unknown_names_elsewhere_are_one_warning_each(tmp_path: Path) -> None:
+    file = file_with(tmp_path, "my.plugin.setting=1\nnum.partitons=2\nnum.partitions=7\n")
+    config = Config.load(environ={"KAFKA_PORT": "tcp://10.0.0.1:9092"}, file=file)
+    assert config["num.partitions"] == 7
+    assert len(config.warnings) == 3
+    assert any(str(file) in text and "did you mean num.partitions?" in text for text in config.warnings)
+    assert any("KAFKA_PORT" in text for text in config.warnings)
+
+
+def test_what_is_set_but_not_acted_on_is_named() -> None:
+    config = Config({"num.partitions": "1", "num.io.threads": "8", "listener.name.x.ssl.key.password": "p"})
+    assert config.not_acted_on() == ["listener.name.x.ssl.key.password", "num.io.threads"]
+
+
+# ---- synonyms
+
+
+@pytest.mark.parametrize(
+    ("static", "expected_ms"),
+    [
+        ({}, 604_800_000),
+        ({"log.retention.hours": "1"}, 3_600_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2"}, 120_000),
+        ({"log.retention.hours": "1", "log.retention.minutes": "2", "log.retention.ms": "3"}, 3),
+        ({"log.retention.hours": "-1"}, -1),
+    ],
+)
+def test_retention_is_the_first_of_its_chain_that_is_set(static: dict[str, str], expected_ms: int) -> None:
+    config = Config(static)
+    assert config["log.retention.ms"] == expected_ms
+    assert TopicConfig(config)["retention.ms"] == expected_ms
+    assert config["log.retention.hours"] == int(static.get("log.retention.hours", "168"))
+
+
+def test_node_id_and_log_dir_have_their_old_names() -> None:
+    assert Config()["node.id"] == 1
+    assert Config({"broker.id": "7"})["node.id"] == 7
+    assert Config({"broker.id": "-1"})["node.id"] == 1
+    assert Config({"log.dir": "/a"})["log.dirs"] == ["/a"] and Config({"log.dir": "/a"}).is_set("log.dirs")
+    assert Config({"log.dir": "/a", "log.dirs": "/b,/c"})["log.dirs"] == ["/b", "/c"]
+    with pytest.raises(ConfigError, match="they name one thing"):
+        Config({"node.id": "1", "broker.id": "2"})
+
+
+def test_no_retention_at_all_is_refused_as_kafka_does() -> None:
+    with pytest.raises(ConfigError, match=r"log\.retention\.ms must be unlimited"):
+        Config({"log.retention.hours": "0"})
+
+
+def test_a_prefixed_config_is_known_and_falls_back_on_the_plain_one() -> None:
+    config = Config({"sasl.enabled.mechanisms": "PLAIN", "listener.name.b.sasl.enabled.mechanisms": "SCRAM-SHA-256"})
+    assert config["listener.name.a.sasl.enabled.mechanisms"] == ["PLAIN"]
+    assert config["listener.name.b.sasl.enabled.mechanisms"] == ["SCRAM-SHA-256"]
+    assert Config({"listener.name.b.plain.sasl.jaas.config": "x"})["listener.name.b.plain.sasl.jaas.config"] == "x"
+    with pytest.raises(KeyError):
+        config["listener.name.a.no.such.thing"]
+
+
+# ---- DescribeConfigs
+
+
+def test_a_broker_config_describes_itself() -> None:
+    entry = Config({"log.retention.hours": "24"}).describe("log.retention.ms")
+    assert (entry.value, entry.source, entry.type) == ("86400000", ConfigSource.STATIC_BROKER, ConfigType.LONG)
+    assert [(s.name, s.value, s.source) for s in entry.synonyms] == [
+        ("log.retention.hours", "24", ConfigSource.STATIC_BROKER),
+        ("log.retention.hours", "168", ConfigSource.DEFAULT),
+    ]
+    assert not entry.read_only and Config().describe("node.id").read_only
+    assert Config().describe("auto.create.topics.enable").value == "true"
+    assert Config().describe("advertised.listeners").value is None
+
+
+def test_a_topic_config_describes_where_its_value_is_from() -> None:
+    broker = Config({"log.segment.bytes": "2097152"})
+    broker.set_dynamic("log.segment.bytes", "3145728")
+    topic = TopicConfig(broker, {"segment.bytes": "1048576"})
+    entry = topic.describe("segment.bytes")
+    assert (entry.value, entry.source, entry.read_only) == ("1048576", ConfigSource.DYNAMIC_TOPIC, False)
+    assert [(s.name, s.value, int(s.source)) for s in entry.synonyms] == [
+        ("segment.bytes", "1048576", 1),
+        ("log.segment.bytes", "3145728", 2),
+        ("log.segment.bytes", "2097152", 4),
+        ("log.segment.bytes", "1073741824", 5),
+    ]
+    assert topic.describe("cleanup.policy").value == "delete"
+    assert topic.describe("remote.storage.enable").source is ConfigSource.DEFAULT
+
+
+def test_all_can_be_described() -> None:
+    broker = Config()
+    topic = TopicConfig(broker)
+    assert {broker.describe(name).name for name in broker.names()} == set(broker.names())
+    assert {topic.describe(name).name for name in topic.names()} == set(topic.names())
+    assert "retention.ms" in topic.names() and "internal.segment.bytes" not in topic.names()
+    assert "message.format.version" not in topic.names()
+    assert "message.format.version" in TopicConfig(broker, {"message.format.version": "2.8"}).names()
+    with pytest.raises(KeyError):
+        topic.describe("num.partitions")
+
+
+# ---- dynamic configs
+
+
+def test_topics_follow_dynamic_changes_of_the_broker() -> None:
+    broker = Config({"log.retention.ms": "10"})
+    topic = TopicConfig(broker)
+    assert topic["retention.ms"] == 10
+    broker.set_dynamic("log.retention.ms", "20", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    assert topic["retention.ms"] == 20
+    broker.set_dynamic("log.retention.ms", "30")
+    assert topic["retention.ms"] == 30 and broker.source("log.retention.ms") is ConfigSource.DYNAMIC_BROKER
+    broker.set_dynamic("log.retention.ms", None)
+    assert topic["retention.ms"] == 20
+    assert broker.dynamic(ConfigSource.DYNAMIC_DEFAULT_BROKER) == {"log.retention.ms": "20"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "source", "message"),
+    [
+        ("node.id", "2", ConfigSource.DYNAMIC_BROKER, r"Cannot update these configs dynamically: Set\(node\.id\)"),
+        ("no.such", "2", ConfigSource.DYNAMIC_BROKER, "unknown config no.such"),
+        ("log.segment.bytes", "1", ConfigSource.DYNAMIC_BROKER, "Invalid value 1"),
+        ("listeners", "A://:1", ConfigSource.DYNAMIC_DEFAULT_BROKER, "at default cluster level"),
+        ("log.retention.ms", "0", ConfigSource.DYNAMIC_BROKER, "must be unlimited"),
+    ],
+)
+def test_a_dynamic_change_that_cannot_be_changes_nothing(
+    name: str, text: str, source: ConfigSource, message: str
+) -> None:
+    config = Config()
+    with pytest.raises(ConfigError, match=message):
+        config.set_dynamic(name, text, source)
+    assert config.revision == 0 and config.dynamic(source) == {}
+
+
+def test_a_dry_run_only_checks() -> None:
+    config = Config()
+    config.set_dynamic("log.retention.ms", "5", dry_run=True)
+    assert config["log.retention.ms"] == 604_800_000 and config.revision == 0
+
+
+# ---- topic configs from the wire
+
+
+@pytest.mark.parametrize(
+    ("configs", "message"),
+    [
+        ({"retention": "1"}, "Unknown topic config name: retention"),
+        ({"retention.ms": None}, "Null value not supported for topic configs: retention.ms"),
+        (
+            {"retention.ms": "-2"},
+            "Invalid value -2 for configuration retention.ms: Value must be at least -1",
+        ),
+        (
+            {"cleanup.policy": "forever"},
+            "Invalid value forever for configuration cleanup.policy: String must be one of: compact, delete",
+        ),
+        (
+            {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"},
+            "conflict topic config setting min.compaction.lag.ms (2) > max.compaction.lag.ms (1)",
+        ),
+    ],
+)
+def test_topic_configs_are_checked(configs: dict[str, str | None], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate_topic_configs(configs)
+    assert str(caught.value) == message
+
+
+def test_good_topic_configs_pass_those_of_3_9_too() -> None:
+    configs = {"retention.ms": "-1", "cleanup.policy": "compact,delete", "message.format.version": "0.10.2"}
+    validate_topic_configs(configs)
+    assert TopicConfig(Config(), dict(configs)).overrides == configs
+
+
+def test_loading_is_quick() -> None:
+    """The table is read once, at start-up, and must stay a small part of that; the bound is ten times what it takes."""
+    facts.cache_clear()
+    _table.cache_clear()
+    started = time.process_time()
+    assert Config.load()["num.partitions"] == 1
+    assert time.process_time() - started < 0.03
