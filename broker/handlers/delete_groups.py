@@ -1,0 +1,18 @@
+"""DeleteGroups v0-v2: groups without members go, with their offsets. KIP-229."""
+
+from __future__ import annotations
+
+from ...protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from ..context import RequestContext, handles
+
+
+@handles(DeleteGroupsRequest)
+async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    """One result per group, also if it is named twice."""
+    return DeleteGroupsResponse(
+        throttle_time_ms=0,
+        results=[
+            DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=context.broker.groups.delete(name))
+            for name in dict.fromkeys(request.groups_names)
+        ],
+    )

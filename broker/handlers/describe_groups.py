@@ -1,0 +1,66 @@
+"""DescribeGroups v0-v6: state and members of groups. KIP-345, KIP-430, KIP-1043.
+
+A group that is not there is Dead, from v6 with GROUP_ID_NOT_FOUND. There are no ACLs: who asks for the authorized
+operations (v3) is told all.
+"""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ..context import RequestContext, handles
+from ..groups.state import Group, GroupState, Member
+
+NOT_FOUND_SINCE = 6
+NOT_ASKED = -(2**31)
+# Read, delete, describe, describe configs and alter configs: bit n is the operation of code n.
+ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+
+Described = DescribeGroupsResponse.DescribedGroup
+
+
+@handles(DescribeGroupsRequest)
+async def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    """Metadata and assignments are told of a Stable group only."""
+    operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return DescribeGroupsResponse(groups=[_described(name, context, operations) for name in request.groups])
+
+
+def _described(group_id: str, context: RequestContext, operations: int) -> Described:
+    error, group = context.broker.groups.describe(group_id)
+    message = None
+    state = GroupState.DEAD.value if error is ErrorCode.NONE else ""
+    if error is ErrorCode.NONE and group is None and context.api_version >= NOT_FOUND_SINCE:
+        error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
+    if group is None:
+        return Described(
+            error_code=error,
+            error_message=message,
+            group_id=group_id,
+            group_state=state,
+            protocol_type="",
+            protocol_data="",
+            members=[],
+            authorized_operations=operations if error is ErrorCode.NONE else NOT_ASKED,
+        )
+    stable = group.state is GroupState.STABLE
+    return Described(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=group.protocol_name or "" if stable else "",
+        members=[_member(group, member, stable) for member in group.members.values()],
+        authorized_operations=operations,
+    )
+
+
+def _member(group: Group, member: Member, stable: bool) -> Described.DescribedGroupMember:
+    return Described.DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata(group.protocol_name) if stable else b"",
+        member_assignment=member.assignment if stable else b"",
+    )

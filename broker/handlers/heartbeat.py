@@ -1,0 +1,17 @@
+"""Heartbeat v0-v4: a member is alive, and learns whether its group rebalances. KIP-345."""
+
+from __future__ import annotations
+
+from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..context import RequestContext, handles
+
+
+@handles(HeartbeatRequest)
+async def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    error = context.broker.groups.heartbeat(
+        request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation_id=request.generation_id,
+    )
+    return HeartbeatResponse(error_code=error)

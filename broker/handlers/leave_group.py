@@ -1,0 +1,29 @@
+"""LeaveGroup v0-v5: one member goes, or from v3 several are taken out. KIP-345, KIP-800. Reasons (v5) are not kept."""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from ..context import RequestContext, handles
+
+SEVERAL_MEMBERS_SINCE = 3
+
+
+@handles(LeaveGroupRequest)
+async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    """Before v3 the one member's error is the answer's; after, each member has its own."""
+    alone = context.api_version < SEVERAL_MEMBERS_SINCE
+    members = [(member.member_id, member.group_instance_id) for member in request.members]
+    reply = context.broker.groups.leave(request.group_id, [(request.member_id, None)] if alone else members)
+    if alone:
+        error = reply.error if reply.error is not ErrorCode.NONE else reply.members[0].error
+        return LeaveGroupResponse(error_code=error)
+    return LeaveGroupResponse(
+        error_code=reply.error,
+        members=[
+            LeaveGroupResponse.MemberResponse(
+                member_id=left.member_id, group_instance_id=left.instance_id, error_code=left.error
+            )
+            for left in reply.members
+        ],
+    )

@@ -1,0 +1,24 @@
+"""ListGroups v0-v5: the groups of this broker, by state (KIP-518) and type (KIP-848); all are of type classic."""
+
+from __future__ import annotations
+
+from ...protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ..context import RequestContext, handles
+
+
+@handles(ListGroupsRequest)
+async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    """An empty filter lets all through; an unknown name in one matches nothing."""
+    error, groups = context.broker.groups.list_groups(request.states_filter, request.types_filter)
+    return ListGroupsResponse(
+        error_code=error,
+        groups=[
+            ListGroupsResponse.ListedGroup(
+                group_id=listed.group_id,
+                protocol_type=listed.protocol_type,
+                group_state=listed.state,
+                group_type=listed.group_type,
+            )
+            for listed in groups
+        ],
+    )

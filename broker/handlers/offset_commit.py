@@ -1,0 +1,86 @@
+"""OffsetCommit v0-v10: remember how far a group has read. KIP-211, 320, 345, 848 (topic ids only).
+
+All versions are stored in `__consumer_offsets`, also v0, which the oldest brokers kept in ZooKeeper. v1 may date a
+commit, v2-v4 may limit its life. Member epochs of KIP-848 are not served.
+"""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from ..context import RequestContext, handles
+from ..groups.coordinator import GroupCoordinator
+from ..groups.offsets import CommittedOffset
+
+TOPIC_IDS_SINCE = 10
+UNKNOWN_GROUP_SINCE = 9
+# Partitions that share the verdict on the member.
+JUDGED = (ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+
+Topic = OffsetCommitResponse.OffsetCommitResponseTopic
+Asked = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
+
+
+@handles(OffsetCommitRequest)
+async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+    """Unknown partitions are left out; the rest share one verdict on the member, and are committed together but for
+    those whose metadata is too long."""
+    groups, now_ms = context.broker.groups, context.now_ms()
+    errors: list[list[ErrorCode]] = []
+    commits = []
+    for topic in request.topics:
+        name = groups.topic_name(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
+        errors.append([_refusal(groups, name, partition) for partition in topic.partitions])
+        for partition, error in zip(topic.partitions, errors[-1], strict=True):
+            if name is not None and error is ErrorCode.NONE:
+                committed = _committed(partition, request.retention_time_ms, now_ms)
+                commits.append(((name, partition.partition_index), committed))
+    outcome = ErrorCode.NONE
+    if not request.topics or any(error in JUDGED for found in errors for error in found):
+        member_gone = context.api_version >= UNKNOWN_GROUP_SINCE
+        outcome = groups.commit(
+            request.group_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation_id=request.generation_id_or_member_epoch,
+            commits=commits,
+            unknown_group=ErrorCode.GROUP_ID_NOT_FOUND if member_gone else ErrorCode.ILLEGAL_GENERATION,
+        )
+    return OffsetCommitResponse(
+        topics=[
+            Topic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    Topic.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=outcome if error in JUDGED and outcome is not ErrorCode.NONE else error,
+                    )
+                    for partition, error in zip(topic.partitions, found, strict=True)
+                ],
+            )
+            for topic, found in zip(request.topics, errors, strict=True)
+        ]
+    )
+
+
+def _refusal(groups: GroupCoordinator, name: str | None, partition: Asked) -> ErrorCode:
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not groups.partition_exists(name, partition.partition_index):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    # The limit says bytes and is compared with Java's characters, which are UTF-16 units.
+    metadata = partition.committed_metadata or ""
+    if len(metadata.encode("utf-16-be", "surrogatepass")) // 2 > groups.settings.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _committed(partition: Asked, retention_time_ms: int, now_ms: int) -> CommittedOffset:
+    return CommittedOffset(
+        offset=partition.committed_offset,
+        leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp_ms=now_ms if partition.commit_timestamp == -1 else partition.commit_timestamp,
+        expire_timestamp_ms=None if retention_time_ms == -1 else now_ms + retention_time_ms,
+    )

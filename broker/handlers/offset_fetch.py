@@ -1,0 +1,100 @@
+"""OffsetFetch v0-v10: how far groups have read. KIP-320, 447, 709, 848 (topic ids only).
+
+v0 is answered from `__consumer_offsets` too, and tells a partition without an offset by error 3 as the ZooKeeper
+store did. Member ids and epochs (v9) matter to KIP-848 groups only and are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import TypeVar
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from ...protocol.primitives import ZERO_UUID
+from ..context import RequestContext, handles
+from ..groups.coordinator import FetchedOffset, GroupCoordinator
+from ..groups.offsets import CommittedOffset
+
+GROUPS_SINCE = 8
+TOP_LEVEL_ERROR_SINCE = 2
+TOPIC_IDS_SINCE = 10
+NO_OFFSET = CommittedOffset(-1)
+A = TypeVar("A")
+
+Topic = OffsetFetchResponse.OffsetFetchResponseTopic
+Group = OffsetFetchResponse.OffsetFetchResponseGroup
+AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+
+
+@handles(OffsetFetchRequest)
+async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    """From v8 several groups, each with its own error; before, one."""
+    groups = context.broker.groups
+    if context.api_version >= GROUPS_SINCE:
+        by_id = context.api_version >= TOPIC_IDS_SINCE
+        found = [_group(groups, asked, request.require_stable, by_id) for asked in request.groups]
+        return OffsetFetchResponse(groups=found)
+    asked = None
+    if request.topics is not None:
+        asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    error, fetched = groups.fetch(request.group_id, asked, require_stable=request.require_stable)
+    if error is not ErrorCode.NONE and context.api_version < TOP_LEVEL_ERROR_SINCE:
+        fetched = [FetchedOffset(partition, None, error) for partition in asked or ()]
+    elif context.api_version == 0:
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        fetched = [one if one.committed is not None else one._replace(error=missing) for one in fetched]
+    topics = [
+        Topic(name=name, partitions=[_partition(Topic.OffsetFetchResponsePartition, one) for one in ones])
+        for name, ones in _by_topic(fetched)
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=error)
+
+
+def _group(groups: GroupCoordinator, asked: AskedGroup, require_stable: bool, by_id: bool) -> Group:
+    """One group's answer. By id, an unknown topic is in error; asking for all leaves out topics that have no id."""
+    partitions = None
+    topics: list[Group.OffsetFetchResponseTopics] = []
+    if asked.topics is not None:
+        partitions = []
+        for topic in asked.topics:
+            name = groups.topic_name(topic.topic_id) if by_id else topic.name
+            if name is None:
+                topics.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
+            else:
+                partitions += [(name, index) for index in topic.partition_indexes]
+    error, fetched = groups.fetch(asked.group_id, partitions, require_stable=require_stable)
+    if error is not ErrorCode.NONE:
+        return Group(group_id=asked.group_id, topics=[], error_code=error)
+    for name, ones in _by_topic(fetched):
+        topic_id = groups.topic_id(name) if by_id else ZERO_UUID
+        if topic_id is not None:
+            answers = [_partition(Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions, one) for one in ones]
+            topics.append(Group.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers))
+    return Group(group_id=asked.group_id, topics=topics)
+
+
+def _unknown_topic(topic_id: bytes, indexes: Iterable[int]) -> Group.OffsetFetchResponseTopics:
+    answer = Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
+    ones = [FetchedOffset(("", index), None, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes]
+    return Group.OffsetFetchResponseTopics(topic_id=topic_id, partitions=[_partition(answer, one) for one in ones])
+
+
+def _by_topic(fetched: Iterable[FetchedOffset]) -> Iterable[tuple[str, Iterable[FetchedOffset]]]:
+    """One topic after the other, in the order in which they came first."""
+    order: dict[str, int] = {}
+    for one in fetched:
+        order.setdefault(one.partition[0], len(order))
+    return groupby(sorted(fetched, key=lambda one: order[one.partition[0]]), key=lambda one: one.partition[0])
+
+
+def _partition(answer: type[A], one: FetchedOffset) -> A:
+    committed = one.committed or NO_OFFSET
+    return answer(
+        partition_index=one.partition[1],
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=one.error,
+    )
