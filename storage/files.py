@@ -1,0 +1,223 @@
+"""The seam between storage and the disk: every disk operation of this package goes through `Files`.
+
+Owns descriptors, mappings and the advisory lock; knows nothing of logs. Errors are `OSError`, as the system gives them;
+the callers turn them into `StorageError`. A test replaces `DiskFiles` by a disk that forgets what was not synced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+from typing import ClassVar, Protocol
+
+# From this length on a read is a slice of a mapping: no copy, half the CPU per byte of a pread. Below it the mapping of
+# a growing file would be renewed more often than it pays.
+MAP_BYTES = 64 * 1024
+
+
+class File(Protocol):
+    """One open file. Positions and sizes are in bytes."""
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, length: int) -> bytes | memoryview:
+        """Exactly `length` bytes; OSError if the file ends before. A memoryview stays valid after `close`."""
+        ...
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """All of `data`, or OSError: then any part of it may have reached the file."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """A held lock."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """A file system. Paths are strings; a missing file raises FileNotFoundError."""
+
+    def open(self, path: str, *, create: bool = False) -> File: ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def size(self, path: str) -> int: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def list(self, path: str) -> list[str]: ...
+
+    def make_directory(self, path: str) -> None:
+        """With its parents; nothing happens if it exists."""
+        ...
+
+    def replace(self, source: str, target: str) -> None:
+        """Renames in one step; an existing target file is gone."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_directory(self, path: str) -> None:
+        """Only an empty one."""
+        ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> Lock:
+        """Takes an exclusive lock, creating the file; BlockingIOError at once if anyone else holds it."""
+        ...
+
+
+def write_atomically(files: Files, path: str, data: bytes, *, sync: bool = True) -> None:
+    """Replaces a small file so that a reader finds the old bytes or the new ones, never a mixture.
+
+    With `sync` the new bytes are durable on return. Without it a power loss may leave an empty file: only for what can
+    be rebuilt.
+    """
+    temporary = path + ".tmp"
+    file = files.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.write(0, data)
+        if sync:
+            file.sync()
+    finally:
+        file.close()
+    files.replace(temporary, path)
+    if sync:
+        files.sync_directory(os.path.dirname(path))
+
+
+class DiskFile:
+    """An open file of the real disk: positioned reads and writes, so that no shared file position exists."""
+
+    __slots__ = ("_fd", "_mapped", "_path")
+
+    def __init__(self, path: str, fd: int):
+        self._path = path
+        self._fd = fd
+        self._mapped = memoryview(b"")
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read(self, position: int, length: int) -> bytes | memoryview:
+        if length < MAP_BYTES:
+            data = os.pread(self._fd, length, position)
+        else:
+            end = position + length
+            if len(self._mapped) < end:
+                # The old mapping lives on for as long as somebody holds a slice of it.
+                size = os.fstat(self._fd).st_size
+                if size:
+                    self._mapped = memoryview(mmap.mmap(self._fd, size, access=mmap.ACCESS_READ))
+            data = self._mapped[position:end]
+        if len(data) != length:
+            raise OSError(errno.EIO, f"file ends {length - len(data)} bytes early", self._path)
+        return data
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        written = os.pwrite(self._fd, data, position)
+        if written == len(data):
+            return
+        with memoryview(data) as rest:  # a short write: a full disk, or more than the 2 GiB of one call
+            while written < len(rest):
+                written += os.pwrite(self._fd, rest[written:], position + written)
+
+    def truncate(self, size: int) -> None:
+        # A mapped page behind the end of its file kills the process that touches it.
+        self._mapped = memoryview(b"")
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        self._mapped = memoryview(b"")
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class DiskLock:
+    """A lock by `fcntl.lockf`, the kind that Apache Kafka's JVM takes, so both shut each other out."""
+
+    # Such locks belong to the process: a second one of the same process would succeed, and closing any descriptor of
+    # the file would give the first one up. So the files locked by this process are known, by device and inode.
+    _held: ClassVar[set[tuple[int, int]]] = set()
+
+    def __init__(self, path: str):
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) in DiskLock._held:
+                raise BlockingIOError(errno.EAGAIN, "locked by this process", path)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._fd)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise BlockingIOError(errno.EAGAIN, "locked by another process", path) from error
+            raise
+        status = os.fstat(self._fd)
+        self._key = (status.st_dev, status.st_ino)
+        DiskLock._held.add(self._key)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            DiskLock._held.discard(self._key)
+            os.close(fd)
+
+
+class DiskFiles:
+    """The real disk."""
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return DiskFile(path, os.open(path, flags, 0o644))
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def list(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def replace(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> DiskLock:
+        return DiskLock(path)

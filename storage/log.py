@@ -1,0 +1,459 @@
+"""The log of one partition: what the broker appends to and reads from.
+
+Owns the list of segments, the offsets, the producers and the leader epochs of one folder. Blocking; no clock (`now_ms`
+is an argument), no event loop. One thread uses a log, except that `flush` may run in another.
+
+Every append has one order: prepare (check and patch the batch, no state touched), plan (producer verdict, offsets,
+roll; no state touched), one write, adopt. A failure before or in the write leaves log and state as they were. FORMAT.md
+has the order on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from ..protocol.primitives import ZERO_UUID
+from ..protocol.records import batch, validate
+from ..protocol.records.batch import BatchHeader
+from ..protocol.records.errors import CorruptRecords, InvalidRecords
+from . import checkpoint
+from .append import SegmentState, plan
+from .config import LogConfig
+from .errors import OffsetOutOfRange, StorageError
+from .files import Files
+from .partition_metadata import FILE_NAME as PARTITION_METADATA
+from .partition_metadata import read_topic_id, write_topic_id
+from .producer_state import CachedBatch, Producer, forget_below, replay
+from .recovery import Recovered, open_segments
+from .segment import Segment
+
+__all__ = ["Appended", "LogConfig", "PartitionLog", "Slice", "TimestampOffset"]
+
+
+class Appended(NamedTuple):
+    """What an append did. log_append_time_ms is -1 for CreateTime, and a copy's largest timestamp for a duplicate."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class Slice(NamedTuple):
+    """Whole batches as they lie on the disk, the first of which may begin below the offset asked for."""
+
+    records: bytes | memoryview
+    high_watermark: int
+    log_start_offset: int
+    last_stable_offset: int
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by its timestamp."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+class NewRecord(Protocol):
+    """What `append_records` takes; `batch.Record` is one (its offset is passed over)."""
+
+    @property
+    def timestamp(self) -> int: ...
+
+    @property
+    def key(self) -> bytes | None: ...
+
+    @property
+    def value(self) -> bytes | None: ...
+
+    @property
+    def headers(self) -> Sequence[batch.Header]: ...
+
+
+class PartitionLog:
+    """See the module. Made by `open`."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: LogConfig,
+        recovered: Recovered,
+        recovery_point: int,
+        on_log_start: Callable[[PartitionLog, int], None] | None,
+        pick: Callable[[int], int],
+    ):
+        self._files = files
+        self._directory = directory
+        self._on_log_start = on_log_start
+        self._pick = pick
+        self._segments = recovered.segments
+        self._active = recovered.segments[-1]
+        self._epochs = recovered.epochs
+        self._producers = recovered.producers
+        self._unsynced = recovered.unsynced
+        self._sync_lock = threading.Lock()
+        self._directory_changed = bool(recovered.unsynced)
+        self._failure: str | None = None
+        self._closed = False
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.leader_epoch = self._epochs[-1][0] if self._epochs else 0
+        self.log_start_offset = recovered.log_start_offset
+        self.log_end_offset = self._active.next_offset
+        self.size_bytes = sum(segment.size_bytes for segment in self._segments)
+        self.recovery_point = self.log_end_offset if not recovered.unsynced else recovery_point
+        self.cut_bytes = recovered.cut_bytes
+        """Bytes that recovery removed when the log was opened."""
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        directory: str | os.PathLike[str],
+        *,
+        topic: str,
+        partition: int,
+        topic_id: bytes = ZERO_UUID,
+        config: LogConfig,
+        now_ms: int,
+        clean_shutdown: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        on_log_start: Callable[[PartitionLog, int], None] | None = None,
+        pick: Callable[[int], int] = random.randrange,
+    ) -> PartitionLog:
+        """Opens the log in a folder, which is made if it is missing.
+
+        Without `clean_shutdown` the segments from `recovery_point` on are checked and cut, see recovery.py. A
+        `topic_id` of zeros stands for the folder's own. `on_log_start(log, offset)` makes a log start durable before it
+        is adopted; `pick(n)` is a random number in [0, n), for the jitter of time rolls. Raises StorageError.
+        """
+        path = os.fspath(directory)
+        try:
+            files.make_directory(path)
+            has_metadata = files.exists(os.path.join(path, PARTITION_METADATA))
+        except OSError as error:
+            raise StorageError(f"cannot open {path}: {error}") from error
+        stored_id = read_topic_id(files, path) if has_metadata else ZERO_UUID
+        if ZERO_UUID not in (topic_id, stored_id) and topic_id != stored_id:
+            raise StorageError(f"{path} belongs to another topic of that name: {stored_id.hex()}, not {topic_id.hex()}")
+        recovered = open_segments(
+            files,
+            path,
+            config,
+            clean_shutdown=clean_shutdown,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+        )
+        if stored_id == ZERO_UUID != topic_id:
+            write_topic_id(files, path, topic_id)
+        used_id = topic_id if topic_id != ZERO_UUID else stored_id
+        log = cls(files, path, topic, partition, used_id, config, recovered, recovery_point, on_log_start, pick)
+        log._active.jitter_ms = log._jitter()
+        return log
+
+    def __repr__(self) -> str:
+        return f"<PartitionLog {self.topic}-{self.partition} {self.log_start_offset}..{self.log_end_offset}>"
+
+    def configure(self, config: LogConfig) -> None:
+        """Takes new settings; they hold from the next append on."""
+        self.config = config
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what consumers may read: with one replica, the end of the log."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what `read_committed` consumers may read."""
+        return self.log_end_offset
+
+    @property
+    def first_segment_offset(self) -> int:
+        """The base offset of the oldest segment, at or below the log start."""
+        return self._segments[0].base_offset
+
+    # -- appending
+
+    def append(self, records: bytearray | memoryview, *, now_ms: int, produce_version: int = 13) -> Appended:
+        """Appends what a producer sent: one batch, which may be patched in place.
+
+        Raises what `validate.prepare` raises, RecordListTooLarge, ProducerRefused, StorageError: then nothing is
+        appended.
+        """
+        self._check_writable()
+        prepared = validate.prepare(records, self.config.rules, now_ms, produce_version)
+        return self._append(prepared.buffer, prepared.header, prepared.log_append_time_ms, now_ms)
+
+    def append_records(self, records: Sequence[NewRecord], *, now_ms: int, codec: int = 0) -> Appended:
+        """Appends records of the broker's own as one batch, by none of the rules for clients. Errors as `append`."""
+        self._check_writable()
+        numbered = [
+            batch.Record(offset, record.timestamp, record.key, record.value, record.headers)
+            for offset, record in enumerate(records)
+        ]
+        buffer = batch.build(numbered, codec=codec)
+        return self._append(buffer, batch.read_header(buffer), -1, now_ms)
+
+    def _append(
+        self, buffer: bytearray | memoryview, header: BatchHeader, log_append_time_ms: int, now_ms: int
+    ) -> Appended:
+        active, base_offset = self._active, self.log_end_offset
+        known = self._known_producers().get(header.producer_id) if header.producer_id >= 0 else None
+        planned = plan(
+            header,
+            known,
+            SegmentState(
+                active.base_offset,
+                active.size_bytes,
+                active.first_timestamp(),
+                active.created_ms,
+                active.jitter_ms,
+                active.is_index_full(self.config.segment_index_bytes),
+            ),
+            self.config,
+            end_offset=base_offset,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+        )
+        if isinstance(planned, CachedBatch):
+            return Appended(
+                planned.base_offset, planned.last_offset, planned.max_timestamp_ms, self.log_start_offset, True
+            )
+        batch.assign(buffer, 0, base_offset=base_offset, leader_epoch=self.leader_epoch)
+        self._begin_epoch(base_offset)
+        if planned.roll:
+            active = self._roll(base_offset, now_ms)
+        active.append(buffer, planned.header)
+        self._adopt(active, planned.header, planned.producer)
+        return Appended(base_offset, self.log_end_offset - 1, log_append_time_ms, self.log_start_offset, False)
+
+    def _adopt(self, active: Segment, header: BatchHeader, producer: Producer | None) -> None:
+        """Takes over what is on the disk now. Nothing here can fail."""
+        with self._sync_lock:
+            if not self._unsynced or self._unsynced[-1] is not active:
+                self._unsynced.append(active)
+        if producer is not None and self._producers is not None:
+            self._producers[header.producer_id] = producer
+        self.size_bytes += header.size_bytes
+        self.log_end_offset = header.base_offset + header.last_offset_delta + 1
+
+    def _begin_epoch(self, start_offset: int) -> None:
+        """Notes the epoch before its first batch. If that batch fails the entry stays true: the next begins there."""
+        if not self._epochs or self._epochs[-1][0] < self.leader_epoch:
+            epochs = [entry for entry in self._epochs if entry[1] < start_offset]
+            epochs.append((self.leader_epoch, start_offset))
+            checkpoint.write_epochs(self._files, os.path.join(self._directory, checkpoint.LEADER_EPOCH), epochs)
+            self._epochs = epochs
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        """Begins a new segment. After StorageError the old one is still the active one."""
+        old = self._active
+        try:
+            old.cut_torn()
+            old.save_indexes()
+            created = Segment.create(
+                self._files,
+                self._directory,
+                base_offset,
+                self.config.index_interval_bytes,
+                now_ms=now_ms,
+                jitter_ms=self._jitter(),
+            )
+        except OSError as error:
+            raise StorageError(f"cannot begin a segment in {self._directory}: {error}") from error
+        self._directory_changed = True
+        self._segments.append(created)
+        self._active = created
+        return created
+
+    def _jitter(self) -> int:
+        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self._pick(bound) if bound > 0 else 0
+
+    def _known_producers(self) -> dict[int, Producer]:
+        """The producers, read from the batches' headers when they are asked for the first time."""
+        if self._producers is None:
+            segments = [segment for segment in self._segments if segment.next_offset > self.log_start_offset]
+            headers = (header for segment in segments for _, header in segment.batches())
+            self._producers = replay(headers, self.log_start_offset, self.config.producer_rules)
+        return self._producers
+
+    def _check_writable(self) -> None:
+        if self._closed:
+            raise StorageError(f"{self._directory} is closed")
+        if self._failure is not None:
+            raise StorageError(f"{self._directory} takes no records: {self._failure}")
+
+    # -- reading
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one_batch: bool = True, committed: bool = False) -> Slice:
+        """Whole batches of one segment, from the one that holds the offset on, at most `max_bytes` of them.
+
+        If the first is larger it comes alone, or nothing comes without `at_least_one_batch`. At the end of the log the
+        slice is empty. Raises OffsetOutOfRange, StorageError.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        end_offset = self.last_stable_offset if committed else self.high_watermark
+        records: bytes | memoryview = b""
+        if offset < end_offset:
+            for segment in self._segments_from(offset):
+                position = segment.position_of(offset)
+                if position is not None:
+                    end = segment.end_of_whole(position, position + max(max_bytes, 0))
+                    if end <= position and at_least_one_batch:
+                        end = segment.batch_end(position)
+                    records = segment.read(position, end - position) if end > position else b""
+                    break
+        return Slice(records, self.high_watermark, self.log_start_offset, self.last_stable_offset)
+
+    def _segments_from(self, offset: int) -> Iterable[Segment]:
+        """The segments that may hold the offset or something behind it, oldest first."""
+        if offset >= self._active.base_offset:
+            return (self._active,)
+        first = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
+        return self._segments[max(first, 0) :]
+
+    def available_bytes(self, offset: int) -> int:
+        """Bytes from the batch that holds the offset to the end of the log; reads no file.
+
+        Exact for the newest batches, else up to an index interval and a batch (or an unread segment) too many.
+        """
+        return sum(segment.bytes_from(offset) for segment in self._segments_from(offset))
+
+    def find_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record at or behind the log start with this timestamp (ms) or a later one. StorageError."""
+        for segment in self._segments_from(self.log_start_offset):
+            if segment.largest_timestamp()[0] < timestamp_ms:
+                continue
+            for position, header in segment.batches_not_before(timestamp_ms):
+                if header.last_offset >= self.log_start_offset:
+                    found = self._first_record(segment, position, header, timestamp_ms)
+                    if found is not None:
+                        return found
+        return None
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The first record that has the largest timestamp; None if no record has one. StorageError."""
+        best, best_segment = -1, None
+        for segment in self._segments_from(self.log_start_offset):
+            timestamp_ms, offset = segment.largest_timestamp()
+            if timestamp_ms >= 0 and offset < self.log_start_offset:  # at most in the first segment
+                behind = (header for _, header in segment.batches() if header.last_offset >= self.log_start_offset)
+                timestamp_ms = max((header.max_timestamp for header in behind), default=-1)
+            if timestamp_ms > best:
+                best, best_segment = timestamp_ms, segment
+        if best_segment is None:
+            return None
+        for position, header in best_segment.batches_not_before(best):
+            if header.last_offset >= self.log_start_offset:
+                found = self._first_record(best_segment, position, header, best)
+                if found is not None:
+                    return found
+        return None
+
+    def _first_record(
+        self, segment: Segment, position: int, header: BatchHeader, timestamp_ms: int
+    ) -> TimestampOffset | None:
+        try:
+            for record in batch.records(segment.read(position, header.size_bytes)):
+                if record.timestamp >= timestamp_ms and record.offset >= self.log_start_offset:
+                    return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+        except (CorruptRecords, InvalidRecords) as error:
+            raise StorageError(f"{self._directory}: the batch at offset {header.base_offset}: {error}") from error
+        return None
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch at or below the one asked for; (-1, -1) if that is not known.
+
+        An epoch before all known ones ends where the first of these begins (KIP-101, KIP-279).
+        """
+        if epoch == self.leader_epoch:
+            return epoch, self.log_end_offset
+        number = bisect_right(self._epochs, epoch, key=lambda entry: entry[0])
+        if epoch < 0 or number == len(self._epochs):
+            return -1, -1
+        end_offset = self._epochs[number][1]
+        return (self._epochs[number - 1][0] if number else epoch), end_offset
+
+    # -- the log start
+
+    def delete_records_before(self, offset: int) -> int:
+        """Moves the log start up to the offset, durably; it never moves back. The new log start.
+
+        Files stay until retention removes them. Raises OffsetOutOfRange beyond the high watermark, StorageError.
+        """
+        self._check_writable()
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.high_watermark)
+        if offset > self.log_start_offset:
+            producers = self._known_producers()
+            if self._on_log_start is not None:
+                self._on_log_start(self, offset)
+            self.log_start_offset = offset
+            forget_below(producers, offset, self.config.producer_rules)
+        return self.log_start_offset
+
+    # -- durability
+
+    def flush(self) -> int:
+        """Makes everything appended so far durable; the new recovery point. May run in another thread.
+
+        After a failed sync nobody knows what is durable, and a second sync would not say: the log takes no more records
+        until it is opened anew. Raises StorageError.
+        """
+        with self._sync_lock:
+            if self._failure is not None:
+                raise StorageError(f"{self._directory} cannot be synced: {self._failure}")
+            end_offset = self.log_end_offset
+            unsynced, self._unsynced = self._unsynced, []
+            directory_changed, self._directory_changed = self._directory_changed, False
+        try:
+            for segment in unsynced:
+                segment.sync()
+            if directory_changed:
+                self._files.sync_directory(self._directory)
+        except OSError as error:
+            self._failure = f"a sync failed: {error}"
+            raise StorageError(f"cannot sync {self._directory}: {error}") from error
+        self.recovery_point = max(self.recovery_point, end_offset)
+        return self.recovery_point
+
+    def close(self) -> None:
+        """Writes the indexes, syncs everything and gives the files back. A second close does nothing.
+
+        After StorageError the files are closed all the same; the shutdown was then not a clean one.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            for segment in self._segments:
+                segment.cut_torn()
+                segment.save_indexes()
+            if self._failure is not None or self._unsynced:
+                self.flush()
+        except OSError as error:
+            raise StorageError(f"cannot close {self._directory}: {error}") from error
+        finally:
+            for segment in self._segments:
+                with contextlib.suppress(OSError):
+                    segment.close()

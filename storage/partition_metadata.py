@@ -1,0 +1,62 @@
+"""The file `partition.metadata`, which binds a partition folder to its topic id.
+
+Two lines, without a newline at the end: `version: 0` and `topic_id: ` with the 16 bytes in url-safe base64 (22
+characters).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+
+from ..protocol.primitives import ZERO_UUID
+from .errors import StorageError
+from .files import Files, write_atomically
+
+FILE_NAME = "partition.metadata"
+
+
+def encode_id(value: bytes) -> str:
+    """16 bytes as Kafka writes ids: url-safe base64 without padding."""
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")
+
+
+def decode_id(text: str) -> bytes:
+    """The 16 bytes of an id; ValueError if it is none."""
+    try:
+        value = base64.b64decode(text + "==", altchars=b"-_", validate=True) if len(text) == 22 else b""
+    except binascii.Error as error:
+        raise ValueError(f"{text!r} is not a base64 id") from error
+    if len(value) != 16:
+        raise ValueError(f"{text!r} is not an id of 22 characters")
+    return value
+
+
+def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
+    """Writes the file. Not synced: the broker's metadata log is where topics really live. StorageError."""
+    try:
+        data = f"version: 0\ntopic_id: {encode_id(topic_id)}".encode()
+        write_atomically(files, os.path.join(directory, FILE_NAME), data, sync=False)
+    except OSError as error:
+        raise StorageError(f"cannot write {FILE_NAME} in {directory}: {error}") from error
+
+
+def read_topic_id(files: Files, directory: str) -> bytes:
+    """The topic id of a folder; zeros if it has none, as before Kafka 2.8. StorageError if the file is malformed."""
+    path = os.path.join(directory, FILE_NAME)
+    try:
+        text = files.read_bytes(path).decode()
+        if not text:  # a power loss before the bytes reached the disk
+            return ZERO_UUID
+        fields = dict(re.split(r":\s+", line, maxsplit=1) for line in text.splitlines() if line.strip())
+        if int(fields["version"]) < 0:
+            raise ValueError(f"version {fields['version']}")
+        return decode_id(fields["topic_id"].strip())
+    except FileNotFoundError:
+        return ZERO_UUID
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error}") from error
+    except (ValueError, KeyError) as error:
+        raise StorageError(f"malformed {path}: {error}") from error

@@ -1,0 +1,191 @@
+"""What one partition knows of its idempotent producers, and whether a batch may follow it (KIP-98, KIP-192, KIP-360).
+
+Pure: `judge` turns a batch and the known producer into a verdict, `remember` gives the producer after that batch; no
+disk, no clock. A verdict is adopted by the log only after the bytes are written. How releases differ is data,
+`ProducerRules`; the defaults are the rules of Ottla's own profile.
+
+Sequences run from 0 to 2**31 - 1 and then start at 0 again (KAFKA-7692).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from ..protocol.records.batch import BatchHeader
+
+SEQUENCE_SPACE = 1 << 31
+CACHED_BATCHES = 5  # what an idempotent producer may have in flight, so what it may send again
+
+
+class CachedBatch(NamedTuple):
+    """One remembered batch: its sequences, its offsets, and its largest timestamp in ms."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+
+
+class Producer(NamedTuple):
+    """What is known of one producer id. `batches` is oldest first and empty when only a marker is known."""
+
+    epoch: int
+    batches: tuple[CachedBatch, ...]
+    last_offset: int
+    last_timestamp_ms: int
+
+
+class Answer(Enum):
+    """What a rule may say to a batch for which releases differ."""
+
+    ACCEPT = "accept"
+    UNKNOWN = "unknown"
+    OUT_OF_ORDER = "out of order"
+    DUPLICATE_SEQUENCE = "duplicate sequence"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRules:
+    """The answers that moved between releases.
+
+    unknown_producer: nothing is known of the producer and the batch does not begin with 0.
+    marker_only: the epoch is known, no batch of it is, and the batch does not begin with 0.
+    below_cache: all sequences of the batch were written before, yet it is no copy of a remembered batch.
+    cached_batches: how many batches are remembered.
+    drop_below_log_start: a producer is forgotten when its last offset falls below the log start.
+    """
+
+    unknown_producer: Answer = Answer.UNKNOWN
+    marker_only: Answer = Answer.OUT_OF_ORDER
+    below_cache: Answer = Answer.DUPLICATE_SEQUENCE
+    cached_batches: int = CACHED_BATCHES
+    drop_below_log_start: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The batch may be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The batch was written already, as `of`."""
+
+    of: CachedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """The batch's epoch is older than `current_epoch`."""
+
+    current_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfOrder:
+    """The next batch must begin with `expected`."""
+
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicateWithoutOffset:
+    """All of the batch was written before; its offset is not remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nothing is known of the producer, and the batch is not its first."""
+
+
+Verdict = Accept | Duplicate | Fenced | OutOfOrder | DuplicateWithoutOffset | Unknown
+
+ACCEPT = Accept()
+OWN_RULES = ProducerRules()
+
+
+def _verdict(answer: Answer, expected: int) -> Verdict:
+    if answer is Answer.ACCEPT:
+        return ACCEPT
+    if answer is Answer.UNKNOWN:
+        return Unknown()
+    if answer is Answer.DUPLICATE_SEQUENCE:
+        return DuplicateWithoutOffset()
+    return OutOfOrder(expected)
+
+
+def at_or_below(sequence: int, last: int) -> bool:
+    """Whether a sequence lies at or before `last`, on the circle of 2**31 sequences: in the half that precedes it."""
+    return (last - sequence) % SEQUENCE_SPACE < SEQUENCE_SPACE // 2
+
+
+def judge(known: Producer | None, batch: BatchHeader, rules: ProducerRules = OWN_RULES) -> Verdict:
+    """Whether the batch of a producer may follow what is known of it. `batch` has a producer id and sequences."""
+    first, last = batch.base_sequence, batch.last_sequence
+    if known is None:
+        return ACCEPT if first == 0 else _verdict(rules.unknown_producer, 0)
+    if batch.producer_epoch < known.epoch:
+        return Fenced(known.epoch)
+    if batch.producer_epoch > known.epoch:
+        return ACCEPT if first == 0 else OutOfOrder(0)
+    if not known.batches:
+        return ACCEPT if first == 0 else _verdict(rules.marker_only, 0)
+    for cached in known.batches:
+        if cached.first_sequence == first and cached.last_sequence == last:
+            return Duplicate(cached)
+    newest = known.batches[-1].last_sequence
+    expected = (newest + 1) % SEQUENCE_SPACE
+    if first == expected:
+        return ACCEPT
+    if at_or_below(first, newest) and at_or_below(last, newest):
+        return _verdict(rules.below_cache, expected)
+    return OutOfOrder(expected)
+
+
+def remember(
+    known: Producer | None, batch: BatchHeader, base_offset: int, rules: ProducerRules = OWN_RULES
+) -> Producer:
+    """The producer after a batch that was written at `base_offset`. A new epoch forgets the batches of the old one.
+
+    A transaction marker carries an epoch and an offset, and no sequences.
+    """
+    last_offset = base_offset + batch.last_offset_delta
+    cached = known.batches if known is not None and known.epoch == batch.producer_epoch else ()
+    if not batch.is_control:
+        entry = CachedBatch(batch.base_sequence, batch.last_sequence, base_offset, last_offset, batch.max_timestamp)
+        cached = (*cached, entry)[-rules.cached_batches :]
+    return Producer(batch.producer_epoch, cached, last_offset, batch.max_timestamp)
+
+
+def advance(
+    producers: dict[int, Producer], header: BatchHeader, log_start_offset: int, rules: ProducerRules = OWN_RULES
+) -> None:
+    """One step of `replay`."""
+    if header.producer_id >= 0 and header.base_offset + header.last_offset_delta >= log_start_offset:
+        known = producers.get(header.producer_id)
+        producers[header.producer_id] = remember(known, header, header.base_offset, rules)
+
+
+def replay(
+    headers: Iterable[BatchHeader], log_start_offset: int, rules: ProducerRules = OWN_RULES
+) -> dict[int, Producer]:
+    """The producers that a log's batches, oldest first, leave behind.
+
+    Batches below the log start are passed over: a producer may have been forgotten there and have begun anew with the
+    same sequences, and a batch from before must not be taken for a copy of one of these.
+    """
+    producers: dict[int, Producer] = {}
+    for header in headers:
+        advance(producers, header, log_start_offset, rules)
+    return producers
+
+
+def forget_below(producers: dict[int, Producer], log_start_offset: int, rules: ProducerRules = OWN_RULES) -> None:
+    """Drops the producers of which nothing is left at or above the log start."""
+    if rules.drop_below_log_start:
+        for producer_id in [key for key, value in producers.items() if value.last_offset < log_start_offset]:
+            del producers[producer_id]

@@ -1,0 +1,287 @@
+"""Opening the files of one partition: from what lies on the disk to segments that can be read and appended to.
+
+The mirror of the write order in FORMAT.md. The passes, in order:
+
+1. Leftovers of an interrupted deletion or cleaning are removed or, where a swap had begun, completed.
+2. Index files without a log are removed; the segments are listed.
+3. After a clean shutdown only the newest segment is looked at: its indexes, and the headers behind their last entry.
+   If it does not end with a whole batch it is treated as unclean.
+   After an unclean one, every segment from the one that holds the recovery point on is read: size, magic, CRC and
+   offsets of each batch are checked, both indexes counted anew. At the first batch that fails all later segments are
+   deleted, newest first, and then the log is cut there: a crash in between finds the same bad batch again.
+4. A log that ends below its checkpointed log start is replaced by an empty one there.
+5. Leader epochs are cut to the log; those of batches read in pass 3 are taken from these.
+6. Producers: known if pass 3 read everything, else replayed from the headers when first needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import zlib
+from dataclasses import dataclass, field
+
+from ..protocol.records.batch import CorruptRecords, crc_matches, read_header
+from . import checkpoint
+from .append import MAX_RELATIVE_OFFSET
+from .config import LogConfig
+from .errors import StorageError
+from .files import Files
+from .producer_state import Producer, advance
+from .segment import LOG_SUFFIX, SUFFIXES, Segment, file_name
+
+DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
+MAX_SEGMENT_BYTES = 2**31 - 1  # a position is an int32
+_SEGMENT_FILE = re.compile(r"(\d{20})(\.(?:log|index|timeindex|txnindex))(\.cleaned|\.swap)?")
+
+
+@dataclass(slots=True)
+class Recovered:
+    """An opened partition. `producers` is None when they are to be replayed; `unsynced` segments may not be durable.
+
+    `cut_bytes` and `deleted_segments` say what recovery removed.
+    """
+
+    segments: list[Segment]
+    log_start_offset: int
+    epochs: list[tuple[int, int]]
+    producers: dict[int, Producer] | None = None
+    unsynced: list[Segment] = field(default_factory=list)
+    cut_bytes: int = 0
+    deleted_segments: int = 0
+
+
+def open_segments(
+    files: Files,
+    directory: str,
+    config: LogConfig,
+    *,
+    clean_shutdown: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    now_ms: int,
+) -> Recovered:
+    """Runs the passes. At least one segment results. Raises StorageError."""
+    try:
+        names = _finish_leftovers(files, directory, files.list(directory), config)
+        recovered = Recovered(_list_segments(files, directory, names, config, now_ms), log_start_offset, [])
+        first = recovered.segments[0].base_offset if recovered.segments else 0
+        recovered.log_start_offset = max(log_start_offset, first)
+        scanned_from = _check_segments(files, directory, recovered, config, clean_shutdown, recovery_point)
+        _ensure_segment(files, directory, recovered, config, now_ms)
+        _settle_epochs(files, directory, recovered, scanned_from, checkpoint.LEADER_EPOCH in names)
+    except OSError as error:
+        raise StorageError(f"cannot open {directory}: {error}") from error
+    return recovered
+
+
+# -- passes 1 and 2
+
+
+def _finish_leftovers(files: Files, directory: str, names: list[str], config: LogConfig) -> list[str]:
+    """Pass 1. A cleaner's output replaces segments in two steps: all its files become `.swap`, then the segments which
+    they cover go and the suffix falls. A `.cleaned` file means that the first step was not complete, so that it and all
+    `.swap` files at or behind it are void; `.swap` files alone mean that the second step has to be done."""
+    if not any(name.endswith((DELETED, CLEANED, SWAP, ".tmp")) for name in names):
+        return names
+    matches = [match for match in map(_SEGMENT_FILE.fullmatch, names) if match]
+    cleaned = [int(match[1]) for match in matches if match[3] == CLEANED]
+    swaps = [match for match in matches if match[3] == SWAP]
+    void = [match[0] for match in swaps if cleaned and int(match[1]) >= min(cleaned)]
+    swaps = [match for match in swaps if match[0] not in void]
+    for name in names:
+        if name.endswith((DELETED, CLEANED, ".tmp")) or name in void:
+            files.remove(os.path.join(directory, name))
+    swap_logs = sorted(int(match[1]) for match in swaps if match[2] == LOG_SUFFIX)
+    if swap_logs:
+        end = _end_of_swap(files, directory, swap_logs[-1], config)
+        for match in matches:
+            if match[3] is None and swap_logs[0] <= int(match[1]) < end:
+                files.remove(os.path.join(directory, match[0]))
+    for match in swaps:
+        path = os.path.join(directory, match[0])
+        files.replace(path, path.removesuffix(SWAP))
+    files.sync_directory(directory)
+    return files.list(directory)
+
+
+def _end_of_swap(files: Files, directory: str, base_offset: int, config: LogConfig) -> int:
+    """The offset behind the last batch of a `.log.swap` file."""
+    path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX + SWAP))
+    data = memoryview(files.read_bytes(path))
+    position, end = 0, base_offset + 1
+    try:
+        while position < len(data):
+            header = read_header(data, position)
+            end = header.next_offset
+            position += header.size_bytes
+    except CorruptRecords as error:
+        raise StorageError(f"{path} at byte {position}: {error}") from error
+    return end
+
+
+def _list_segments(files: Files, directory: str, names: list[str], config: LogConfig, now_ms: int) -> list[Segment]:
+    """Pass 2. Each segment but the last ends where the next one begins."""
+    known = set(names)
+    for name in names:
+        match = _SEGMENT_FILE.fullmatch(name)
+        if match and match[2] != LOG_SUFFIX and match[1] + LOG_SUFFIX not in known:
+            files.remove(os.path.join(directory, name))
+    segments: list[Segment] = []
+    bases = sorted(int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and _SEGMENT_FILE.fullmatch(name))
+    for base_offset in bases:
+        size_bytes = files.size(os.path.join(directory, file_name(base_offset)))
+        if size_bytes > MAX_SEGMENT_BYTES:
+            raise StorageError(f"{directory}: segment {base_offset} of {size_bytes} bytes is larger than Kafka allows")
+        segment = Segment(files, directory, base_offset, size_bytes, config.index_interval_bytes)
+        segment.created_ms = now_ms
+        if segments:
+            segments[-1].next_offset = base_offset
+        segments.append(segment)
+    return segments
+
+
+# -- pass 3
+
+
+def _check_segments(
+    files: Files, directory: str, recovered: Recovered, config: LogConfig, clean_shutdown: bool, recovery_point: int
+) -> int | None:
+    """Pass 3. The base offset of the first segment that was read as a whole, or None."""
+    segments = recovered.segments
+    if not segments:
+        return None
+    first = len(segments)
+    if not clean_shutdown:
+        first = max(sum(segment.base_offset <= recovery_point for segment in segments) - 1, 0)
+    else:
+        try:
+            segments[-1].load()
+        except StorageError:
+            first = len(segments) - 1
+    if first == len(segments):
+        return None
+    scanned_from = segments[first].base_offset
+    producers: dict[int, Producer] | None = {} if first == 0 else None
+    for number in range(first, len(segments)):
+        segment = segments[number]
+        end = _check_batches(segment, recovered, producers, config)
+        is_last = number == len(segments) - 1
+        # Between segments offsets may only be missing where the cleaner took them; elsewhere the end of this file never
+        # reached the disk although the next file did.
+        has_hole = not is_last and segment.next_offset < segments[number + 1].base_offset and not config.rules.compacted
+        if end < segment.size_bytes or (has_hole and segments[number + 1].base_offset > recovery_point):
+            _cut(files, directory, recovered, number, end)
+            break
+        if not is_last:
+            segment.next_offset = segments[number + 1].base_offset
+            segment.save_indexes()
+    recovered.unsynced = segments[first:]
+    recovered.producers = producers
+    return scanned_from
+
+
+def _check_batches(
+    segment: Segment, recovered: Recovered, producers: dict[int, Producer] | None, config: LogConfig
+) -> int:
+    """Counts a segment's batches up to the first that is not sound; the position behind the last sound one."""
+    segment.reset()
+    data = memoryview(segment.read(0, segment.size_bytes)) if segment.size_bytes else memoryview(b"")
+    position = 0
+    while position < len(data):
+        try:
+            header = read_header(data, position)
+        except CorruptRecords:
+            _refuse_old_format(segment, data, position)
+            break
+        last_relative = header.last_offset - segment.base_offset
+        in_order = header.base_offset >= segment.next_offset and header.last_offset_delta >= 0
+        if not in_order or last_relative > MAX_RELATIVE_OFFSET or not crc_matches(data, position, header):
+            break
+        segment.count(header, position)
+        _take_epoch(recovered.epochs, header.partition_leader_epoch, header.base_offset)
+        if producers is not None:
+            advance(producers, header, recovered.log_start_offset, config.producer_rules)
+        position += header.size_bytes
+    return position
+
+
+def _refuse_old_format(segment: Segment, data: memoryview, position: int) -> None:
+    """A sound message of format v0 or v1 is no damage: it must not be cut off as if it were."""
+    size = 12 + int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
+    if position + 26 <= len(data) and data[position + 16] in (0, 1) and 26 <= size <= len(data) - position:
+        crc = int.from_bytes(data[position + 12 : position + 16], "big")
+        if zlib.crc32(data[position + 16 : position + size]) == crc:
+            where = f"{segment.path(LOG_SUFFIX)} at byte {position}"
+            raise StorageError(f"{where}: message format v{data[position + 16]}, where only v2 is read")
+
+
+def _cut(files: Files, directory: str, recovered: Recovered, number: int, end: int) -> None:
+    """Ends the log at byte `end` of a segment. The segments behind go first, newest first: see pass 3."""
+    segments = recovered.segments
+    behind = segments[number + 1 :]
+    for later in reversed(behind):
+        for suffix in SUFFIXES[::-1]:  # the log last: an index without one is removed, a log alone is still recovered
+            with contextlib.suppress(FileNotFoundError):
+                files.remove(later.path(suffix))
+        recovered.cut_bytes += later.size_bytes
+    recovered.deleted_segments += len(behind)
+    if behind:
+        files.sync_directory(directory)
+    del segments[number + 1 :]
+    recovered.cut_bytes += segments[number].size_bytes - end
+    if end < segments[number].size_bytes:
+        segments[number].truncate(end)
+
+
+# -- passes 4 and 5
+
+
+def _ensure_segment(files: Files, directory: str, recovered: Recovered, config: LogConfig, now_ms: int) -> None:
+    """Pass 4, and a first segment for an empty folder."""
+    segments = recovered.segments
+    if segments and segments[-1].next_offset >= recovered.log_start_offset:
+        return
+    for segment in reversed(segments):
+        for suffix in SUFFIXES[::-1]:
+            with contextlib.suppress(FileNotFoundError):
+                files.remove(segment.path(suffix))
+    created = Segment.create(
+        files, directory, recovered.log_start_offset, config.index_interval_bytes, now_ms=now_ms, jitter_ms=0
+    )
+    recovered.segments = [created]
+    recovered.unsynced = [created]
+    recovered.producers = {}
+
+
+def _take_epoch(epochs: list[tuple[int, int]], epoch: int, start_offset: int) -> None:
+    if epoch >= 0 and (not epochs or epoch > epochs[-1][0]):
+        epochs.append((epoch, start_offset))
+
+
+def _settle_epochs(
+    files: Files, directory: str, recovered: Recovered, scanned_from: int | None, has_checkpoint: bool
+) -> None:
+    """Pass 5: (epoch, start offset) pairs, both rising, within the log."""
+    segments, found = recovered.segments, recovered.epochs
+    end_offset = segments[-1].next_offset
+    kept: list[tuple[int, int]] = []
+    if has_checkpoint:
+        with contextlib.suppress(StorageError):  # malformed: it is in the batches as well
+            kept = checkpoint.read_epochs(files, os.path.join(directory, checkpoint.LEADER_EPOCH))
+    stored = list(kept)
+    if scanned_from is not None:
+        kept = [entry for entry in kept if entry[1] < scanned_from]
+    if not kept and scanned_from != segments[0].base_offset and end_offset > segments[0].base_offset:
+        for segment in segments:
+            for _, header in segment.batches():
+                _take_epoch(kept, header.partition_leader_epoch, header.base_offset)
+    for epoch, start_offset in found:
+        _take_epoch(kept, epoch, start_offset)
+    kept = [entry for entry in kept if entry[1] < end_offset or entry == (0, 0)]
+    while len(kept) > 1 and kept[1][1] <= recovered.log_start_offset:
+        del kept[0]  # the next epoch begins at or below the log start
+    recovered.epochs = kept
+    if kept != stored:
+        checkpoint.write_epochs(files, os.path.join(directory, checkpoint.LEADER_EPOCH), kept)

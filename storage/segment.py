@@ -1,0 +1,438 @@
+"""One segment of a partition log: a run of whole v2 batches in one `.log` file, with its two sparse indexes.
+
+Owns the files `<base offset, 20 digits>.log|.index|.timeindex`, their sizes and what is kept of them in memory. Decides
+nothing about rolling, recovery or retention. Positions count bytes from the start of the `.log`; only bytes below
+`size_bytes` belong to the log, whatever the file holds behind them.
+
+Files are opened when first needed. The indexes are loaded (or rebuilt) when first needed and written by `save_indexes`,
+which a roll and a clean close call: between the two they live in memory, and an unclean stop rebuilds them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from ..protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptRecords, read_header
+from .errors import StorageError
+from .files import File, Files
+from .index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+# A look-up reads this much behind an index entry at once: an entry is at most index.interval.bytes and a batch away.
+_SCAN_BYTES = 8 * 1024
+# Newest batches whose exact positions are kept, so that a consumer at the tail is answered without reading the disk.
+# 12 bytes each; one half is dropped when full.
+_TAIL_BATCHES = 2048
+# base offset, batch length, last offset delta of a v2 header
+_OFFSETS = struct.Struct(">qi11xi")
+
+
+def file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
+    """The name of a segment's file: its base offset in 20 digits."""
+    return f"{base_offset:020d}{suffix}"
+
+
+class Segment:
+    """See the module. Raises StorageError (or OSError, where said) and nothing else."""
+
+    __slots__ = (
+        "_file",
+        "_files",
+        "_index_interval_bytes",
+        "_loaded",
+        "_log_path",
+        "_offset_index",
+        "_since_index_bytes",
+        "_tail_bases",
+        "_tail_positions",
+        "_time_index",
+        "_torn",
+        "_unsaved",
+        "base_offset",
+        "created_ms",
+        "first_timestamp_ms",
+        "jitter_ms",
+        "max_timestamp_ms",
+        "max_timestamp_offset",
+        "next_offset",
+        "size_bytes",
+    )
+
+    def __init__(self, files: Files, directory: str, base_offset: int, size_bytes: int, index_interval_bytes: int):
+        """A segment of `size_bytes` that lies in `directory`; touches no file. `next_offset` is its owner's to set."""
+        self._files = files
+        self._log_path = os.path.join(directory, file_name(base_offset))
+        self._file: File | None = None
+        self._index_interval_bytes = index_interval_bytes
+        self._loaded = size_bytes == 0
+        self._offset_index = OffsetIndex()
+        self._time_index = TimeIndex()
+        self._since_index_bytes = 0
+        self._torn = False
+        self._unsaved = False  # whether the index files lack something
+        self._tail_bases = array("q")
+        self._tail_positions = array("i")
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size_bytes = size_bytes
+        self.created_ms = 0
+        self.jitter_ms = 0
+        self.first_timestamp_ms: int | None = None  # the first batch's largest; None until known
+        self.max_timestamp_ms = -1
+        self.max_timestamp_offset = base_offset  # the last offset of the batch that brought it
+
+    @classmethod
+    def create(
+        cls, files: Files, directory: str, base_offset: int, index_interval_bytes: int, *, now_ms: int, jitter_ms: int
+    ) -> Segment:
+        """A new, empty segment. A file of that name, left by a create that failed half way, is emptied. OSError."""
+        segment = cls(files, directory, base_offset, 0, index_interval_bytes)
+        segment._unsaved = True
+        segment.created_ms = now_ms
+        segment.jitter_ms = jitter_ms
+        segment._file = file = files.open(segment._log_path, create=True)
+        if file.size():
+            file.truncate(0)
+        return segment
+
+    # -- the log file
+
+    def path(self, suffix: str) -> str:
+        """The path of one of the segment's files."""
+        return self._log_path.removesuffix(LOG_SUFFIX) + suffix
+
+    def _opened(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self._log_path)
+        return self._file
+
+    def read(self, position: int, length: int) -> bytes | memoryview:
+        """Bytes of the log."""
+        try:
+            return self._opened().read(position, length)
+        except OSError as error:
+            raise StorageError(f"cannot read {self._log_path}: {error}") from error
+
+    def append(self, buffer: bytes | bytearray | memoryview, header: BatchHeader) -> None:
+        """Writes one whole batch, whose header and offsets are final, behind the others.
+
+        After StorageError the segment is as before: bytes that reached the file are cut off again, now or, where that
+        fails too, before the next write.
+        """
+        try:
+            self.cut_torn()
+            file = self._opened()
+            self._torn = True
+            file.write(self.size_bytes, buffer)
+            self._torn = False
+        except OSError as error:
+            with contextlib.suppress(OSError):  # tried again before the next write and at close
+                self.cut_torn()
+            raise StorageError(f"cannot append to {self._log_path}: {error}") from error
+        self.count(header, self.size_bytes)
+        self._unsaved = True
+        if len(self._tail_bases) >= _TAIL_BATCHES:
+            del self._tail_bases[: _TAIL_BATCHES // 2], self._tail_positions[: _TAIL_BATCHES // 2]
+        self._tail_bases.append(header.base_offset)
+        self._tail_positions.append(self.size_bytes)
+        self.size_bytes += len(buffer)
+
+    def cut_torn(self) -> None:
+        """Removes what a failed write may have left behind the last batch. OSError."""
+        if self._torn:
+            self._opened().truncate(self.size_bytes)
+            self._torn = False
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cuts the log at a batch's end. The caller counts the batches anew. OSError."""
+        self._opened().truncate(size_bytes)
+        self.size_bytes = size_bytes
+        self._torn = False
+
+    def sync(self) -> None:
+        """Makes all that was written durable, the index files (if there are any) as well. OSError."""
+        self._opened().sync()
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            try:
+                file = self._files.open(self.path(suffix))
+            except FileNotFoundError:
+                continue
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+    def close(self) -> None:
+        """Gives the descriptor back. Slices that were read stay valid. OSError."""
+        if self._file is not None:
+            file, self._file = self._file, None
+            file.close()
+
+    # -- batches
+
+    def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each batch from a batch's position on. No CRC is checked."""
+        data = memoryview(self.read(0, self.size_bytes)) if self.size_bytes > position else memoryview(b"")
+        while position < self.size_bytes:
+            try:
+                header = read_header(data, position)
+            except CorruptRecords as error:
+                raise StorageError(f"{self._log_path} at byte {position}: {error}") from error
+            if position + header.size_bytes > self.size_bytes:
+                raise StorageError(f"{self._log_path} at byte {position}: the batch ends behind the file")
+            yield position, header
+            position += header.size_bytes
+
+    def header(self, position: int) -> BatchHeader:
+        """The header of the batch at a position."""
+        try:
+            return read_header(self.read(position, HEADER_BYTES), whole=False)
+        except CorruptRecords as error:
+            raise StorageError(f"{self._log_path} at byte {position}: {error}") from error
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch in ms; -1 if there is none."""
+        if self.first_timestamp_ms is None:
+            if self.size_bytes == 0:
+                return -1
+            self.first_timestamp_ms = self.header(0).max_timestamp
+        return self.first_timestamp_ms
+
+    def count(self, header: BatchHeader, position: int) -> None:
+        """Takes a batch at `position` into the indexes and the largest timestamp, by the rule of Kafka 3.9 and 4.1+.
+
+        An entry is made for a batch once more than index.interval.bytes lie between the batch that has the last entry
+        (or the start of the segment) and it, so the first batch never has one. The indexes depend on the log only.
+        """
+        last_relative = header.base_offset + header.last_offset_delta - self.base_offset
+        if position == 0:
+            self.first_timestamp_ms = header.max_timestamp
+        if header.max_timestamp > self.max_timestamp_ms:
+            self.max_timestamp_ms = header.max_timestamp
+            self.max_timestamp_offset = self.base_offset + last_relative
+        if self._since_index_bytes > self._index_interval_bytes:
+            self._offset_index.append(last_relative, position)
+            self._time_index.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+            self._since_index_bytes = 0
+        self._since_index_bytes += header.size_bytes
+        self.next_offset = self.base_offset + last_relative + 1
+
+    # -- the indexes
+
+    def reset(self) -> None:
+        """Forgets the indexes and all that was counted, to count anew from the first batch on."""
+        self._offset_index, self._time_index = OffsetIndex(), TimeIndex()
+        self._since_index_bytes = 0
+        self._loaded = self._unsaved = True
+        self._tail_bases, self._tail_positions = array("q"), array("i")
+        self.first_timestamp_ms = None
+        self.max_timestamp_ms, self.max_timestamp_offset = -1, self.base_offset
+        self.next_offset = self.base_offset
+
+    def rebuild(self) -> None:
+        """Counts every batch of the log anew."""
+        next_offset = self.next_offset
+        self.reset()
+        for position, header in self.batches():
+            self.count(header, position)
+        self.next_offset = max(next_offset, self.next_offset)
+
+    def load(self) -> None:
+        """Reads both index files and counts the batches behind their last entries.
+
+        What is missing or contradicts the log is rebuilt from it. StorageError if the log does not end with a whole
+        batch.
+        """
+        if self._loaded:
+            return
+        if not self._load_files() or not self._count_tail():
+            self.rebuild()
+
+    def _load_files(self) -> bool:
+        """Whether both files could be read and the last entry of each is true."""
+        try:
+            offset_index = OffsetIndex.parse(self._files.read_bytes(self.path(INDEX_SUFFIX)), self.size_bytes)
+            time_index = TimeIndex.parse(self._files.read_bytes(self.path(TIME_INDEX_SUFFIX)))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StorageError(f"cannot read the indexes of {self._log_path}: {error}") from error
+        if offset_index is None or time_index is None:
+            return False
+        if len(offset_index) and not self._points_at(offset_index.positions[-1], offset_index.offsets[-1]):
+            return False
+        self._offset_index, self._time_index = offset_index, time_index
+        if len(time_index):
+            timestamp_ms, offset = time_index.timestamps[-1], self.base_offset + time_index.offsets[-1]
+            if not self._is_true(self._scan(offset), offset, timestamp_ms):
+                return False
+            self.max_timestamp_ms, self.max_timestamp_offset = timestamp_ms, offset
+        return True
+
+    def _count_tail(self) -> bool:
+        """Counts the batch of the last offset entry and those behind it; False if the time index misses one of them.
+
+        A time index that was saved knows the largest timestamp, so none of the tail's may be later.
+        """
+        next_offset, known_timestamp_ms = self.next_offset, self.max_timestamp_ms
+        self._loaded = True
+        self._since_index_bytes = 0
+        tail = self.batches(self._offset_index.positions[-1] if len(self._offset_index) else 0)
+        try:
+            for position, header in tail:
+                self.count(header, position)
+        except StorageError:
+            self._loaded = False
+            raise
+        self.next_offset = max(next_offset, self.next_offset)
+        return self.max_timestamp_ms == known_timestamp_ms
+
+    def _is_true(self, position: int | None, offset: int, timestamp_ms: int) -> bool:
+        """Whether the batch at a position is the one that a time entry speaks of."""
+        if position is None:
+            return False
+        header = self.header(position)
+        return header.base_offset + header.last_offset_delta == offset and header.max_timestamp == timestamp_ms
+
+    def _points_at(self, position: int, relative_offset: int) -> bool:
+        """Whether a batch at the position ends with the offset."""
+        if position + HEADER_BYTES > self.size_bytes:
+            return False
+        base, _, delta = _OFFSETS.unpack_from(self.read(position, HEADER_BYTES))
+        return base + delta == self.base_offset + relative_offset
+
+    def save_indexes(self) -> None:
+        """Brings both index files up to date; the time index ends with the segment's largest timestamp. OSError."""
+        if not self._unsaved:
+            return
+        self._time_index.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+        for index, suffix, entry_bytes in (
+            (self._offset_index, INDEX_SUFFIX, OFFSET_ENTRY_BYTES),
+            (self._time_index, TIME_INDEX_SUFFIX, TIME_ENTRY_BYTES),
+        ):
+            file = self._files.open(self.path(suffix), create=True)
+            try:
+                file.write(entry_bytes * index.saved, index.unsaved())
+                if file.size() != entry_bytes * len(index):
+                    file.truncate(entry_bytes * len(index))
+                index.saved = len(index)
+            finally:
+                file.close()
+        self._unsaved = False
+
+    def is_index_full(self, index_bytes: int) -> bool:
+        """Whether an index has no room left in files of segment.index.bytes; the last time entry is the roll's."""
+        return len(self._offset_index) >= index_bytes // OFFSET_ENTRY_BYTES or (
+            len(self._time_index) >= index_bytes // TIME_ENTRY_BYTES - 1
+        )
+
+    # -- look-ups
+
+    def position_of(self, offset: int) -> int | None:
+        """The position of the batch that holds the offset, or of the first one behind it; None if there is none."""
+        if offset >= self.next_offset:
+            return None
+        if len(self._tail_bases) and offset >= self._tail_bases[0]:
+            return self._tail_positions[bisect_right(self._tail_bases, offset) - 1]
+        self.load()
+        return self._position(offset)
+
+    def _position(self, offset: int) -> int | None:
+        """As `position_of`, from the loaded sparse index, which is rebuilt if the entry it gives is not true."""
+        entry = self._offset_index.floor(offset - self.base_offset)
+        if entry >= 0 and not self._points_at(self._offset_index.positions[entry], self._offset_index.offsets[entry]):
+            self.rebuild()
+        return self._scan(offset)
+
+    def _scan(self, offset: int) -> int | None:
+        """One entry of the sparse index, then the few headers behind it."""
+        entry = self._offset_index.floor(offset - self.base_offset)
+        for at, _, last_offset in self._walk(self._offset_index.positions[entry] if entry >= 0 else 0):
+            if last_offset >= offset:
+                return at
+        return None
+
+    def _walk(self, position: int) -> Iterator[tuple[int, int, int]]:
+        """(position, size, last offset) of the batches from a batch's position on."""
+        chunk, chunk_position = b"", position
+        while position < self.size_bytes:
+            start = position - chunk_position
+            if start + HEADER_BYTES > len(chunk):
+                chunk = self.read(position, min(_SCAN_BYTES, self.size_bytes - position))
+                chunk_position, start = position, 0
+                if len(chunk) < HEADER_BYTES:
+                    raise StorageError(f"{self._log_path} ends inside of a batch header")
+            base, length, delta = _OFFSETS.unpack_from(chunk, start)
+            size = 12 + length
+            if size < HEADER_BYTES or position + size > self.size_bytes:
+                raise StorageError(f"{self._log_path} at byte {position}: a batch of {size} bytes")
+            yield position, size, base + delta
+            position += size
+
+    def end_of_whole(self, position: int, limit: int) -> int:
+        """The end of the last whole batch from `position` on that ends at or below `limit`; `position` if none does."""
+        if limit >= self.size_bytes:
+            return self.size_bytes
+        if len(self._tail_positions) and limit >= self._tail_positions[0]:
+            return max(position, self._tail_positions[bisect_right(self._tail_positions, limit) - 1])
+        self.load()
+        entry = self._offset_index.floor_of_position(limit)
+        end = position
+        if entry >= 0 and self._offset_index.positions[entry] > position:
+            end = self._offset_index.positions[entry]
+            if not self._points_at(end, self._offset_index.offsets[entry]):
+                self.rebuild()
+                return self.end_of_whole(position, limit)
+        for at, size, _ in self._walk(end):
+            if at + size > limit:
+                break
+            end = at + size
+        return end
+
+    def batch_end(self, position: int) -> int:
+        """The end of the batch at a position."""
+        for at, size, _ in self._walk(position):
+            return at + size
+        raise StorageError(f"{self._log_path} has no batch at byte {position}")
+
+    def bytes_from(self, offset: int) -> int:
+        """Bytes from the batch that holds the offset to the end, without reading the disk.
+
+        Exact for the newest batches and for the segment's start; else up to an index interval and a batch too many.
+        """
+        if offset >= self.next_offset:
+            return 0
+        if len(self._tail_bases) and offset >= self._tail_bases[0]:
+            return self.size_bytes - self._tail_positions[bisect_right(self._tail_bases, offset) - 1]
+        entry = self._offset_index.floor(offset - self.base_offset)
+        return self.size_bytes - (self._offset_index.positions[entry] if entry >= 0 else 0)
+
+    def largest_timestamp(self) -> tuple[int, int]:
+        """(largest timestamp in ms or -1, last offset of the first batch that has it)."""
+        self.load()
+        return self.max_timestamp_ms, self.max_timestamp_offset
+
+    def batches_not_before(self, timestamp_ms: int) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches with a record at or after the timestamp, oldest first: (position, header)."""
+        self.load()
+        entry = self._time_index.below(timestamp_ms)
+        position: int | None = 0
+        if entry >= 0:
+            # All batches up to this entry's are earlier, if the entry is true.
+            offset = self.base_offset + self._time_index.offsets[entry]
+            position = self._position(offset)
+            if not self._is_true(position, offset, self._time_index.timestamps[entry]):
+                self.rebuild()
+                position = 0
+        for at, header in self.batches(position or 0):
+            if header.max_timestamp >= timestamp_ms:
+                yield at, header
