@@ -1,0 +1,71 @@
+"""Writes the generated parts of `README.md`: the served APIs and the two kinds of configs.
+
+Run it after changing either:
+
+    .venv/bin/python tests/broker/make_readme.py
+
+A generated part stands between `<!-- NAME -->` and `<!-- /NAME -->`; `test_readme.py` fails when one is out of date.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ottla.broker.config import ACTED_ON
+from ottla.broker.config_facts import OWN_FACTS, facts
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def served() -> str:
+    """The table of APIs and versions, from the router's own."""
+    from ottla.broker.router import ROUTES
+
+    rows = ["| API | key | versions |", "|---|---|---|"]
+    for key, route in sorted(ROUTES.items()):
+        versions = route.served.advertised
+        rows.append(f"| {route.name} | {key} | {versions.first}-{versions.last} |")
+    return "\n".join(rows)
+
+
+def _words(scope: str, acted_on: bool) -> str:
+    own = {fact.name for fact in OWN_FACTS}
+    names = [
+        n for n, fact in facts(scope).items() if (n in ACTED_ON) is acted_on and not fact.internal and n not in own
+    ]
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def acted_on() -> str:
+    """The configs that change what Ottla does."""
+    own = ", ".join(f"`{fact.name}` (default `{fact.default}`)" for fact in OWN_FACTS if fact.name in ACTED_ON)
+    return f"Broker: {_words('broker', True)}.\n\nTopic: {_words('topic', True)}.\n\nOttla's own: {own}."
+
+
+def not_acted_on() -> str:
+    """The configs that are read, checked and shown, and change nothing."""
+    return f"Broker: {_words('broker', False)}.\n\nTopic: {_words('topic', False)}."
+
+
+PARTS = {"served": served, "acted-on": acted_on, "not-acted-on": not_acted_on}
+
+
+def part_of(text: str, name: str) -> str:
+    """What stands in the README between the marks of a part."""
+    match = re.search(rf"<!-- {name} -->\n(.*?)\n<!-- /{name} -->", text, re.DOTALL)
+    assert match, f"README.md has no part {name}"
+    return match[1].strip()
+
+
+def replaced(text: str, name: str, content: str) -> str:
+    """The README with a part written anew."""
+    pattern = rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)"
+    return re.sub(pattern, lambda match: f"{match[1]}\n{content}\n{match[2]}", text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    content = README.read_text()
+    for part, make in PARTS.items():
+        content = replaced(content, part, make())
+    README.write_text(content)

@@ -1,0 +1,65 @@
+"""README.md against the code: the served APIs, the configs, and that a config called acted on is read somewhere."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ottla.broker.config import ACTED_ON
+from ottla.broker.config_facts import facts
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = ("config.py", "config_facts.py", "config_sources.py")
+
+
+def maker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_readme", Path(__file__).with_name("make_readme.py"))
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("part", ["served", "acted-on", "not-acted-on"])
+def test_the_generated_parts_are_up_to_date(part: str) -> None:
+    made = maker()
+    found = made.part_of((ROOT / "README.md").read_text(), part)
+    assert found == made.PARTS[part](), "run .venv/bin/python tests/broker/make_readme.py"
+
+
+def names_in_code() -> set[str]:
+    """The configs that the broker's modules mention, f-strings such as `compression.{codec}.level` included."""
+    known = {*facts("broker"), *facts("topic")}
+    used: set[str] = set()
+    for path in (ROOT / "broker").rglob("*.py"):
+        if path.name in HERE:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and node.value in known:
+                used.add(str(node.value))
+            elif isinstance(node, ast.JoinedStr):
+                texts = [re.escape(str(v.value)) if isinstance(v, ast.Constant) else "[a-z0-9]+" for v in node.values]
+                pattern = re.compile("".join(texts))
+                if "\\." in pattern.pattern:
+                    used |= {name for name in known if pattern.fullmatch(name)}
+    return used
+
+
+def test_acted_on_is_what_the_code_reads() -> None:
+    """Both ways: nothing is promised that no module asks for, and nothing that is asked for is missing from the list.
+
+    A config that is read brings its synonyms with it: `retention.ms` falls back on `log.retention.hours`.
+    """
+    used = names_in_code()
+    read: set[str] = set()
+    for scope in ("broker", "topic"):
+        for name, fact in facts(scope).items():
+            if name in used:
+                read |= {name, *fact.synonyms}
+    assert sorted(ACTED_ON - read) == [], "listed, but nothing reads them"
+    assert sorted(read - ACTED_ON) == [], "read, but not listed"
