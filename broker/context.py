@@ -48,26 +48,32 @@ def handles(request_class: type, *, served: str | None = None, advertised: str |
     return label
 
 
-class RequestContext:
-    """One request's surroundings. `listener` is the name of the listener it came in by."""
+class Arrival(NamedTuple):
+    """Which way a connection came in: the listener's name, our own address that it reached, and the client's host."""
 
-    __slots__ = ("api_version", "broker", "client_host", "client_id", "correlation_id", "listener")
+    listener: str
+    local_host: str
+    client_host: str
+
+
+class RequestContext:
+    """One request's surroundings."""
+
+    __slots__ = ("api_version", "arrival", "broker", "client_id", "correlation_id")
 
     def __init__(
-        self,
-        broker: BrokerState,
-        api_version: int,
-        correlation_id: int,
-        client_id: str,
-        client_host: str,
-        listener: str,
+        self, broker: BrokerState, api_version: int, correlation_id: int, client_id: str, arrival: Arrival
     ) -> None:
         self.broker = broker
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self.client_host = client_host
-        self.listener = listener
+        self.arrival = arrival
+
+    @property
+    def client_host(self) -> str:
+        """The client's address, without its port."""
+        return self.arrival.client_host
 
     def now_ms(self) -> int:
         """The broker's time."""

@@ -175,10 +175,10 @@ def group(cls: type[T]) -> type[T]:
     return type(cls.__name__, (Value,), namespace)  # type: ignore[return-value]
 
 
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def message(*, api_key: int, versions: str, flexible: str = "none") -> typing.Callable[[type[T]], type[T]]:
     """Makes a declared class a message; `versions` exist, those in `flexible` have compact forms and tagged fields."""
 
-    @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
     def declare(cls: type[T]) -> type[T]:
         made = group(cls)
         _specs[made] = Spec(api_key, Versions.of(versions), Versions.of(flexible))
@@ -256,6 +256,21 @@ def default_of(cls: type[Value], name: str) -> Any:
     if make_default is None:
         raise TypeError(f"{cls.__qualname__}.{name} is missing from a version and needs a default")
     return make_default()
+
+
+def empty_value(cls: type[Value]) -> Any:
+    """A value of `cls` with its defaults, and in fields without one the empty value of their type."""
+    hints = _hints(cls)
+    return cls(**{name: _empty(hints[name]) for name, field in cls._fields.items() if field.make_default is None})
+
+
+def _empty(hint: Any) -> Any:
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return None
+    if get_origin(hint) is Annotated:
+        kind = get_args(hint)[0]
+        return kind() if isinstance(kind, type) else b""
+    return [] if get_origin(hint) is list else empty_value(hint)
 
 
 @functools.cache

@@ -1,1 +1,66 @@
-"""One module per API: check, map the partitions, answer."""
+"""One module per API: check, map the partitions, answer. `HANDLERS` is the one list of what is served.
+
+The router, the version gate and the table of ApiVersions come from it; its order means nothing.
+"""
+
+from __future__ import annotations
+
+from .alter_configs import alter_configs
+from .api_versions import api_versions
+from .create_partitions import create_partitions
+from .create_topics import create_topics
+from .delete_groups import delete_groups
+from .delete_records import delete_records
+from .delete_topics import delete_topics
+from .describe_cluster import describe_cluster
+from .describe_configs import describe_configs
+from .describe_groups import describe_groups
+from .describe_log_dirs import describe_log_dirs
+from .describe_topic_partitions import describe_topic_partitions
+from .fetch import fetch
+from .find_coordinator import find_coordinator
+from .heartbeat import heartbeat
+from .incremental_alter_configs import incremental_alter_configs
+from .init_producer_id import init_producer_id
+from .join_group import join_group
+from .leave_group import leave_group
+from .list_groups import list_groups
+from .list_offsets import list_offsets
+from .metadata import metadata
+from .offset_commit import offset_commit
+from .offset_delete import offset_delete
+from .offset_fetch import offset_fetch
+from .offset_for_leader_epoch import offset_for_leader_epoch
+from .produce import produce
+from .sync_group import sync_group
+
+HANDLERS = (
+    produce,
+    fetch,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    find_coordinator,
+    join_group,
+    heartbeat,
+    leave_group,
+    sync_group,
+    describe_groups,
+    list_groups,
+    api_versions,
+    create_topics,
+    delete_topics,
+    delete_records,
+    init_producer_id,
+    offset_for_leader_epoch,
+    describe_configs,
+    alter_configs,
+    describe_log_dirs,
+    create_partitions,
+    delete_groups,
+    incremental_alter_configs,
+    offset_delete,
+    describe_cluster,
+    describe_topic_partitions,
+)

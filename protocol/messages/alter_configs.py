@@ -29,7 +29,7 @@ class AlterConfigsRequest:
 class AlterConfigsResponse:
     """One result per resource."""
 
-    throttle_time_ms: Int32
+    throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse]
 
     @group

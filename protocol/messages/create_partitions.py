@@ -29,7 +29,7 @@ class CreatePartitionsRequest:
 class CreatePartitionsResponse:
     """One result per topic."""
 
-    throttle_time_ms: Int32
+    throttle_time_ms: Int32 = 0
     results: list[CreatePartitionsTopicResult]
 
     @group

@@ -17,7 +17,7 @@ class DeleteGroupsRequest:
 class DeleteGroupsResponse:
     """One error per group."""
 
-    throttle_time_ms: Int32
+    throttle_time_ms: Int32 = 0
     results: list[DeletableGroupResult]
 
     @group

@@ -28,7 +28,7 @@ class DeleteRecordsRequest:
 class DeleteRecordsResponse:
     """The low watermarks."""
 
-    throttle_time_ms: Int32
+    throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsTopicResult]
 
     @group

@@ -19,7 +19,7 @@ class DescribeClusterRequest:
 class DescribeClusterResponse:
     """Cluster id, controller and brokers."""
 
-    throttle_time_ms: Int32
+    throttle_time_ms: Int32 = 0
     error_code: Int16
     error_message: Text | None = None
     endpoint_type: Int8 = field("1+", default=1)

@@ -25,7 +25,7 @@ class DescribeConfigsRequest:
 class DescribeConfigsResponse:
     """v1 sources and synonyms, v3 types and documentation."""
 
-    throttle_time_ms: Int32
+    throttle_time_ms: Int32 = 0
     results: list[DescribeConfigsResult]
 
     @group

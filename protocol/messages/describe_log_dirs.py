@@ -22,7 +22,7 @@ class DescribeLogDirsRequest:
 class DescribeLogDirsResponse:
     """Directories with their partitions and sizes. v4 total and usable bytes (KIP-827)."""
 
-    throttle_time_ms: Int32
+    throttle_time_ms: Int32 = 0
     error_code: Int16 = field("3+", default=0, ignorable=True)
     results: list[DescribeLogDirsResult]
 

@@ -28,7 +28,7 @@ class DescribeTopicPartitionsRequest:
 class DescribeTopicPartitionsResponse:
     """The page and the cursor of the next one."""
 
-    throttle_time_ms: Int32 = field(ignorable=True)
+    throttle_time_ms: Int32 = field(default=0, ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic]
     next_cursor: Cursor | None = None
 

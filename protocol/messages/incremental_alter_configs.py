@@ -30,7 +30,7 @@ class IncrementalAlterConfigsRequest:
 class IncrementalAlterConfigsResponse:
     """One result per resource."""
 
-    throttle_time_ms: Int32
+    throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse]
 
     @group

@@ -20,7 +20,7 @@ class InitProducerIdRequest:
 class InitProducerIdResponse:
     """The id and epoch to use."""
 
-    throttle_time_ms: Int32 = field(ignorable=True)
+    throttle_time_ms: Int32 = field(default=0, ignorable=True)
     error_code: Int16
     producer_id: Int64 = -1
     producer_epoch: Int16

@@ -28,7 +28,7 @@ class OffsetDeleteResponse:
     """One error per partition."""
 
     error_code: Int16
-    throttle_time_ms: Int32 = field(ignorable=True)
+    throttle_time_ms: Int32 = field(default=0, ignorable=True)
     topics: list[OffsetDeleteResponseTopic]
 
     @group

@@ -1,0 +1,249 @@
+"""One client connection on the event loop: the socket's bytes, the handlers under way, and the answers.
+
+Owns reading, back-pressure and running handlers. A handler's coroutine is driven from here, without a task: nearly all
+of them end at their first step, so their answers leave with the read event that brought the requests. One that waits
+is resumed by the future it waits for. Reading stops while the peer does not take its answers, or has too many requests
+waiting, so that a slow reader costs the memory of its socket and no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ..protocol.connection import BufferPool, ServerConnection, Slot
+from ..protocol.errors import ProtocolViolation
+from .context import Arrival
+from .logs import get_logger
+from .router import Call, call, failure
+
+if TYPE_CHECKING:
+    from .state import BrokerState
+
+IN_FLIGHT_MAX = 256  # waiting requests of one connection; Java clients keep 5, librdkafka without idempotence more
+SEND_BYTES = 256 * 1024  # answers of one read event are joined up to this size, and then sent
+JOIN_BYTES = 64 * 1024  # below it one joined write is cheaper than a list of them
+
+
+class Connections:
+    """All open connections of a broker, and what they share."""
+
+    def __init__(self, broker: BrokerState) -> None:
+        self.broker = broker
+        self.pool = BufferPool()
+        self.frame_bytes_max: int = broker.config["socket.request.max.bytes"]
+        self.open: set[ClientConnection] = set()
+        self.stopping = False
+        self.idle: asyncio.Future[None] | None = None
+
+    def factory(self, listener: str) -> ClientConnection:
+        """What the event loop calls for each accepted socket."""
+        return ClientConnection(self, listener)
+
+    async def drain(self, seconds: float) -> None:
+        """Takes no more requests, and returns when all those in flight are answered or the time is over."""
+        self.stopping = True
+        for connection in list(self.open):
+            connection.stop()
+        if self.open:
+            self.idle = self.broker.loop.create_future()
+            await asyncio.wait([self.idle], timeout=seconds)
+        for connection in list(self.open):
+            connection.abort()
+
+    def closed(self, connection: ClientConnection) -> None:
+        """A connection is gone."""
+        self.open.discard(connection)
+        if not self.open and self.idle is not None and not self.idle.done():
+            self.idle.set_result(None)
+
+
+class _Running:
+    """A handler that waits."""
+
+    __slots__ = ("call", "closed", "connection", "slot")
+
+    def __init__(self, connection: ClientConnection, made: Call, slot: Slot) -> None:
+        self.connection = connection
+        self.call = made
+        self.slot = slot
+        self.closed = False
+
+    def wait_for(self, future: asyncio.Future[Any]) -> None:
+        future._asyncio_future_blocking = False  # what a Task does on receiving a future from its coroutine
+        future.add_done_callback(self.step)
+
+    def step(self, _future: asyncio.Future[Any]) -> None:
+        if self.closed:
+            return
+        try:
+            future = self.call.coroutine.send(None)  # type: ignore[union-attr]
+        except StopIteration as stop:
+            self.connection.finished(self, self.call.parts(stop.value))
+        except Exception as error:
+            self.connection.failed(self, error)
+        else:
+            self.wait_for(future)
+
+    def close(self) -> None:
+        self.closed = True
+        self.call.coroutine.close()  # type: ignore[union-attr]
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """The event loop's view of one connection."""
+
+    __slots__ = ("_all", "_arrival", "_listener", "_paused", "_reading", "_running", "_transport", "_wire")
+
+    def __init__(self, shared: Connections, listener: str) -> None:
+        self._all = shared
+        self._listener = listener
+        self._wire = ServerConnection(shared.pool, shared.frame_bytes_max)
+        self._running: set[_Running] | None = None
+        self._paused = False
+        self._reading = True
+        self._transport: Any = None
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket was accepted."""
+        self._transport = transport
+        local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        self._arrival = Arrival(self._listener, local[0] if local else "", peer[0] if peer else "")
+        self._all.open.add(self)
+        if self._all.stopping:
+            self.stop()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._wire.receive_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came."""
+        self._wire.received(nbytes)
+        self._process()
+
+    def eof_received(self) -> bool:
+        """The peer will send no more; nobody waits for an answer in that state."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The peer does not take its answers."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._paused = False
+        self._process()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Handlers under way are ended where they wait."""
+        running, self._running = self._running, None
+        for waiting in running or ():
+            waiting.close()
+        self._all.closed(self)
+
+    # Requests
+
+    def _process(self) -> None:
+        """Begins all requests that are here, unless answers have to leave first."""
+        ready: list[Any] = []
+        wire = self._wire
+        stuck = False
+        try:
+            while not self._transport.is_closing():
+                if self._paused or wire.unanswered >= IN_FLIGHT_MAX or self._all.stopping:
+                    stuck = True
+                    break
+                frame = wire.next_frame()
+                if frame is None:
+                    break
+                self._begin(frame, ready)
+                if len(ready) > 16 and sum(map(len, ready)) > SEND_BYTES:
+                    self._send(ready)
+                    ready = []
+            wire.settle()
+        except ProtocolViolation as violation:
+            self._send(ready)
+            self._violated(violation)
+            return
+        self._send(ready)
+        if stuck == self._reading and not self._transport.is_closing():
+            self._reading = not stuck
+            (self._transport.pause_reading if stuck else self._transport.resume_reading)()
+
+    def _begin(self, frame: memoryview, ready: list[Any]) -> None:
+        made = call(frame, self._all.broker, self._arrival)
+        slot = self._wire.expect()
+        parts: list[Any]
+        if made.coroutine is None:
+            parts = made.parts(made.response)
+        else:
+            try:
+                future = made.coroutine.send(None)
+            except StopIteration as stop:
+                parts = made.parts(stop.value)
+            except ProtocolViolation:
+                raise
+            except Exception as error:
+                parts = failure(made, error)
+            else:
+                running = _Running(self, made, slot)
+                if self._running is None:
+                    self._running = set()
+                self._running.add(running)
+                running.wait_for(future)
+                return
+        self._wire.answer(slot, parts, ready)
+
+    def finished(self, running: _Running, parts: list[Any]) -> None:
+        """A handler that waited has its answer."""
+        if self._running is not None:
+            self._running.discard(running)
+        ready: list[Any] = []
+        self._wire.answer(running.slot, parts, ready)
+        self._send(ready)
+        if self._all.stopping:
+            self.stop()
+        elif not self._reading:
+            self._process()
+
+    def failed(self, running: _Running, error: Exception) -> None:
+        """A handler that waited raised."""
+        try:
+            parts = failure(running.call, error)
+        except ProtocolViolation as violation:
+            self._violated(violation)
+            return
+        self.finished(running, parts)
+
+    # Answers
+
+    def _send(self, ready: list[Any]) -> None:
+        if not ready or self._transport.is_closing():
+            return
+        if len(ready) == 1:
+            self._transport.write(ready[0])
+        elif sum(map(len, ready)) < JOIN_BYTES:
+            self._transport.write(b"".join(ready))
+        else:
+            self._transport.writelines(ready)
+
+    def _violated(self, violation: ProtocolViolation) -> None:
+        get_logger().info(
+            "connection closed", reason=str(violation), client=self._arrival.client_host, listener=self._listener
+        )
+        self._transport.close()
+
+    def stop(self) -> None:
+        """Takes no more requests; closes as soon as those in flight are answered and sent."""
+        if self._reading and not self._transport.is_closing():
+            self._reading = False
+            self._transport.pause_reading()
+        if self._wire.unanswered == 0:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Closes now."""
+        self._transport.abort()

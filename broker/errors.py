@@ -1,0 +1,55 @@
+"""The one table from what can go wrong to the error codes that clients see.
+
+Owns the mapping and nothing else. `Refused` is how the broker's own rules say no: it names its code. Failures of other
+layers are listed in CODES by class. What is in neither is a defect of ours: it is logged with its stack and answers
+UNKNOWN_SERVER_ERROR. `ProtocolViolation` is not here: it closes the connection.
+"""
+
+from __future__ import annotations
+
+from ..protocol.errors import ErrorCode, MalformedMessage
+from ..protocol.records import errors as records
+from ..storage import errors as storage
+from .config_facts import ConfigError
+
+
+class Refused(Exception):
+    """A request, or a part of it, that the broker's rules do not allow; `message` is for the user."""
+
+    def __init__(self, code: ErrorCode, message: str = "") -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message
+
+
+CODES: dict[type[Exception], ErrorCode] = {
+    MalformedMessage: ErrorCode.INVALID_REQUEST,
+    ConfigError: ErrorCode.INVALID_CONFIG,
+    records.CorruptRecords: ErrorCode.CORRUPT_MESSAGE,
+    records.InvalidRecords: ErrorCode.INVALID_RECORD,
+    records.InvalidTimestamps: ErrorCode.INVALID_TIMESTAMP,
+    records.MessageTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
+    records.UnsupportedCodec: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    storage.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.DirectoryLocked: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    storage.RecordListTooLarge: ErrorCode.RECORD_LIST_TOO_LARGE,
+    storage.ProducerRefused: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    storage.FencedProducer: ErrorCode.INVALID_PRODUCER_EPOCH,
+    storage.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    storage.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    storage.UnknownProducer: ErrorCode.UNKNOWN_PRODUCER_ID,
+}
+
+
+def code_of(error: Exception) -> ErrorCode:
+    """The code that answers `error`; a defect of ours is logged here, with its stack."""
+    if isinstance(error, Refused):
+        return error.code
+    found = CODES.get(type(error))
+    if found is None:
+        from .logs import get_logger
+
+        get_logger().error("unexpected error", exc_info=error)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return found

@@ -1,0 +1,195 @@
+"""Incremental fetch sessions (KIP-227): what a client need not repeat, and what an answer may leave out.
+
+Owns the cache of sessions, their epochs and the remembered offsets. Knows no logs: the handler reads and asks here what
+to read and what of it to send. Rules: Kafka 4.3's `FetchManager`, `FetchSession`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..protocol.errors import ErrorCode
+from .errors import Refused
+
+SLOTS = 1000  # max.incremental.fetch.session.cache.slots
+EVICTABLE_AFTER_MS = 120_000
+EPOCH_MAX = (1 << 31) - 1
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+
+
+class PartitionKey(NamedTuple):
+    """A partition as a session knows it: by id where the client fetches by id, else by name."""
+
+    topic: str
+    topic_id: bytes
+    index: int
+
+
+class Wanted:
+    """What a client wants of one partition, and what it was told last."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "high_watermark",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "offset",
+    )
+
+    def __init__(self, request: Any) -> None:
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.update(request)
+
+    def update(self, request: Any) -> None:
+        """Takes over the request's FetchPartition."""
+        self.offset: int = request.fetch_offset
+        self.max_bytes: int = request.partition_max_bytes
+        self.current_leader_epoch: int = request.current_leader_epoch
+        self.last_fetched_epoch: int = request.last_fetched_epoch
+
+    def is_news(self, answer: Any) -> bool:
+        """Whether an incremental answer has to list this partition; remembers what it says if so."""
+        news = bool(
+            (answer.records is not None and len(answer.records))
+            or answer.error_code
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+            or answer.preferred_read_replica != -1
+            or answer.diverging_epoch.epoch != -1
+        )
+        self.high_watermark = -1 if answer.error_code else answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+        return news
+
+
+class Session:
+    """One session: its partitions in the order in which they are read."""
+
+    __slots__ = ("created_ms", "epoch", "id", "partitions", "used_ms", "uses_topic_ids")
+
+    def __init__(self, id: int, partitions: dict[PartitionKey, Wanted], uses_topic_ids: bool, now_ms: int) -> None:
+        self.id = id
+        self.epoch = 1  # what the next request has to carry
+        self.partitions = partitions
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = self.used_ms = now_ms
+
+
+class FetchPlan:
+    """What one request reads: `partitions` in order. `session` is None for a full fetch without one."""
+
+    __slots__ = ("incremental", "partitions", "session", "session_epoch", "wants_session")
+
+    def __init__(
+        self,
+        partitions: dict[PartitionKey, Wanted],
+        session: Session | None = None,
+        *,
+        wants_session: bool = False,
+    ) -> None:
+        self.partitions = partitions
+        self.session = session
+        self.incremental = session is not None
+        self.session_epoch = session.epoch if session else 0
+        self.wants_session = wants_session
+
+
+class FetchSessions:
+    """The cache of one broker; `random_id` makes non-zero ids of 31 bits."""
+
+    def __init__(self, random_id: Callable[[], int], slots: int = SLOTS) -> None:
+        self._random_id = random_id
+        self._slots = slots
+        self._sessions: OrderedDict[int, Session] = OrderedDict()  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def plan(self, request: Any, uses_topic_ids: bool, now_ms: int) -> FetchPlan:
+        """What `request` (a FetchRequest) asks to read. Raises Refused for a session that is not, or not so."""
+        listed = {
+            PartitionKey(topic.topic, topic.topic_id, partition.partition): partition
+            for topic in request.topics
+            for partition in topic.partitions
+        }
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(request.session_id, None)  # a full request ends the session it names
+            wanted = {key: Wanted(partition) for key, partition in listed.items()}
+            return FetchPlan(wanted, wants_session=request.session_epoch == INITIAL_EPOCH)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if request.session_epoch != session.epoch:
+            raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            raise Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        for key, partition in listed.items():
+            known = session.partitions.get(key)
+            if known is None:
+                session.partitions[key] = Wanted(partition)
+            else:
+                known.update(partition)
+        for topic in request.forgotten_topics_data:
+            for index in topic.partitions:
+                session.partitions.pop(PartitionKey(topic.topic, topic.topic_id, index), None)
+        if not session.partitions:
+            del self._sessions[session.id]
+            return FetchPlan({})
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session.id)
+        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        return FetchPlan(dict(session.partitions), session)
+
+    def conclude(
+        self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
+    ) -> tuple[int, list[tuple[PartitionKey, Any]]]:
+        """(session id, the answers to send). Raises Refused if another request used the session meanwhile."""
+        if plan.session is None:
+            if not plan.wants_session or not plan.partitions:
+                return 0, answers
+            session = self._begin(plan.partitions, uses_topic_ids, now_ms)
+            if session is None:
+                return 0, answers
+            for key, answer in answers:
+                session.partitions[key].is_news(answer)
+            return session.id, answers
+        session = plan.session
+        if session.epoch != plan.session_epoch:
+            raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        sent = []
+        for key, answer in answers:
+            wanted = session.partitions.get(key)
+            if wanted is None or not wanted.is_news(answer):
+                continue
+            sent.append((key, answer))
+            if answer.records is not None and len(answer.records):
+                # To the end: under max_bytes the others come first next time.
+                session.partitions[key] = session.partitions.pop(key)
+        return session.id, sent
+
+    def _begin(self, partitions: dict[PartitionKey, Wanted], uses_topic_ids: bool, now_ms: int) -> Session | None:
+        if len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms):
+            return None
+        while True:
+            id = self._random_id()
+            if id != 0 and id not in self._sessions:
+                break
+        session = self._sessions[id] = Session(id, dict(partitions), uses_topic_ids, now_ms)
+        return session
+
+    def _evict(self, size: int, now_ms: int) -> bool:
+        """Makes room for a session of `size` partitions, as Kafka does: a stale one, else an old, smaller one."""
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.used_ms <= EVICTABLE_AFTER_MS:
+            old = [s for s in self._sessions.values() if now_ms - s.created_ms > EVICTABLE_AFTER_MS]
+            smallest = min(old, key=lambda s: (len(s.partitions), s.id), default=None)
+            if smallest is None or (size, 0) < (len(smallest.partitions), smallest.id):
+                return False
+            oldest = smallest
+        del self._sessions[oldest.id]
+        return True

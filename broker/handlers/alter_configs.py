@@ -1,0 +1,36 @@
+"""AlterConfigs v0-v2: replaces all configs of a resource (KIP-133). IncrementalAlterConfigs is its better successor."""
+
+from __future__ import annotations
+
+from ...protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from ..config_facts import ConfigError
+from ..context import RequestContext, handles
+from ..errors import Refused, code_of
+from ..resources import replace
+
+Result = AlterConfigsResponse.AlterConfigsResourceResponse
+
+
+@handles(AlterConfigsRequest)
+async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    """Each resource on its own, all of its configs or none."""
+    responses = []
+    for asked in request.resources:
+        result = Result(
+            error_code=0, error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name
+        )
+        try:
+            configs = [(config.name, config.value) for config in asked.configs]
+            replace(
+                context.broker,
+                asked.resource_type,
+                asked.resource_name,
+                configs,
+                context.now_ms(),
+                validate_only=request.validate_only,
+            )
+        except Exception as error:
+            result.error_code = code_of(error)
+            result.error_message = str(error) if isinstance(error, Refused | ConfigError) else None
+        responses.append(result)
+    return AlterConfigsResponse(responses=responses)

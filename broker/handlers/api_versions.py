@@ -1,0 +1,31 @@
+"""ApiVersions v0-v4: which APIs and versions are served (KIP-35, KIP-511, KIP-584).
+
+Features: none are finalised yet, so no list is sent. A version above these is answered by the router.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ..context import RequestContext, handles
+
+# KIP-511: what a client may call its software and version.
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@handles(ApiVersionsRequest)
+async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    """Answers the table of the router."""
+    if context.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions.first, max_version=versions.last)
+            for key, versions in context.broker.advertised_apis.items()
+        ],
+    )

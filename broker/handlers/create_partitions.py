@@ -1,0 +1,56 @@
+"""CreatePartitions v0-v3 (KIP-195)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from ..context import RequestContext, handles
+from ..errors import Refused, code_of
+from ..topics import PARTITIONS_AT_ONCE_MAX, Topic
+from .create_topics import check_assignments
+
+Asked = CreatePartitionsRequest.CreatePartitionsTopic
+Result = CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+@handles(CreatePartitionsRequest)
+async def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    """Each topic on its own; names that are listed twice are refused."""
+    counts = Counter(asked.name for asked in request.topics)
+    results = []
+    for name in counts:
+        asked = next(asked for asked in request.topics if asked.name == name)
+        try:
+            if counts[name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            topic = context.broker.topics.named(name)
+            _check(topic, asked, context.broker.node_id)
+            if not request.validate_only:
+                context.broker.topics.add_partitions(topic, asked.count, context.now_ms())
+        except Exception as error:
+            message = error.message or None if isinstance(error, Refused) else None
+            results.append(Result(name=name, error_code=code_of(error), error_message=message))
+        else:
+            results.append(Result(name=name, error_code=0))
+    return CreatePartitionsResponse(results=results)
+
+
+def _check(topic: Topic, asked: Asked, node_id: int) -> None:
+    now = len(topic.partitions)
+    if asked.count <= now:
+        problem = "which is the number it has" if asked.count == now else f"which is lower than the {now} it has"
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS, f"The topic {topic.name} would have {asked.count} partition(s), {problem}."
+        )
+    if asked.count - now > PARTITIONS_AT_ONCE_MAX:
+        raise Refused(ErrorCode.POLICY_VIOLATION, f"A request creates at most {PARTITIONS_AT_ONCE_MAX} partitions.")
+    if asked.assignments is not None:
+        if len(asked.assignments) != asked.count - now:
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{asked.count - now} partition(s) are added, but {len(asked.assignments)} assignment(s) were given.",
+            )
+        assigned = {now + index: given.broker_ids for index, given in enumerate(asked.assignments)}
+        check_assignments(assigned, now, asked.count - now, node_id)

@@ -1,0 +1,42 @@
+"""DeleteTopics v0-v6, by name or by id (KIP-4, KIP-516)."""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ...protocol.primitives import ZERO_UUID
+from ..context import RequestContext, handles
+from ..errors import Refused, code_of
+
+Result = DeleteTopicsResponse.DeletableTopicResult
+
+
+@handles(DeleteTopicsRequest)
+async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+    """Each topic on its own."""
+    if context.api_version >= 6:
+        asked = [(state.name, state.topic_id) for state in request.topics]
+    else:
+        asked = [(name, ZERO_UUID) for name in request.topic_names]
+    return DeleteTopicsResponse(responses=[_delete(name, topic_id, context) for name, topic_id in asked])
+
+
+def _delete(name: str | None, topic_id: bytes, context: RequestContext) -> Result:
+    topics = context.broker.topics
+    try:
+        if not context.broker.config["delete.topic.enable"]:
+            raise Refused(ErrorCode.TOPIC_DELETION_DISABLED if context.api_version >= 3 else ErrorCode.INVALID_REQUEST)
+        if name is not None and topic_id != ZERO_UUID:
+            raise Refused(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        if name is not None:
+            topic = topics.named(name)
+        else:
+            topic = topics.by_id(topic_id)
+            if topic is None:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+        topics.delete(topic, context.now_ms())
+        context.broker.groups.forget_topic(topic.name)
+    except Exception as error:
+        message = error.message or None if isinstance(error, Refused) else None
+        return Result(name=name, topic_id=topic_id, error_code=code_of(error), error_message=message)
+    return Result(name=topic.name, topic_id=topic.id, error_code=0)

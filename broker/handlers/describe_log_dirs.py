@@ -1,0 +1,44 @@
+"""DescribeLogDirs v0-v5: data directories with their partitions and sizes (KIP-113, KIP-827)."""
+
+from __future__ import annotations
+
+from ...protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from ..context import RequestContext, handles
+
+Directory = DescribeLogDirsResponse.DescribeLogDirsResult
+TopicSizes = Directory.DescribeLogDirsTopic
+PartitionSize = TopicSizes.DescribeLogDirsPartition
+
+
+@handles(DescribeLogDirsRequest)
+async def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    """All partitions, or those asked for; unknown ones are left out, as in Kafka."""
+    wanted = (
+        None
+        if request.topics is None
+        else {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    )
+    results = []
+    for directory in context.broker.logs.directories:
+        topics: dict[str, list[PartitionSize]] = {}
+        for topic in context.broker.topics:
+            for partition in topic.partitions:
+                if (wanted is None or (topic.name, partition.index) in wanted) and directory.holds(partition.log):
+                    size = PartitionSize(
+                        partition_index=partition.index,
+                        partition_size=partition.log.size_bytes,
+                        offset_lag=0,
+                        is_future_key=False,
+                    )
+                    topics.setdefault(topic.name, []).append(size)
+        total_bytes, usable_bytes = directory.volume_bytes()
+        results.append(
+            Directory(
+                error_code=0,
+                log_dir=str(directory.path),
+                topics=[TopicSizes(name=name, partitions=sizes) for name, sizes in topics.items()],
+                total_bytes=total_bytes,
+                usable_bytes=usable_bytes,
+            )
+        )
+    return DescribeLogDirsResponse(results=results)

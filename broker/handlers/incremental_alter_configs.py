@@ -1,0 +1,41 @@
+"""IncrementalAlterConfigs v0-v1: sets, removes, appends to and subtracts from configs (KIP-339)."""
+
+from __future__ import annotations
+
+from ...protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ..config_facts import ConfigError
+from ..context import RequestContext, handles
+from ..errors import Refused, code_of
+from ..resources import Change, alter
+
+Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+
+
+@handles(IncrementalAlterConfigsRequest)
+async def incremental_alter_configs(
+    request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    """Each resource on its own, all of its changes or none."""
+    responses = []
+    for asked in request.resources:
+        result = Result(
+            error_code=0, error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name
+        )
+        try:
+            changes = [Change(config.name, config.config_operation, config.value) for config in asked.configs]
+            alter(
+                context.broker,
+                asked.resource_type,
+                asked.resource_name,
+                changes,
+                context.now_ms(),
+                validate_only=request.validate_only,
+            )
+        except Exception as error:
+            result.error_code = code_of(error)
+            result.error_message = str(error) if isinstance(error, Refused | ConfigError) else None
+        responses.append(result)
+    return IncrementalAlterConfigsResponse(responses=responses)

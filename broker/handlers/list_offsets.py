@@ -1,0 +1,86 @@
+"""ListOffsets v0-v11: offsets by timestamp (KIP-79, KIP-320, KIP-734, KIP-405).
+
+Left out: tiers. The local log is the whole log, so "earliest local" (-4) is the log start, and "latest tiered" (-5) and
+"earliest pending upload" (-6) answer that there is none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ...storage.log import PartitionLog
+from ..context import RequestContext, handles
+from ..errors import Refused, code_of
+from ..partitions import LEADER_EPOCH
+
+Topic = ListOffsetsResponse.ListOffsetsTopicResponse
+Answer = Topic.ListOffsetsPartitionResponse
+AskedPartition = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+# The least version in which a special timestamp means something.
+_SINCE = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+READ_COMMITTED = 1
+
+
+@handles(ListOffsetsRequest)
+async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    """One offset per partition; in v0 a list of them, newest first."""
+    counts = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            try:
+                if counts[topic.name, asked.partition_index] > 1:
+                    raise Refused(ErrorCode.INVALID_REQUEST)
+                answers.append(_answer(topic.name, asked, request.isolation_level, context))
+            except Exception as error:
+                answers.append(Answer(partition_index=asked.partition_index, error_code=code_of(error)))
+        topics.append(Topic(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: RequestContext) -> Answer:
+    partition = context.broker.topics.partition(topic, asked.partition_index)
+    partition.check_epoch(asked.current_leader_epoch)
+    log = partition.log
+    answer = Answer(partition_index=asked.partition_index, error_code=0)
+    end = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
+    if context.api_version == 0:
+        answer.old_style_offsets = _old_style(log, asked.timestamp, asked.max_num_offsets, end)
+        return answer
+    if asked.timestamp < 0 and context.api_version < _SINCE.get(asked.timestamp, 1 << 15):
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION)
+    if asked.timestamp == LATEST:
+        answer.offset, answer.leader_epoch = end, LEADER_EPOCH
+    elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset, answer.leader_epoch = log.log_start_offset, LEADER_EPOCH
+    elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        answer.offset = -1
+    else:
+        found = log.max_timestamp() if asked.timestamp == MAX_TIMESTAMP else log.find_timestamp(asked.timestamp)
+        if found is not None and found.offset < end:
+            answer.timestamp, answer.offset, answer.leader_epoch = found
+    return answer
+
+
+def _old_style(log: PartitionLog, timestamp: int, limit: int, end: int) -> list[int]:
+    """v0: bases of the segments that are at least so old, newest first; the end too when asked for the latest."""
+    bases = log.segment_bases()
+    if timestamp == LATEST:
+        candidates = [end, *[base for base, _ in reversed(bases)]]
+    elif timestamp == EARLIEST:
+        candidates = [log.log_start_offset]
+    else:
+        candidates = [base for base, modified_ms in reversed(bases) if modified_ms <= timestamp]
+    return [max(offset, log.log_start_offset) for offset in candidates[: max(0, limit)]]

@@ -1,0 +1,92 @@
+"""Metadata v0-v13: brokers, topics and partitions; creates unknown topics where that is wanted (KIP-4, KIP-516).
+
+Left out: authorized operations are answered in full, there being no ACLs yet.
+"""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ...protocol.primitives import ZERO_UUID
+from ..context import RequestContext, handles
+from ..errors import Refused, code_of
+from ..partitions import LEADER_EPOCH
+from ..topics import Topic, check_name
+
+TopicAnswer = MetadataResponse.MetadataResponseTopic
+PartitionAnswer = TopicAnswer.MetadataResponsePartition
+
+NOT_ASKED = -(1 << 31)
+# Bits of AclOperation: what a client may do where nothing forbids it.
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+
+@handles(MetadataRequest)
+async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+    """Null asks for all topics, as does an empty list in v0."""
+    broker = context.broker
+    if request.topics is None or (context.api_version == 0 and not request.topics):
+        topics = [_topic_answer(topic, request, broker.node_id) for topic in broker.topics]
+    else:
+        topics = [_asked_topic(asked.name, asked.topic_id, request, context) for asked in request.topics]
+    host, port = broker.endpoint(context.arrival)
+    return MetadataResponse(
+        brokers=[MetadataResponse.MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _asked_topic(name: str | None, topic_id: bytes, request: MetadataRequest, context: RequestContext) -> TopicAnswer:
+    broker = context.broker
+    by_id = name is None
+    try:
+        if by_id:
+            if context.api_version < 12:
+                raise Refused(ErrorCode.INVALID_REQUEST)
+            topic = broker.topics.by_id(topic_id)
+            if topic is None:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+        else:
+            topic = broker.topics.get(name)
+            if topic is None:
+                topic = _created(name, request.allow_auto_topic_creation, context)
+    except Exception as error:
+        # v11 and older have no null name.
+        shown = name if name is not None or context.api_version >= 12 else ""
+        return TopicAnswer(error_code=code_of(error), name=shown, topic_id=topic_id, partitions=[])
+    return _topic_answer(topic, request, broker.node_id)
+
+
+def _created(name: str, allowed: bool, context: RequestContext) -> Topic:
+    check_name(name)
+    broker = context.broker
+    if not allowed or not broker.config["auto.create.topics.enable"]:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return broker.auto_create(name, context.now_ms())
+
+
+def _topic_answer(topic: Topic, request: MetadataRequest, node_id: int) -> TopicAnswer:
+    return TopicAnswer(
+        error_code=0,
+        name=topic.name,
+        topic_id=topic.id or ZERO_UUID,
+        is_internal=topic.is_internal,
+        partitions=[
+            PartitionAnswer(
+                error_code=0,
+                partition_index=partition.index,
+                leader_id=node_id,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=[node_id],
+                isr_nodes=[node_id],
+            )
+            for partition in topic.partitions
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+    )

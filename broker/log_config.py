@@ -1,0 +1,44 @@
+"""A topic's configs as what its logs need to know: Kafka's names on one side, storage's values on the other."""
+
+from __future__ import annotations
+
+from ..protocol.records.compression import Codec
+from ..protocol.records.validate import Rules
+from ..storage.config import LogConfig
+from .config import Config, TopicConfig
+
+_CODECS = {
+    "uncompressed": Codec.NONE,
+    "none": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
+    """What a partition's log has to know of its topic's configs."""
+    codec = _CODECS.get(topic["compression.type"])  # None: "producer", each batch keeps its own
+    has_level = codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
+    level = topic[f"compression.{topic['compression.type']}.level"] if has_level else None
+    rules = Rules(
+        max_message_bytes=topic["max.message.bytes"],
+        log_append_time=topic["message.timestamp.type"] == "LogAppendTime",
+        timestamp_before_max_ms=topic["message.timestamp.before.max.ms"],
+        timestamp_after_max_ms=topic["message.timestamp.after.max.ms"],
+        compacted="compact" in topic["cleanup.policy"],
+        compression=codec,
+        compression_level=level,
+        walk_records=broker["ottla.validate.records"],
+    )
+    return LogConfig(
+        segment_bytes=topic["segment.bytes"],
+        segment_ms=topic["segment.ms"],
+        segment_jitter_ms=topic["segment.jitter.ms"],
+        index_interval_bytes=topic["index.interval.bytes"],
+        segment_index_bytes=topic["segment.index.bytes"],
+        retention_ms=topic["retention.ms"],
+        retention_bytes=topic["retention.bytes"],
+        rules=rules,
+    )

@@ -1,0 +1,122 @@
+"""From a frame to its handler: the one tuple of handlers, the version gate, and the table that ApiVersions answers.
+
+Owns which APIs are served. Reads headers and requests, never a socket. An unknown key, a version that is not served and
+a request that cannot be read are ProtocolViolations, for which the connection is closed; ApiVersions alone answers a
+version it does not know, in the layout of v0, with error 35 and its own range (KIP-511).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..protocol.compiler import builder, parser
+from ..protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
+from ..protocol.headers import API_VERSIONS_KEY, read_prefix, read_rest, response_header
+from ..protocol.messages.api_versions import ApiVersionsResponse
+from ..protocol.schema import Versions, empty_value, spec
+from .context import Handler, RequestContext, Served
+from .errors import code_of
+from .handlers import HANDLERS
+
+if TYPE_CHECKING:
+    from .context import Arrival
+    from .state import BrokerState
+
+
+class Route(NamedTuple):
+    """One API: who answers it, and in which versions."""
+
+    api_key: int
+    name: str
+    handler: Handler
+    served: Served
+    flexible: Versions
+
+
+def _route(handler: Handler) -> Route:
+    served: Served = handler.served  # type: ignore[attr-defined]
+    declared = spec(served.request_class)
+    name = served.request_class.__name__.removesuffix("Request")
+    return Route(declared.api_key, name, handler, served, declared.flexible)
+
+
+ROUTES: dict[int, Route] = {route.api_key: route for route in sorted(map(_route, HANDLERS))}
+ADVERTISED: dict[int, Versions] = {key: route.served.advertised for key, route in ROUTES.items()}
+
+
+class Call(NamedTuple):
+    """A request on its way: the handler's coroutine, and how its response is written."""
+
+    coroutine: Coroutine[Any, Any, Any] | None
+    response: Any  # when there is no coroutine: the answer is known already
+    header: bytes
+    api_version: int
+    route: Route
+
+    def parts(self, response: Any) -> list[Any]:
+        """The bytes of the answer, in pieces; none for an answer that is not sent (acks=0)."""
+        if response is None:
+            return []
+        out = [self.header]
+        builder(type(response), self.api_version)(response, out.append)
+        return out
+
+
+_readers: dict[tuple[int, int], tuple[Route, Callable[..., Any], bool]] = {}
+
+
+def _reader(api_key: int, api_version: int) -> tuple[Route, Callable[..., Any], bool]:
+    """The route and the reader of a served version; remembered, since every request asks."""
+    route = ROUTES.get(api_key)
+    if route is None:
+        raise ProtocolViolation(f"API key {api_key} is not served")
+    if api_version not in route.served.versions:
+        raise ProtocolViolation(f"{route.name} v{api_version} is not served")
+    found = route, parser(route.served.request_class, api_version), api_version in route.flexible
+    _readers[api_key, api_version] = found
+    return found
+
+
+def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call:
+    """Reads one request and makes the handler's coroutine, not yet started. Raises ProtocolViolation."""
+    prefix = read_prefix(frame)
+    api_key, api_version, correlation_id, _ = prefix
+    try:
+        route, read, flexible = _readers.get((api_key, api_version)) or _reader(api_key, api_version)
+    except ProtocolViolation:
+        if api_key != API_VERSIONS_KEY:
+            raise
+        header = response_header(correlation_id, api_key, False)
+        return Call(None, _unknown_api_versions(), header, 0, ROUTES[api_key])
+    client_id, position = read_rest(frame, prefix, flexible)
+    try:
+        request = read(frame, position)
+    except MalformedMessage as error:
+        raise ProtocolViolation(str(error)) from None
+    context = RequestContext(broker, api_version, correlation_id, client_id, arrival)
+    header = response_header(correlation_id, api_key, flexible)
+    return Call(route.handler(request, context), None, header, api_version, route)
+
+
+def _unknown_api_versions() -> ApiVersionsResponse:
+    own = ADVERTISED[API_VERSIONS_KEY]
+    entry = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=own.first, max_version=own.last)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+
+
+def failure(made: Call, error: Exception) -> list[Any]:
+    """The answer to a request whose handler raised: its error code at the top and nothing else.
+
+    Raises ProtocolViolation when that was raised, and for an API whose answers have no place for an error of the whole.
+    """
+    if isinstance(error, ProtocolViolation):
+        raise error
+    code = code_of(error)
+    response_class = getattr(sys.modules[made.route.served.request_class.__module__], f"{made.route.name}Response")
+    response = empty_value(response_class)
+    if "error_code" not in response._fields or made.api_version not in response._fields["error_code"].versions:
+        raise ProtocolViolation(f"{made.route.name} failed, and its answer has no place to say so")
+    response.error_code = code
+    return made.parts(response)

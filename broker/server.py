@@ -1,0 +1,137 @@
+"""Starting and stopping the broker: sockets, data, connections, signals.
+
+Owns the order. Start: bind all sockets (nothing on disk is touched before that succeeds), open the data, accept, say
+so. Stop, on SIGTERM or SIGINT: stop accepting, answer what is in flight, flush and close the data, exit 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+import socket
+import sys
+from functools import partial
+
+from ..storage.errors import StorageError
+from . import router
+from .clock import SystemClock
+from .connections import Connections
+from .options import WILDCARDS, Listener, ServeOptions, StartupError, format_address
+from .state import BrokerState
+
+BACKLOG = 1024
+DRAIN_SECONDS = 5.0  # for answers in flight; clients wait longer than that for a broker to come back
+
+
+def serve(options: ServeOptions) -> int:
+    """Runs the broker until it is told to stop; the exit code. Raises StartupError when it cannot start as asked."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(options))
+
+
+def _loop_factory():  # type: ignore[no-untyped-def]
+    try:
+        import uvloop
+    except ImportError:  # where uvloop does not exist, asyncio's own loop does the same more slowly
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(options: ServeOptions) -> int:
+    loop = asyncio.get_running_loop()
+    stop = loop.create_future()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, lambda: stop.done() or stop.set_result(None))
+    running = await start(options, loop)
+    gc.collect()
+    gc.freeze()  # what is made at the start lives as long as the process
+    for listener, sock in zip(options.listeners, running.sockets, strict=True):
+        host, port = sock.getsockname()[:2]
+        print(f"ottla ready on {format_address(listener.host or host, port)}", flush=True)
+    await stop
+    await running.stop()
+    return 0
+
+
+class Running:
+    """A broker that accepts connections."""
+
+    def __init__(
+        self,
+        state: BrokerState,
+        connections: Connections,
+        servers: list[asyncio.Server],
+        sockets: list[socket.socket],
+    ) -> None:
+        self.state = state
+        self.connections = connections
+        self.sockets = sockets
+        self._servers = servers
+
+    async def stop(self) -> None:
+        """Stops accepting, answers what is in flight, flushes and closes the data."""
+        for server in self._servers:
+            server.close()
+        self.state.begin_stop()
+        await self.connections.drain(DRAIN_SECONDS)
+        self.state.close()
+
+
+async def start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> Running:
+    """Binds, opens the data and accepts. Raises StartupError with one line for the user."""
+    sockets: list[socket.socket] = []
+    try:
+        for listener in options.listeners:
+            sockets.append(bind(listener))
+        ports = {
+            listener.name: sock.getsockname()[1] for listener, sock in zip(options.listeners, sockets, strict=True)
+        }
+        try:
+            state = BrokerState.open(options, ports, router.ADVERTISED, SystemClock(loop), loop)
+        except StorageError as error:
+            raise StartupError(str(error)) from error
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise
+    connections = Connections(state)
+    servers = [
+        await loop.create_server(partial(connections.factory, listener.name), sock=sock, backlog=BACKLOG)
+        for listener, sock in zip(options.listeners, sockets, strict=True)
+    ]
+    return Running(state, connections, servers, sockets)
+
+
+def bind(listener: Listener) -> socket.socket:
+    """A bound socket, not yet listening. An empty host is every interface, IPv6 and IPv4. Raises StartupError."""
+    try:
+        if listener.host in ("", "::"):
+            with contextlib.suppress(OSError):
+                return _bound(socket.AF_INET6, ("::", listener.port), both=True)
+        host = "0.0.0.0" if listener.host in WILDCARDS else listener.host
+        found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = found[0]
+        return _bound(family, address)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StartupError(f"cannot listen on {format_address(listener.host, listener.port)}: {reason}") from error
+
+
+def _bound(family: int, address: tuple, both: bool = False) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if sys.platform != "win32":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
+        sock.setblocking(False)
+        sock.bind(address)
+        # Listening shows a port that is in use, before anything on disk is touched. Who connects now waits.
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return sock

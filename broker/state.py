@@ -1,0 +1,186 @@
+"""The broker's state: what every handler may look at and change.
+
+Owns the order in which the parts are opened and closed, and the few rules that span them: automatic creation of
+topics, the group coordinator's log, the address that clients are told. Knows neither sockets nor the router.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+
+from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
+from ..protocol.records import batch
+from ..protocol.schema import Versions
+from ..storage.files import DiskFiles, Files
+from .clock import Clock
+from .config import Config, ConfigSource
+from .context import Arrival
+from .fetch_sessions import FetchSessions
+from .groups.coordinator import GroupCoordinator
+from .groups.settings import CoordinatorSettings
+from .log_dirs import LogDirs
+from .metadata_log import MetadataLog, read_all
+from .options import ServeOptions
+from .producer_ids import ProducerIds
+from .resources import BROKER as RESOURCE_BROKER
+from .topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Topic, Topics
+from .waiting import wake_all
+
+DEFAULT_NODE_ID = 1
+CHECKPOINT_MS = 60_000  # log.flush.offset.checkpoint.interval.ms
+
+
+def _node_id(config: Config) -> int:
+    return config["node.id"] if config.is_set("node.id") else DEFAULT_NODE_ID
+
+
+class BrokerState:
+    """Everything one broker has. Made by `open`, ended by `begin_stop` and `close`."""
+
+    def __init__(
+        self,
+        options: ServeOptions,
+        ports: Mapping[str, int],
+        advertised_apis: Mapping[int, Versions],
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        logs: LogDirs,
+    ) -> None:
+        self.options = options
+        self.config: Config = options.config
+        self.advertised_apis = advertised_apis
+        self.clock = clock
+        self.loop = loop
+        self.logs = logs
+        self.node_id: int = _node_id(options.config)
+        self.cluster_id: str = logs.cluster_id
+        self._ports = ports
+        self._random = random.SystemRandom()
+        self.fetch_sessions = FetchSessions(lambda: self._random.randrange(1, 1 << 31))
+
+    @classmethod
+    def open(
+        cls,
+        options: ServeOptions,
+        ports: Mapping[str, int],
+        advertised_apis: Mapping[int, Versions],
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        files: Files | None = None,
+    ) -> BrokerState:
+        """Opens the data directories and rebuilds what they hold. Raises StorageError; then all is closed again."""
+        logs = LogDirs.open(files or DiskFiles(), options.data_dirs, _node_id(options.config))
+        try:
+            state = cls(options, ports, advertised_apis, clock, loop, logs)
+            state._load()
+        except BaseException:
+            logs.release()
+            raise
+        return state
+
+    def _load(self) -> None:
+        now_ms = self.clock.now_ms()
+        self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms))
+        self.producer_ids = ProducerIds(self.metadata_log, self.node_id)
+        self.topics = Topics(self.logs, self.metadata_log, self.config, self.node_id, lambda: uuid.uuid4().bytes)
+        records = list(self.metadata_log.replay())
+        for record in records:
+            if isinstance(record, ProducerIdsRecord):
+                self.producer_ids.replay(record)
+            elif isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_BROKER:
+                self._replay_broker_config(record)
+        placed = self.topics.replay(records)
+        self.logs.put_strays_aside({(topic.name, index): topic.id for topic, index, _ in placed})
+        self.topics.open(placed, now_ms)
+        self._load_groups()
+        self._checkpoint_timer = self.clock.call_at(now_ms + CHECKPOINT_MS, self._checkpoint)
+
+    def _load_groups(self) -> None:
+        offsets_topic = self.topics.get(GROUP_OFFSETS_TOPIC)
+        topics = self.topics
+
+        def topic_name(id: bytes) -> str | None:
+            topic = topics.by_id(id)
+            return topic.name if topic else None
+
+        def topic_id(name: str) -> bytes | None:
+            topic = topics.get(name)
+            return topic.id if topic else None
+
+        self.groups = GroupCoordinator(
+            append=self._append_group_records,
+            partitions=len(offsets_topic.partitions) if offsets_topic else self.config["offsets.topic.num.partitions"],
+            clock=self.clock,
+            partition_exists=topics.has_partition,
+            topic_name=topic_name,
+            topic_id=topic_id,
+            settings=CoordinatorSettings.from_config(self.config),
+        )
+        for partition in offsets_topic.partitions if offsets_topic else ():
+            if partition.log.log_end_offset > partition.log.log_start_offset:
+                self.groups.load(partition.index, ((r.key or b"", r.value) for r in read_all(partition.log)))
+        self.groups.start()
+
+    def _replay_broker_config(self, record: ConfigRecord) -> None:
+        source = ConfigSource.DYNAMIC_BROKER if record.resource_name else ConfigSource.DYNAMIC_DEFAULT_BROKER
+        self.config.set_dynamic(record.name, record.value, source)
+
+    def _checkpoint(self) -> None:
+        """Writes the recovery points, as Kafka does each minute: less to read after a crash."""
+        self.logs.checkpoint()
+        self._checkpoint_timer = self.clock.call_at(self.clock.now_ms() + CHECKPOINT_MS, self._checkpoint)
+
+    # Rules that span the parts
+
+    def endpoint(self, arrival: Arrival) -> tuple[str, int]:
+        """The host and port that a client which arrived so is told to connect to."""
+        port = self._ports[arrival.listener]
+        return self.options.advertised_address(arrival.listener, port, arrival.local_host)
+
+    def auto_create(self, name: str, now_ms: int) -> Topic:
+        """Creates a topic because somebody named it. Raises what `Topics.create` raises."""
+        if name in (GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
+            return self.internal_topic(name, now_ms)
+        return self.topics.create(name, self.config["num.partitions"], {}, now_ms)
+
+    def internal_topic(self, name: str, now_ms: int) -> Topic:
+        """One of Kafka's own topics, made when it is first needed, with the configs that Kafka gives it."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            return topic
+        prefix = "offsets.topic" if name == GROUP_OFFSETS_TOPIC else "transaction.state.log"
+        configs = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(self.config[f"{prefix}.segment.bytes"]),
+        }
+        return self.topics.create(name, self.config[f"{prefix}.num.partitions"], configs, now_ms)
+
+    def _append_group_records(self, partition: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> None:
+        """The group coordinator's way to its log. Raises what appending raises."""
+        topic = self.internal_topic(GROUP_OFFSETS_TOPIC, now_ms)
+        entries = [batch.Record(index, now_ms, key, value, ()) for index, (key, value) in enumerate(records)]
+        target = topic.partitions[partition]
+        target.log.append_records(entries, now_ms=now_ms)
+        if target.waiters:
+            target.wake()
+
+    # Stopping
+
+    def begin_stop(self) -> None:
+        """Ends every wait, so that requests in flight are answered."""
+        for topic in self.topics:
+            for partition in topic.partitions:
+                wake_all(partition.waiters)
+        self.groups.close()
+
+    def close(self) -> None:
+        """Flushes and closes all data. Raises StorageError when something could not be written."""
+        self._checkpoint_timer.cancel()
+        self.logs.close()
+
+    def __repr__(self) -> str:
+        return f"BrokerState(cluster_id={self.cluster_id!r}, topics={len(self.topics)})"

@@ -1,0 +1,275 @@
+"""The topics: names, ids, partitions and configs; created, changed and deleted durably.
+
+Owns what exists and the rules for names, counts and configs. Every change is a metadata record on the disk before it
+shows; a partition's folder follows, so that a crash between leaves a topic whose folder is made at the next start, or
+a folder of no topic, which is put aside. Sources: KIP-4, KIP-516 (ids), Kafka's `Topic.validate` and
+`ReplicationControlManager`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from ..protocol.errors import ErrorCode
+from ..protocol.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from ..storage.errors import StorageError
+from .config import Config, ConfigError, TopicConfig
+from .errors import Refused
+from .log_config import log_config
+from .log_dirs import LogDirs
+from .metadata_log import TOPIC as METADATA_TOPIC
+from .metadata_log import MetadataLog
+from .partitions import LEADER_EPOCH, Partition
+
+GROUP_OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset((GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC))
+NAME_LENGTH_MAX = 249
+PARTITIONS_AT_ONCE_MAX = 10_000  # per request, as in KRaft
+RESOURCE_TOPIC = 2  # ConfigResource types
+_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class Topic:
+    """One topic. `id` is 16 bytes; `partitions` are in order of their index."""
+
+    __slots__ = ("config", "id", "name", "partitions")
+
+    def __init__(self, name: str, id: bytes, config: TopicConfig) -> None:
+        self.name = name
+        self.id = id
+        self.config = config
+        self.partitions: list[Partition] = []
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether Kafka keeps its own state in it."""
+        return self.name in INTERNAL_TOPICS
+
+
+def check_name(name: str) -> None:
+    """Refuses names that Kafka refuses (INVALID_TOPIC_EXCEPTION)."""
+    problem = None
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > NAME_LENGTH_MAX:
+        problem = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
+    elif not _NAME.fullmatch(name):
+        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    elif name == METADATA_TOPIC:
+        problem = f"'{name}' is reserved"
+    if problem:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def new_topic_id(random_uuid: Callable[[], bytes]) -> bytes:
+    """A topic id whose text form does not begin with a dash, which command lines would take for an option."""
+    while True:
+        made = random_uuid()
+        if made[:15] != bytes(15) and not base64.urlsafe_b64encode(made).startswith(b"-"):
+            return made
+
+
+class Topics:
+    """All topics of the broker, by name and by id. Not known here: who asks."""
+
+    def __init__(
+        self,
+        logs: LogDirs,
+        metadata: MetadataLog,
+        config: Config,
+        node_id: int,
+        random_uuid: Callable[[], bytes],
+    ) -> None:
+        self._logs = logs
+        self._metadata = metadata
+        self._config = config
+        self._node_id = node_id
+        self._random_uuid = random_uuid
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._partitions: dict[tuple[str, int], Partition] = {}
+
+    # Looking up
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def get(self, name: str | None) -> Topic | None:
+        """The topic of that name."""
+        return self._by_name.get(name)  # type: ignore[arg-type]
+
+    def by_id(self, id: bytes) -> Topic | None:
+        """The topic of that id."""
+        return self._by_id.get(id)
+
+    def named(self, name: str) -> Topic:
+        """The topic of that name, or UNKNOWN_TOPIC_OR_PARTITION."""
+        topic = self._by_name.get(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic
+
+    def partition(self, name: str, index: int) -> Partition:
+        """One partition, or UNKNOWN_TOPIC_OR_PARTITION."""
+        partition = self._partitions.get((name, index))
+        if partition is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition
+
+    def has_partition(self, name: str, index: int) -> bool:
+        """Whether that partition exists."""
+        return (name, index) in self._partitions
+
+    # Changing
+
+    def check_new(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> dict[str, str]:
+        """Whether a topic may be created so; the configs as they would be kept. Raises Refused or ConfigError."""
+        check_name(name)
+        if name in self._by_name:
+            raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        # '.' and '_' are one character in the names of metrics, so Kafka keeps such names apart.
+        flat = name.replace(".", "_")
+        for other in self._by_name if "." in name or "_" in name else ():
+            if other.replace(".", "_") == flat:
+                raise Refused(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}"
+                )
+        if partitions < 1:
+            raise Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+        if partitions > PARTITIONS_AT_ONCE_MAX:
+            raise Refused(ErrorCode.POLICY_VIOLATION, f"A request creates at most {PARTITIONS_AT_ONCE_MAX} partitions.")
+        # A null value means "the default", which is to say: not set.
+        kept = {key: value for key, value in configs.items() if value is not None}
+        TopicConfig(self._config, kept)
+        return kept
+
+    def create(self, name: str, partitions: int, configs: Mapping[str, str | None], now_ms: int) -> Topic:
+        """Creates a topic. Raises Refused, ConfigError or StorageError; then nothing of it remains."""
+        kept = self.check_new(name, partitions, configs)
+        topic = Topic(name, new_topic_id(self._random_uuid), TopicConfig(self._config, kept))
+        placed = [(index, self._logs.place()) for index in range(partitions)]
+        records: list[Any] = [TopicRecord(name=name, topic_id=topic.id)]
+        records += [_config_record(name, key, value) for key, value in kept.items()]
+        records += [self._partition_record(topic, index, directory) for index, directory in placed]
+        self._metadata.append(records, now_ms)
+        try:
+            for index, directory in placed:
+                self._open(topic, index, directory, now_ms)
+        except StorageError:
+            self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
+            self._drop_logs(topic)
+            raise
+        self._by_name[name] = self._by_id[topic.id] = topic
+        return topic
+
+    def add_partitions(self, topic: Topic, count: int, now_ms: int) -> None:
+        """Grows a topic to `count` partitions in all. Raises StorageError."""
+        placed = [(index, self._logs.place()) for index in range(len(topic.partitions), count)]
+        self._metadata.append([self._partition_record(topic, index, at) for index, at in placed], now_ms)
+        for index, directory in placed:
+            self._open(topic, index, directory, now_ms)
+
+    def set_configs(self, topic: Topic, configs: Mapping[str, str], now_ms: int) -> None:
+        """Replaces a topic's configs. Raises ConfigError or StorageError; then nothing has changed."""
+        changed = TopicConfig(self._config, configs)
+        before = topic.config.overrides
+        records = [_config_record(topic.name, key, None) for key in before if key not in configs]
+        records += [_config_record(topic.name, k, v) for k, v in configs.items() if before.get(k) != v]
+        if records:
+            self._metadata.append(records, now_ms)
+        topic.config = changed
+        self._reconfigure(topic)
+
+    def delete(self, topic: Topic, now_ms: int) -> None:
+        """Deletes a topic; those who wait for its partitions are answered. Raises StorageError."""
+        self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
+        del self._by_name[topic.name], self._by_id[topic.id]
+        self._drop_logs(topic)
+
+    def reconfigure(self) -> None:
+        """A broker config changed: every log takes over what it means for it."""
+        for topic in self._by_name.values():
+            self._reconfigure(topic)
+
+    # Starting
+
+    def replay(self, records: Iterable[Any]) -> list[tuple[Topic, int, bytes | None]]:
+        """Rebuilds what exists from metadata records; returns every (topic, partition, directory id) to be opened."""
+        found: dict[bytes, Topic] = {}
+        overrides: dict[str, dict[str, str]] = {}
+        placed: dict[bytes, dict[int, bytes | None]] = {}
+        for record in records:
+            if isinstance(record, TopicRecord):
+                found[record.topic_id] = Topic(record.name, record.topic_id, TopicConfig(self._config))
+                placed[record.topic_id] = {}
+                overrides[record.name] = {}
+            elif isinstance(record, PartitionRecord):
+                directory = record.directories[0] if record.directories else None
+                placed[record.topic_id][record.partition_id] = directory
+            elif isinstance(record, RemoveTopicRecord):
+                del found[record.topic_id], placed[record.topic_id]
+            elif isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_TOPIC:
+                configs = overrides.setdefault(record.resource_name, {})
+                if record.value is None:
+                    configs.pop(record.name, None)
+                else:
+                    configs[record.name] = record.value
+        for topic in found.values():
+            try:
+                topic.config = TopicConfig(self._config, overrides[topic.name])
+            except ConfigError as error:
+                raise StorageError(f"{METADATA_TOPIC}-0: topic {topic.name}: {error}") from error
+            self._by_name[topic.name] = self._by_id[topic.id] = topic
+        return [(found[id], index, at) for id, indexes in placed.items() for index, at in sorted(indexes.items())]
+
+    def open(self, placed: list[tuple[Topic, int, bytes | None]], now_ms: int) -> None:
+        """Opens the logs that `replay` named. Raises StorageError."""
+        for topic, index, directory in placed:
+            self._open(topic, index, directory, now_ms)
+
+    def _open(self, topic: Topic, index: int, directory: bytes | None, now_ms: int) -> None:
+        log = self._logs.open_partition(topic.name, index, topic.id, self._log_config(topic), directory, now_ms)
+        partition = Partition(topic.name, index, log)
+        topic.partitions.append(partition)
+        self._partitions[topic.name, index] = partition
+
+    def _log_config(self, topic: Topic) -> Any:
+        return log_config(topic.config, self._config)
+
+    def _reconfigure(self, topic: Topic) -> None:
+        config = self._log_config(topic)
+        for partition in topic.partitions:
+            partition.log.configure(config)
+
+    def _drop_logs(self, topic: Topic) -> None:
+        for partition in topic.partitions:
+            del self._partitions[topic.name, partition.index]
+            partition.gone()
+            self._logs.delete(partition.log)
+
+    def _partition_record(self, topic: Topic, index: int, directory: bytes) -> PartitionRecord:
+        return PartitionRecord(
+            partition_id=index,
+            topic_id=topic.id,
+            replicas=[self._node_id],
+            isr=[self._node_id],
+            removing_replicas=[],
+            adding_replicas=[],
+            leader=self._node_id,
+            leader_epoch=LEADER_EPOCH,
+            partition_epoch=0,
+            directories=[directory],
+        )
+
+
+def _config_record(topic: str, name: str, value: str | None) -> ConfigRecord:
+    return ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=topic, name=name, value=value)
