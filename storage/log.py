@@ -454,6 +454,11 @@ class PartitionLog:
         except OSError as error:
             raise StorageError(f"cannot close {self._directory}: {error}") from error
         finally:
-            for segment in self._segments:
-                with contextlib.suppress(OSError):
-                    segment.close()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Gives the files back and writes nothing, as for a folder that goes away or a process that is killed."""
+        self._closed = True
+        for segment in self._segments:
+            with contextlib.suppress(OSError):
+                segment.close()

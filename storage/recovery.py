@@ -158,6 +158,7 @@ def _check_segments(
     else:
         try:
             segments[-1].load()
+            segments[-1].close()  # thousands of idle partitions must not hold a descriptor each
         except StorageError:
             first = len(segments) - 1
     if first == len(segments):

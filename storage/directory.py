@@ -1,0 +1,336 @@
+"""One data directory (Kafka's log.dir): its lock, its identity, its partitions and its checkpoints.
+
+Owns the files beside the partition folders: `.lock`, `meta.properties`, `.kafka_cleanshutdown` and the three offset
+checkpoints. Nothing but the directory and its lock file is made before the lock is held and the arguments are checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import uuid
+from collections.abc import Callable
+
+from ..protocol.primitives import ZERO_UUID
+from . import checkpoint
+from .config import LogConfig
+from .errors import DirectoryLocked, StorageError
+from .files import Files, write_atomically
+from .log import PartitionLog
+from .partition_metadata import encode_id, read_topic_id
+
+LOCK = ".lock"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+_CLEAN_SHUTDOWN_BYTES = b'{"version":0,"brokerEpoch":-1}'
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PARTITION_FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
+_MAX_FOLDER_NAME = 255
+
+TopicPartition = tuple[str, int]
+
+
+def new_id() -> bytes:
+    """A random id that is not zero and does not look like an option when printed, as Kafka picks them."""
+    while True:
+        value = uuid.uuid4().bytes
+        if not encode_id(value).startswith("-"):
+            return value
+
+
+class DataDirectory:
+    """See the module. Made by `open`; `close` ends it. Raises StorageError and nothing else."""
+
+    def __init__(self, files: Files, path: str, release: Callable[[], None], pick: Callable[[int], int]):
+        self._files = files
+        self._release = release
+        self._pick = pick
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._unopened: set[TopicPartition] = set()
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._watermarks: dict[TopicPartition, int] = {}
+        self._closed = False
+        self.path = path
+        self.node_id = 0
+        self.cluster_id = ""
+        self.directory_id = ""
+        self.was_clean = False
+        """Whether the last user of the directory closed it."""
+        self.is_new = False
+        """Whether the directory had no meta.properties: nobody has used it yet."""
+        self.warnings: list[str] = []
+        """Checkpoints that could not be read, one line each: their partitions are recovered from the start."""
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        path: str | os.PathLike[str],
+        *,
+        node_id: int,
+        cluster_id: str | None = None,
+        make_id: Callable[[], bytes] = new_id,
+        pick: Callable[[int], int] = random.randrange,
+    ) -> DataDirectory:
+        """Locks the directory (made if it is missing) and reads its identity and checkpoints; opens no partition.
+
+        Without `cluster_id` the directory's own is used; a new directory gets one from `make_id`. Raises
+        DirectoryLocked if anybody else holds it, StorageError if it belongs to another node or cluster.
+        """
+        if not 0 <= node_id < 2**31:
+            raise StorageError(f"node id {node_id} is not in 0..2147483647")
+        if cluster_id is not None and not re.fullmatch(r"[a-zA-Z0-9._-]{1,255}", cluster_id):
+            raise StorageError(f"cluster id {cluster_id!r} is malformed")
+        full_path = os.path.abspath(os.fspath(path))
+        try:
+            files.make_directory(full_path)
+            lock = files.lock(os.path.join(full_path, LOCK))
+        except BlockingIOError as error:
+            raise DirectoryLocked(f"{full_path} is in use by another broker") from error
+        except OSError as error:
+            raise StorageError(f"cannot use {full_path}: {error}") from error
+        directory = cls(files, full_path, lock.release, pick)
+        try:
+            directory._identify(node_id, cluster_id, make_id)
+            directory._begin()
+        except OSError as error:
+            lock.release()
+            raise StorageError(f"cannot use {full_path}: {error}") from error
+        except BaseException:
+            lock.release()
+            raise
+        return directory
+
+    def _join(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+    def _identify(self, node_id: int, cluster_id: str | None, make_id: Callable[[], bytes]) -> None:
+        path = self._join(META_PROPERTIES)
+        try:
+            found = _parse_properties(self._files.read_bytes(path), path)
+        except FileNotFoundError:
+            found = {}
+        self.is_new = not found
+        self.node_id = node_id
+        stored_node = found.get("node.id", found.get("broker.id"))
+        if stored_node is not None and stored_node != str(node_id):
+            raise StorageError(f"{self.path} belongs to node {stored_node}, not {node_id}")
+        stored_cluster = found.get("cluster.id")
+        if stored_cluster and cluster_id and stored_cluster != cluster_id:
+            raise StorageError(f"{self.path} belongs to cluster {stored_cluster}, not {cluster_id}")
+        self.cluster_id = stored_cluster or cluster_id or encode_id(make_id())
+        self.directory_id = found.get("directory.id") or encode_id(make_id())
+        wanted = {
+            "version": "1",
+            "node.id": str(node_id),
+            "cluster.id": self.cluster_id,
+            "directory.id": self.directory_id,
+        }
+        if any(found.get(key) != value for key, value in wanted.items()):
+            text = "#\n" + "".join(f"{key}={value}\n" for key, value in wanted.items())
+            write_atomically(self._files, path, text.encode())
+
+    def _begin(self) -> None:
+        """Takes the marker away before anything is loaded, reads the checkpoints, removes what was being deleted."""
+        names = self._files.list(self.path)
+        self.was_clean = CLEAN_SHUTDOWN in names
+        if self.was_clean:
+            self._files.remove(self._join(CLEAN_SHUTDOWN))
+            self._files.sync_directory(self.path)
+        self._recovery_points = self._read_checkpoint(checkpoint.RECOVERY_POINT)
+        self._log_starts = self._read_checkpoint(checkpoint.LOG_START_OFFSET)
+        self._watermarks = self._read_checkpoint(checkpoint.REPLICATION_OFFSET)
+        for name in names:
+            match = _PARTITION_FOLDER.fullmatch(name)
+            if _DELETED_FOLDER.fullmatch(name):
+                self._remove_folder(self._join(name))
+            elif match and int(match[2]) < 2**31:
+                self._unopened.add((match[1], int(match[2])))
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return checkpoint.read_offsets(self._files, self._join(name))
+        except StorageError as error:
+            self.warnings.append(str(error))
+            return {}
+
+    # -- partitions
+
+    def partitions(self) -> list[TopicPartition]:
+        """(topic, partition) of every partition folder, opened or not."""
+        return sorted(self._unopened | self._logs.keys())
+
+    def topic_id(self, topic: str, partition: int) -> bytes:
+        """The topic id in a partition's folder; zeros if it has none."""
+        return read_topic_id(self._files, self._folder(topic, partition))
+
+    def open_partition(
+        self, topic: str, partition: int, *, topic_id: bytes = ZERO_UUID, config: LogConfig, now_ms: int
+    ) -> PartitionLog:
+        """The log of a partition, made if there is none. `topic_id` of zeros stands for the one in the folder."""
+        self._check_open()
+        key = (topic, partition)
+        if key in self._logs:
+            raise StorageError(f"{topic}-{partition} is open already")
+        existed = key in self._unopened
+        if not existed and (key in self._log_starts or key in self._recovery_points):
+            self.write_checkpoints()  # a deleted partition's offsets: a new one of that name must not inherit them
+        log = PartitionLog.open(
+            self._files,
+            self._folder(topic, partition),
+            topic=topic,
+            partition=partition,
+            topic_id=topic_id,
+            config=config,
+            now_ms=now_ms,
+            clean_shutdown=self.was_clean or not existed,
+            recovery_point=self._recovery_points.get(key, 0) if existed else 0,
+            log_start_offset=self._log_starts.get(key, 0) if existed else 0,
+            on_log_start=self._log_start_moves,
+            pick=self._pick,
+        )
+        self._unopened.discard(key)
+        self._logs[key] = log
+        return log
+
+    def delete_partition(self, topic: str, partition: int) -> Callable[[], None]:
+        """Takes a partition away at once: its folder is renamed. Calling what is returned removes the files.
+
+        If that is never called, the next opening of the directory removes them.
+        """
+        self._check_open()
+        key = (topic, partition)
+        folder = self._folder(topic, partition)
+        suffix = f"-{partition}.{uuid.uuid4().hex}-delete"
+        renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
+        try:
+            self._files.replace(folder, renamed)
+        except OSError as error:
+            raise StorageError(f"cannot delete {folder}: {error}") from error
+        self._unopened.discard(key)
+        log = self._logs.pop(key, None)
+        if log is not None:
+            log.abandon()
+        return lambda: self._remove_folder(renamed)
+
+    def set_aside(self, topic: str, partition: int) -> str:
+        """Renames the folder of a partition that nobody knows to `...-stray`, which is kept; its new path."""
+        self._check_open()
+        if (topic, partition) in self._logs:
+            raise StorageError(f"{topic}-{partition} is open")
+        suffix = f"-{partition}.{uuid.uuid4().hex}-stray"
+        renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
+        try:
+            self._files.replace(self._folder(topic, partition), renamed)
+        except OSError as error:
+            raise StorageError(f"cannot rename {self._folder(topic, partition)}: {error}") from error
+        self._unopened.discard((topic, partition))
+        return renamed
+
+    def _folder(self, topic: str, partition: int) -> str:
+        if not _TOPIC.fullmatch(topic) or topic in (".", "..") or not 0 <= partition < 2**31:
+            raise StorageError(f"{topic!r}-{partition} is no partition")
+        return self._join(f"{topic}-{partition}")
+
+    def _remove_folder(self, path: str) -> None:
+        try:
+            for name in self._files.list(path):
+                self._files.remove(os.path.join(path, name))
+            self._files.remove_directory(path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StorageError(f"cannot remove {path}: {error}") from error
+
+    # -- checkpoints
+
+    def _log_start_moves(self, log: PartitionLog, offset: int) -> None:
+        """Makes a log start durable before the log adopts it."""
+        self._write_log_starts({(log.topic, log.partition): offset})
+
+    def _write_log_starts(self, moved: dict[TopicPartition, int] | None = None) -> None:
+        starts = {key: offset for key, offset in self._log_starts.items() if key in self._unopened}
+        for key, log in self._logs.items():
+            offset = (moved or {}).get(key, log.log_start_offset)
+            if offset > log.first_segment_offset:
+                starts[key] = offset
+        if starts != self._log_starts:
+            checkpoint.write_offsets(self._files, self._join(checkpoint.LOG_START_OFFSET), starts)
+            self._log_starts = starts
+
+    def write_checkpoints(self) -> None:
+        """Writes recovery points, log starts and high watermarks as they are now; worth a call now and then."""
+        points = {key: offset for key, offset in self._recovery_points.items() if key in self._unopened}
+        points.update((key, log.recovery_point) for key, log in self._logs.items())
+        checkpoint.write_offsets(self._files, self._join(checkpoint.RECOVERY_POINT), points)
+        self._recovery_points = points
+        self._write_log_starts()
+        watermarks = {key: offset for key, offset in self._watermarks.items() if key in self._unopened}
+        watermarks.update((key, log.high_watermark) for key, log in self._logs.items())
+        checkpoint.write_offsets(self._files, self._join(checkpoint.REPLICATION_OFFSET), watermarks)
+        self._watermarks = watermarks
+
+    # -- the end
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageError(f"{self.path} is closed")
+
+    def close(self) -> None:
+        """Closes all logs, writes the checkpoints, then the marker of a clean shutdown, then gives the lock back.
+
+        There is no marker if a log could not be closed, or if partitions that needed a recovery were never opened: then
+        the next opening recovers. The first such error is raised at the end. A second close does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        failure: StorageError | None = None
+        try:
+            for log in self._logs.values():
+                try:
+                    log.close()
+                except StorageError as error:
+                    failure = failure or error
+            self.write_checkpoints()
+            if failure is None and (self.was_clean or not self._unopened):
+                write_atomically(self._files, self._join(CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_BYTES)
+        except OSError as error:
+            failure = failure or StorageError(f"cannot close {self.path}: {error}")
+        except StorageError as error:
+            failure = failure or error
+        finally:
+            self._release()
+        if failure is not None:
+            raise failure
+
+    def abandon(self) -> None:
+        """Gives up lock and files as a killed process would: nothing is written, the next opening recovers."""
+        if not self._closed:
+            self._closed = True
+            for log in self._logs.values():
+                log.abandon()
+            with contextlib.suppress(OSError):
+                self._release()
+
+
+def _parse_properties(data: bytes, path: str) -> dict[str, str]:
+    """The `key=value` lines of a Java properties file, as far as meta.properties uses that format."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise StorageError(f"malformed {path}: {error}") from error
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.strip() and line.lstrip()[0] not in "#!":
+            key, equals, value = line.partition("=")
+            if not equals:
+                raise StorageError(f"malformed {path}: {line!r}")
+            found[key.strip()] = value.strip()
+    if found and found.get("version") not in ("0", "1"):
+        raise StorageError(f"{path}: version {found.get('version')!r} is unknown")
+    return found
