@@ -60,7 +60,11 @@ class Call(NamedTuple):
         if response is None:
             return []
         out = [self.header]
-        builder(type(response), self.api_version)(response, out.append)
+        try:
+            builder(type(response), self.api_version)(response, out.append)
+        except MalformedMessage as error:
+            # A value that this version cannot carry is the handler's mistake, not the client's.
+            return failure(self, RuntimeError(f"{self.route.name} v{self.api_version}: {error}"))
         return out
 
 

@@ -61,16 +61,19 @@ def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: Re
         return answer
     if asked.timestamp < 0 and context.api_version < _SINCE.get(asked.timestamp, 1 << 15):
         raise Refused(ErrorCode.UNSUPPORTED_VERSION)
+    epoch = -1
     if asked.timestamp == LATEST:
-        answer.offset, answer.leader_epoch = end, LEADER_EPOCH
+        answer.offset, epoch = end, LEADER_EPOCH
     elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
-        answer.offset, answer.leader_epoch = log.log_start_offset, LEADER_EPOCH
+        answer.offset, epoch = log.log_start_offset, LEADER_EPOCH
     elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         answer.offset = -1
     else:
         found = log.max_timestamp() if asked.timestamp == MAX_TIMESTAMP else log.find_timestamp(asked.timestamp)
         if found is not None and found.offset < end:
-            answer.timestamp, answer.offset, answer.leader_epoch = found
+            answer.timestamp, answer.offset, epoch = found
+    if context.api_version >= 4:  # older versions have no place for it, and Apache's definition does not let it go
+        answer.leader_epoch = epoch
     return answer
 
 
