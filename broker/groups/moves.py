@@ -212,7 +212,7 @@ class Step:
             )
         else:
             delay_ms = group.rebalance_timeout_ms
-            self.change(initial_remaining_ms=None)
+            self.change(initial_delay_ms=0, initial_remaining_ms=None)
         self.enter(PREPARING)
         self.effects.append(StartTimer(RebalanceDue(), delay_ms))
         self.complete_if_all_joined()
@@ -243,7 +243,11 @@ class Step:
         group = self.group
         if not group.members:
             self.change(
-                generation_id=group.generation_id + 1, protocol_name=None, initial_remaining_ms=None, leader=None
+                generation_id=group.generation_id + 1,
+                protocol_name=None,
+                initial_delay_ms=0,
+                initial_remaining_ms=None,
+                leader=None,
             )
             self.enter(EMPTY)
             self.effects.append(Persist(Purpose.EMPTIED, self.group))
@@ -251,7 +255,7 @@ class Step:
         waiting = next((member.member_id for member in group.members.values() if member.join_token is not None), None)
         if waiting is None:
             # Only static members, none of which came: wait on until their sessions end or one comes back.
-            self.change(initial_remaining_ms=None)
+            self.change(initial_delay_ms=0, initial_remaining_ms=None)
             # Not faster than once a second, whatever rebalance time-out they gave.
             self.effects.append(StartTimer(RebalanceDue(), max(group.rebalance_timeout_ms, 1000)))
             return
@@ -262,6 +266,7 @@ class Step:
             generation_id=group.generation_id + 1,
             protocol_name=select_protocol(group.members),
             leader=leader,
+            initial_delay_ms=0,
             initial_remaining_ms=None,
             new_member_added=False,
             pending_sync=frozenset(group.members),
