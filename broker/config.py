@@ -33,21 +33,23 @@ __all__ = [
 ]
 
 # The configs that Ottla acts on. Every other known one is taken, shown and checked; set explicitly, it is logged once
-# as accepted but not acted on. `README.md` lists both kinds and `tests/broker/test_config.py` keeps the list.
+# as accepted but not acted on. `README.md` lists both kinds; `tests/broker/test_readme.py` holds this list to what the
+# modules read.
 ACTED_ON = frozenset(
     """
-    advertised.listeners auto.create.topics.enable broker.id cleanup.policy compression.gzip.level compression.lz4.level
-    compression.type compression.zstd.level controller.listener.names delete.topic.enable
+    advertised.listeners auto.create.topics.enable broker.id cleanup.policy compression.gzip.level
+    compression.lz4.level compression.type compression.zstd.level controller.listener.names delete.topic.enable
     group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
     index.interval.bytes listener.security.protocol.map listeners log.cleanup.policy log.dir log.dirs
     log.index.interval.bytes log.index.size.max.bytes log.message.timestamp.after.max.ms
-    log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes log.retention.check.interval.ms
-    log.retention.hours log.retention.minutes log.retention.ms log.roll.hours log.roll.jitter.hours log.roll.jitter.ms
-    log.roll.ms log.segment.bytes max.message.bytes message.max.bytes message.timestamp.after.max.ms
+    log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes log.retention.hours
+    log.retention.minutes log.retention.ms log.roll.hours log.roll.jitter.hours log.roll.jitter.ms log.roll.ms
+    log.segment.bytes max.message.bytes message.max.bytes message.timestamp.after.max.ms
     message.timestamp.before.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
     offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.num.partitions
     offsets.topic.segment.bytes ottla.validate.records retention.bytes retention.ms segment.bytes segment.index.bytes
-    segment.jitter.ms segment.ms socket.request.max.bytes
+    segment.jitter.ms segment.ms socket.request.max.bytes transaction.state.log.num.partitions
+    transaction.state.log.segment.bytes
     """.split()
 )
 

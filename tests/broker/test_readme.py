@@ -33,20 +33,21 @@ def test_the_generated_parts_are_up_to_date(part: str) -> None:
 
 
 def names_in_code() -> set[str]:
-    """The configs that the broker's modules mention, f-strings such as `compression.{codec}.level` included."""
+    """The configs that the broker's modules mention.
+
+    An f-string such as `compression.{codec}.level` mentions those whose gap is a string that some module spells out.
+    """
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "broker").rglob("*.py") if path.name not in HERE]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    strings = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     known = {*facts("broker"), *facts("topic")}
-    used: set[str] = set()
-    for path in (ROOT / "broker").rglob("*.py"):
-        if path.name in HERE:
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and node.value in known:
-                used.add(str(node.value))
-            elif isinstance(node, ast.JoinedStr):
-                texts = [re.escape(str(v.value)) if isinstance(v, ast.Constant) else "[a-z0-9]+" for v in node.values]
-                pattern = re.compile("".join(texts))
-                if "\\." in pattern.pattern:
-                    used |= {name for name in known if pattern.fullmatch(name)}
+    used = strings & known
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr) and len(node.values) in (2, 3):
+            texts = [re.escape(str(v.value)) if isinstance(v, ast.Constant) else "(.+)" for v in node.values]
+            pattern = re.compile("".join(texts))
+            if pattern.groups == 1 and r"\." in pattern.pattern:
+                used |= {name for name in known if (match := pattern.fullmatch(name)) and match[1] in strings}
     return used
 
 

@@ -1,0 +1,122 @@
+"""`ottla serve` as a process: what it prints, how it stops, and that a mistake leaves the disk alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "ottla.broker", "serve"]
+START_SECONDS = 30  # a bound for a broken start, not a wait: the ready line ends it
+
+
+@contextlib.contextmanager
+def serving(folder: Path, *arguments: str, listeners: int = 1) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """A broker and its ready lines; killed at the end if the test has not stopped it."""
+    with subprocess.Popen(
+        [*COMMAND, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        guard = threading.Timer(START_SECONDS, process.kill)
+        guard.start()
+        try:
+            assert process.stdout
+            yield process, [process.stdout.readline().rstrip("\n") for _ in range(listeners)]
+        finally:
+            guard.cancel()
+            process.kill()
+
+
+def refused(folder: Path, *arguments: str) -> str:
+    """The one line with which a start is refused."""
+    outcome = subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=START_SECONDS, check=False
+    )
+    assert (outcome.returncode, outcome.stdout) == (2, ""), outcome.stderr
+    assert outcome.stderr.startswith("ottla serve: ") and outcome.stderr.count("\n") == 1, outcome.stderr
+    return outcome.stderr
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Names, times and bytes of everything below a folder: equal before and after means untouched."""
+    paths = sorted(folder.rglob("*"))
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"") for path in paths}
+
+
+def port_of(line: str) -> int:
+    match = re.fullmatch(r"ottla ready on .+:([0-9]+)", line)
+    assert match, line
+    return int(match[1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_listens_and_stops_when_told(number: signal.Signals, tmp_path: Path) -> None:
+    with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, [line]):
+        with socket.create_connection(("127.0.0.1", port_of(line)), timeout=5):
+            pass
+        process.send_signal(number)
+        out, error = process.communicate(timeout=START_SECONDS)
+    assert (process.returncode, out) == (0, ""), error
+    assert "Traceback" not in error
+
+
+def test_each_listener_has_a_line_ipv6_in_brackets(tmp_path: Path) -> None:
+    flags = ["--listen", "127.0.0.1:0", "--listen", "six=[::1]:0", "--data-dir", "a", "--data-dir", "b"]
+    with serving(tmp_path, *flags, listeners=2) as (process, lines):
+        assert lines[0].startswith("ottla ready on 127.0.0.1:") and lines[1].startswith("ottla ready on [::1]:")
+        with socket.create_connection(("::1", port_of(lines[1])), timeout=5):
+            pass
+        process.terminate()
+        process.communicate(timeout=START_SECONDS)
+    assert process.returncode == 0
+    assert (tmp_path / "a").is_dir() and (tmp_path / "b").is_dir()
+
+
+def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert address in refused(tmp_path, "--listen", "127.0.0.1:0", "--listen", f"b={address}", "--data-dir", "data")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_locked_data_directory_is_left_alone(tmp_path: Path) -> None:
+    with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, [line]):
+        port_of(line)
+        before = snapshot(tmp_path)
+        assert "data" in refused(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "free", "--data-dir", "data")
+        assert snapshot(tmp_path) == before and before
+        process.terminate()
+        process.communicate(timeout=START_SECONDS)
+    assert process.returncode == 0
+
+
+def test_a_bad_override_leaves_existing_data_alone(tmp_path: Path) -> None:
+    with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, _):
+        process.terminate()
+        process.communicate(timeout=START_SECONDS)
+    before = snapshot(tmp_path)
+    for override in ("num.partition=1", "num.partitions=0", "node.id=x"):
+        refused(tmp_path, "--data-dir", "data", "--override", override)
+    assert snapshot(tmp_path) == before and before
+
+
+def test_what_is_ignored_is_logged_as_json_on_stderr(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs=data\nmy.plugin=1\nnum.io.threads=8\n")
+    with serving(tmp_path, "--config", str(file), "--log-format", "json") as (process, [line]):
+        port_of(line)
+        process.terminate()
+        _, error = process.communicate(timeout=START_SECONDS)
+    events = [json.loads(text) for text in error.splitlines()]
+    warnings = [event for event in events if event["level"] == "warning"]
+    assert [event["reason"] for event in warnings] == [f"unknown config my.plugin in {file}"]
+    (ignored,) = (event for event in events if event["event"] == "configs accepted but not acted on")
+    assert ignored["names"] == ["num.io.threads"]
