@@ -306,7 +306,8 @@ def fits(group: Group, event: Join) -> bool:
         return False
     if not group.members:
         return bool(event.protocols)
-    return any(name in common_protocols(group.members) for name, _ in event.protocols)
+    common = common_protocols(group.members)
+    return any(name in common for name, _ in event.protocols)
 
 
 def identity_error(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
