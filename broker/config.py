@@ -42,14 +42,12 @@ ACTED_ON = frozenset(
     group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
     index.interval.bytes listener.security.protocol.map listeners log.cleanup.policy log.dir log.dirs
     log.index.interval.bytes log.index.size.max.bytes log.message.timestamp.after.max.ms
-    log.message.timestamp.before.max.ms log.message.timestamp.type log.retention.bytes log.retention.hours
-    log.retention.minutes log.retention.ms log.roll.hours log.roll.jitter.hours log.roll.jitter.ms log.roll.ms
-    log.segment.bytes max.message.bytes message.max.bytes message.timestamp.after.max.ms
+    log.message.timestamp.before.max.ms log.message.timestamp.type log.roll.hours log.roll.jitter.hours
+    log.roll.jitter.ms log.roll.ms log.segment.bytes max.message.bytes message.max.bytes message.timestamp.after.max.ms
     message.timestamp.before.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
     offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.num.partitions
-    offsets.topic.segment.bytes ottla.validate.records retention.bytes retention.ms segment.bytes segment.index.bytes
-    segment.jitter.ms segment.ms socket.request.max.bytes transaction.state.log.num.partitions
-    transaction.state.log.segment.bytes
+    offsets.topic.segment.bytes ottla.validate.records segment.bytes segment.index.bytes segment.jitter.ms segment.ms
+    socket.request.max.bytes transaction.state.log.num.partitions transaction.state.log.segment.bytes
     """.split()
 )
 
