@@ -6,7 +6,7 @@ store did. Member ids and epochs (v9) matter to KIP-848 groups only and are not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import TypeVar
 
@@ -89,7 +89,7 @@ def _by_topic(fetched: Iterable[FetchedOffset]) -> Iterable[tuple[str, Iterable[
     return groupby(sorted(fetched, key=lambda one: order[one.partition[0]]), key=lambda one: one.partition[0])
 
 
-def _partition(answer: type[A], one: FetchedOffset) -> A:
+def _partition(answer: Callable[..., A], one: FetchedOffset) -> A:
     committed = one.committed or NO_OFFSET
     return answer(
         partition_index=one.partition[1],

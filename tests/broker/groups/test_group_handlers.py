@@ -180,7 +180,8 @@ async def test_leave(wire: Wire, version: int) -> None:
     assert await leave("x") == (0, ErrorCode.UNKNOWN_MEMBER_ID)
     assert await leave(member_id) == (0, 0)
     assert wire.harness.group().state is GroupState.EMPTY
-    empty_name = LeaveGroupRequest(group_id="", **({"member_id": "x"} if version < 3 else {}))
+    stranger: dict[str, Any] = {"member_id": "x"} if version < 3 else {}
+    empty_name = LeaveGroupRequest(group_id="", **stranger)
     assert (await wire.call(leave_group, empty_name, version)).error_code == ErrorCode.INVALID_GROUP_ID
 
 
@@ -398,7 +399,7 @@ async def test_find_coordinator(wire: Wire, version: int) -> None:
     for key_type, code in ((0, 0), (1, 0), (2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.INVALID_REQUEST)):
         if key_type and version == 0:
             continue
-        where = {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}
+        where: dict[str, Any] = {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}
         reply = await wire.call(find_coordinator, FindCoordinatorRequest(key_type=key_type, **where), version)
         found = reply.coordinators if version >= 4 else [reply]
         assert len(found) == (2 if version >= 4 else 1)
