@@ -54,6 +54,7 @@ __all__ = [
     "reseal",
     "walk",
     "walk_timestamps",
+    "with_payload",
 ]
 
 Buffer = bytes | bytearray | memoryview
@@ -561,6 +562,18 @@ def build(
     with memoryview(batch) as view, view[_CRC_START:] as covered:
         _UINT32.pack_into(batch, 17, crc32c(covered))
     return batch
+
+
+def with_payload(header: BatchHeader, payload: Buffer, codec: int, level: int | None = None) -> bytearray:
+    """A batch of the same header over these uncompressed records, compressed anew. Raises UnsupportedCodec."""
+    data = compression.compress(codec, payload, level)
+    kept = header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+    rebuilt = bytearray(
+        _HEADER.pack(*header._replace(batch_length=HEADER_BYTES - _LENGTH_PREFIX_BYTES + len(data), attributes=kept))
+    )
+    rebuilt += data
+    reseal(rebuilt, attributes=kept | codec, max_timestamp=header.max_timestamp)
+    return rebuilt
 
 
 def _put_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
