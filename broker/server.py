@@ -18,6 +18,7 @@ from ..storage.errors import StorageError
 from . import router
 from .clock import SystemClock
 from .connections import Connections
+from .logs import get_logger
 from .options import WILDCARDS, Listener, ServeOptions, StartupError, format_address
 from .state import BrokerState
 
@@ -43,7 +44,7 @@ async def _serve(options: ServeOptions) -> int:
     loop = asyncio.get_running_loop()
     stop = loop.create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):
+        with contextlib.suppress(RuntimeError):
             loop.add_signal_handler(number, lambda: stop.done() or stop.set_result(None))
     running = await start(options, loop)
     gc.collect()
@@ -51,8 +52,10 @@ async def _serve(options: ServeOptions) -> int:
     for listener, sock in zip(options.listeners, running.sockets, strict=True):
         host, port = sock.getsockname()[:2]
         print(f"ottla ready on {format_address(listener.host or host, port)}", flush=True)
+    get_logger().info("serving", profile="ottla", cluster_id=running.state.cluster_id, topics=len(running.state.topics))
     await stop
     await running.stop()
+    get_logger().info("stopped")
     return 0
 
 

@@ -16,12 +16,13 @@ from ..protocol.records import batch
 from ..protocol.schema import Versions
 from ..storage.files import DiskFiles, Files
 from .clock import Clock
-from .config import Config, ConfigSource
+from .config import Config, ConfigError, ConfigSource
 from .context import Arrival
 from .fetch_sessions import FetchSessions
 from .groups.coordinator import GroupCoordinator
 from .groups.settings import CoordinatorSettings
 from .log_dirs import LogDirs
+from .logs import get_logger
 from .metadata_log import MetadataLog, read_all
 from .options import ServeOptions
 from .producer_ids import ProducerIds
@@ -126,7 +127,10 @@ class BrokerState:
 
     def _replay_broker_config(self, record: ConfigRecord) -> None:
         source = ConfigSource.DYNAMIC_BROKER if record.resource_name else ConfigSource.DYNAMIC_DEFAULT_BROKER
-        self.config.set_dynamic(record.name, record.value, source)
+        try:
+            self.config.set_dynamic(record.name, record.value, source)
+        except ConfigError as error:  # of a newer or older Kafka
+            get_logger().warning("config of the broker ignored", reason=str(error))
 
     def _checkpoint(self) -> None:
         """Writes the recovery points, as Kafka does each minute: less to read after a crash."""

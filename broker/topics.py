@@ -20,6 +20,7 @@ from .config import Config, ConfigError, TopicConfig
 from .errors import Refused
 from .log_config import log_config
 from .log_dirs import LogDirs
+from .logs import get_logger
 from .metadata_log import TOPIC as METADATA_TOPIC
 from .metadata_log import MetadataLog
 from .partitions import LEADER_EPOCH, Partition
@@ -224,12 +225,21 @@ class Topics:
                 else:
                     configs[record.name] = record.value
         for topic in found.values():
-            try:
-                topic.config = TopicConfig(self._config, overrides[topic.name])
-            except ConfigError as error:
-                raise StorageError(f"{METADATA_TOPIC}-0: topic {topic.name}: {error}") from error
+            topic.config = TopicConfig(self._config, self._readable(topic.name, overrides[topic.name]))
             self._by_name[topic.name] = self._by_id[topic.id] = topic
         return [(found[id], index, at) for id, indexes in placed.items() for index, at in sorted(indexes.items())]
+
+    def _readable(self, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
+        """The configs that are known here. Others are of a newer or older Kafka: logged, and not in force."""
+        kept: dict[str, str] = {}
+        for name, value in configs.items():
+            try:
+                TopicConfig(self._config, {name: value})
+            except ConfigError as error:
+                get_logger().warning("config of a topic ignored", topic=topic, reason=str(error))
+            else:
+                kept[name] = value
+        return kept
 
     def open(self, placed: list[tuple[Topic, int, bytes | None]], now_ms: int) -> None:
         """Opens the logs that `replay` named. Raises StorageError."""
