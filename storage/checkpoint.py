@@ -25,9 +25,11 @@ TopicPartition = tuple[str, int]
 
 def _entries(data: bytes, path: str, fields: int) -> list[list[str]]:
     try:
-        lines = data.decode().splitlines()
-        if not lines:
+        if not data:
             return []
+        if data[-1:] != b"\n":  # its last number may be a part of what was meant
+            raise ValueError("the last line is cut")
+        lines = data.decode().splitlines()
         version, count, entries = int(lines[0]), int(lines[1]), [line.split() for line in lines[2:] if line.strip()]
         if version != 0:
             raise ValueError(f"version {version}")
@@ -82,5 +84,5 @@ def read_epochs(files: Files, path: str) -> list[tuple[int, int]]:
 
 
 def write_epochs(files: Files, path: str, epochs: Sequence[tuple[int, int]]) -> None:
-    """Replaces a leader-epoch-checkpoint. Not synced: the batches carry their epochs, recovery reads them there."""
+    """Replaces a leader-epoch-checkpoint, not synced yet: batches carry their epochs, recovery can read them there."""
     _write(files, path, [f"{epoch} {start}" for epoch, start in epochs], False)

@@ -105,6 +105,7 @@ class PartitionLog:
         self._producers = recovered.producers
         self._unsynced = recovered.unsynced
         self._sync_lock = threading.Lock()
+        self._unsynced_hints = {checkpoint.LEADER_EPOCH} if recovered.wrote_epochs else set()
         self._directory_changed = bool(recovered.unsynced)
         self._failure: str | None = None
         self._closed = False
@@ -149,7 +150,10 @@ class PartitionLog:
             has_metadata = files.exists(os.path.join(path, PARTITION_METADATA))
         except OSError as error:
             raise StorageError(f"cannot open {path}: {error}") from error
-        stored_id = read_topic_id(files, path) if has_metadata else ZERO_UUID
+        stored_id = ZERO_UUID
+        # A power loss may have left a part of the file; its owner knows the id.
+        with contextlib.suppress(*(() if clean_shutdown or topic_id == ZERO_UUID else (StorageError,))):
+            stored_id = read_topic_id(files, path) if has_metadata else ZERO_UUID
         if ZERO_UUID not in (topic_id, stored_id) and topic_id != stored_id:
             raise StorageError(f"{path} belongs to another topic of that name: {stored_id.hex()}, not {topic_id.hex()}")
         recovered = open_segments(
@@ -161,10 +165,11 @@ class PartitionLog:
             log_start_offset=log_start_offset,
             now_ms=now_ms,
         )
-        if stored_id == ZERO_UUID != topic_id:
-            write_topic_id(files, path, topic_id)
         used_id = topic_id if topic_id != ZERO_UUID else stored_id
         log = cls(files, path, topic, partition, used_id, config, recovered, recovery_point, on_log_start, pick)
+        if stored_id == ZERO_UUID != topic_id:
+            write_topic_id(files, path, topic_id)
+            log._unsynced_hints.add(PARTITION_METADATA)
         log._active.jitter_ms = log._jitter()
         return log
 
@@ -262,6 +267,8 @@ class PartitionLog:
             epochs.append((self.leader_epoch, start_offset))
             checkpoint.write_epochs(self._files, os.path.join(self._directory, checkpoint.LEADER_EPOCH), epochs)
             self._epochs = epochs
+            with self._sync_lock:
+                self._unsynced_hints.add(checkpoint.LEADER_EPOCH)
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Begins a new segment. After StorageError the old one is still the active one."""
@@ -425,10 +432,13 @@ class PartitionLog:
                 raise StorageError(f"{self._directory} cannot be synced: {self._failure}")
             end_offset = self.log_end_offset
             unsynced, self._unsynced = self._unsynced, []
-            directory_changed, self._directory_changed = self._directory_changed, False
+            hints, self._unsynced_hints = self._unsynced_hints, set()
+            directory_changed, self._directory_changed = self._directory_changed or bool(hints), False
         try:
             for segment in unsynced:
                 segment.sync()
+            for name in hints:
+                self._sync_file(name)
             if directory_changed:
                 self._files.sync_directory(self._directory)
         except OSError as error:
@@ -436,6 +446,13 @@ class PartitionLog:
             raise StorageError(f"cannot sync {self._directory}: {error}") from error
         self.recovery_point = max(self.recovery_point, end_offset)
         return self.recovery_point
+
+    def _sync_file(self, name: str) -> None:
+        file = self._files.open(os.path.join(self._directory, name))
+        try:
+            file.sync()
+        finally:
+            file.close()
 
     def close(self) -> None:
         """Writes the indexes, syncs everything and gives the files back. A second close does nothing.
@@ -449,7 +466,7 @@ class PartitionLog:
             for segment in self._segments:
                 segment.cut_torn()
                 segment.save_indexes()
-            if self._failure is not None or self._unsynced:
+            if self._failure is not None or self._unsynced or self._unsynced_hints:
                 self.flush()
         except OSError as error:
             raise StorageError(f"cannot close {self._directory}: {error}") from error

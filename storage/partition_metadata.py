@@ -35,7 +35,7 @@ def decode_id(text: str) -> bytes:
 
 
 def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
-    """Writes the file. Not synced: the broker's metadata log is where topics really live. StorageError."""
+    """Writes the file, not synced yet: the broker's metadata log is where topics really live. StorageError."""
     try:
         data = f"version: 0\ntopic_id: {encode_id(topic_id)}".encode()
         write_atomically(files, os.path.join(directory, FILE_NAME), data, sync=False)

@@ -48,6 +48,7 @@ class Recovered:
     epochs: list[tuple[int, int]]
     producers: dict[int, Producer] | None = None
     unsynced: list[Segment] = field(default_factory=list)
+    wrote_epochs: bool = False
     cut_bytes: int = 0
     deleted_segments: int = 0
 
@@ -286,3 +287,4 @@ def _settle_epochs(
     recovered.epochs = kept
     if kept != stored:
         checkpoint.write_epochs(files, os.path.join(directory, checkpoint.LEADER_EPOCH), kept)
+        recovered.wrote_epochs = True

@@ -1,0 +1,320 @@
+"""Kills, power losses, full disks, damaged bytes: what was acknowledged is there again, or cut from the end."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+from batches import FOLDER, make, open_log, sequenced, values
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated_files import Killed, SimulatedFiles
+
+from ottla.protocol.records import batch
+from ottla.storage import errors
+from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.segment import Segment
+
+CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150)
+
+
+def work(files: SimulatedFiles, acknowledged: list[bytes], flushed: list[int]) -> None:
+    """Opens, appends over several segments, flushes now and then, closes."""
+    log = open_log(files, config=CONFIG)
+    for number in range(16):
+        value = b"%02d" % number * (1 + number % 7 * 8)
+        log.append(make(value, timestamp=number, producer_id=9, producer_epoch=0, base_sequence=number), now_ms=0)
+        acknowledged.append(value)
+        if number % 5 == 4:
+            log.flush()
+            flushed.append(len(acknowledged))
+    log.close()
+
+
+def count_steps() -> int:
+    files = SimulatedFiles()
+    work(files, [], [])
+    return files.steps
+
+
+STEPS = count_steps()
+
+
+def indexes(log: PartitionLog) -> list[tuple[list[int], ...]]:
+    result = []
+    for segment in log._segments:
+        segment.load()
+        offsets, times = segment._offset_index, segment._time_index
+        result.append(
+            tuple(list(part) for part in (offsets.offsets, offsets.positions, times.timestamps, times.offsets))
+        )
+    return result
+
+
+def assert_goes_on(files: SimulatedFiles, log: PartitionLog) -> None:
+    """The log takes records, its indexes are those of its bytes, and a clean reopen finds the same."""
+    found = values(log)
+    known = sorted(indexes(log))
+    for segment in log._segments:
+        segment.rebuild()
+    assert sorted(indexes(log)) == known
+    log.append(make(b"new", timestamp=10**6), now_ms=0)
+    producer = log._known_producers().get(9)
+    if producer is not None:
+        again = producer.batches[-1]
+        assert log.append(sequenced(again.first_sequence), now_ms=0).base_offset == again.base_offset
+        assert not log.append(sequenced(again.last_sequence + 1), now_ms=0).duplicate
+        found = [*found, b"new", b"%d" % (again.last_sequence + 1)]
+    else:
+        found = [*found, b"new"]
+    assert values(log) == found
+    log.close()
+    log = open_log(files, config=CONFIG)
+    assert values(log) == found and log.find_timestamp(10**6) is not None
+    log.close()
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_killed_at_any_step_every_acknowledged_batch_is_there(step: int):
+    for portion in (0.0, 0.3, 0.99, 1.0):
+        files, acknowledged = SimulatedFiles(), []
+        files.fail_at, files.killing, files.portion = step, True, portion
+        with pytest.raises(Killed):
+            work(files, acknowledged, [])
+        files.restart()
+        log = open_log(files, config=CONFIG, clean=False)
+        found = values(log)
+        # One batch more may be whole on the disk than was acknowledged.
+        assert found[: len(acknowledged)] == acknowledged and len(found) - len(acknowledged) in (0, 1)
+        assert_goes_on(files, log)
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_killed_while_recovering_from_a_kill(step: int):
+    files, acknowledged = SimulatedFiles(), []
+    files.fail_at, files.killing = step, True
+    with pytest.raises(Killed):
+        work(files, acknowledged, [])
+    recovery_step = 0
+    while True:
+        files.restart()
+        files.fail_at, files.killing = recovery_step, True
+        try:
+            open_log(files, config=CONFIG, clean=False)
+            break
+        except Killed:
+            recovery_step += 1
+    files.restart()
+    log = open_log(files, config=CONFIG, clean=False)
+    assert values(log)[: len(acknowledged)] == acknowledged
+    assert_goes_on(files, log)
+
+
+KEEPS: dict[str, Callable[[random.Random], Callable[[str, int, int], int]]] = {
+    "nothing": lambda rng: lambda path, durable, live: durable,
+    "part": lambda rng: lambda path, durable, live: rng.randint(min(durable, live), max(durable, live)),
+    "one file all, another nothing": lambda rng: lambda path, durable, live: rng.choice((durable, live)),
+}
+
+
+@pytest.mark.parametrize("keep", KEEPS)
+@pytest.mark.parametrize("step", range(2, STEPS, 3))
+def test_power_lost_at_any_step_leaves_a_prefix_with_all_that_was_flushed(step: int, keep: str):
+    rng = random.Random(step)
+    for garbage in (b"", bytes(2000), rng.randbytes(2000)):
+        files, acknowledged, flushed = SimulatedFiles(), [], [0]
+        files.fail_at, files.killing, files.portion = step, True, 0.5
+        with pytest.raises(Killed):
+            work(files, acknowledged, flushed)
+        written = values_written(step)
+        files.lose_power(KEEPS[keep](rng), garbage)
+        log = open_log(files, config=CONFIG, clean=False, recovery_point=flushed[-1])
+        found = values(log)
+        assert found == written[: len(found)] and len(found) >= flushed[-1]
+        assert_goes_on(files, log)
+
+
+def values_written(step: int) -> list[bytes]:
+    files, everything = SimulatedFiles(), []
+    work(files, everything, [])
+    return everything
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_an_error_of_the_disk_at_any_step_loses_nothing_that_was_acknowledged(step: int):
+    for portion in (0.0, 0.5, 1.0):
+        files, acknowledged = SimulatedFiles(), []
+        files.fail_at, files.portion = step, portion
+        log = None
+        while log is None:
+            with contextlib.suppress(errors.StorageError):
+                log = open_log(files, config=CONFIG)
+        for number in range(16):
+            value = b"%02d" % number * 9
+            while value is not None:
+                try:
+                    log.append(make(value), now_ms=0)
+                    acknowledged.append(value)
+                    value = None
+                except errors.StorageError:
+                    assert values(log) == acknowledged
+        assert values(log) == acknowledged
+        try:
+            log.close()
+            clean = True
+        except errors.StorageError:
+            clean = False
+        files.restart()
+        log = open_log(files, config=CONFIG, clean=clean)
+        assert values(log) == acknowledged
+        assert_goes_on(files, log)
+
+
+def test_a_full_disk_leaves_no_half_batch_and_the_log_goes_on_when_there_is_room():
+    files = SimulatedFiles()
+    log = open_log(files)
+    log.append(sequenced(0), now_ms=0)
+    size = log.size_bytes
+    files.capacity = files.used() + 30
+    for _ in range(2):
+        with pytest.raises(errors.StorageError, match="no space"):
+            log.append(sequenced(1), now_ms=0)
+        assert files.size(f"{FOLDER}/{0:020d}.log") == size == log.size_bytes
+        assert values(log) == [b"0"]
+    with pytest.raises(errors.OutOfOrderSequence):  # the batch that was not written is not remembered
+        log.append(sequenced(2), now_ms=0)
+    files.capacity = 1 << 40
+    assert log.append(sequenced(1), now_ms=0).base_offset == 1
+    assert values(log) == [b"0", b"1"]
+
+
+def test_where_cutting_fails_too_the_half_goes_before_the_next_write():
+    files = SimulatedFiles()
+    log = open_log(files)
+    log.append(make(b"first"), now_ms=0)
+    size = log.size_bytes
+    files.capacity = files.used() + 30
+    files.failing = lambda operation, path: operation == "truncate"
+    with pytest.raises(errors.StorageError):
+        log.append(make(b"lost" * 20), now_ms=0)
+    assert files.size(f"{FOLDER}/{0:020d}.log") == size + 30
+    assert values(log) == [b"first"]
+    files.capacity = 1 << 40
+    with pytest.raises(errors.StorageError):
+        log.append(make(b"x"), now_ms=0)
+    files.failing = lambda operation, path: False
+    log.append(make(b"x"), now_ms=0)
+    assert values(log) == [b"first", b"x"] and files.size(f"{FOLDER}/{0:020d}.log") == log.size_bytes
+
+
+def test_after_a_failed_sync_the_log_serves_and_takes_nothing_until_it_is_opened_again():
+    files = SimulatedFiles()
+    log = open_log(files)
+    log.append(make(b"a"), now_ms=0)
+    assert log.flush() == 1
+    log.append(make(b"b"), now_ms=0)
+    files.failing = lambda operation, path: operation == "sync"
+    with pytest.raises(errors.StorageError):
+        log.flush()
+    files.failing = lambda operation, path: False
+    for attempt in (lambda: log.append(make(b"c"), now_ms=0), log.flush):
+        with pytest.raises(errors.StorageError, match="sync failed"):
+            attempt()
+    assert values(log) == [b"a", b"b"] and log.recovery_point == 1
+    with pytest.raises(errors.StorageError):
+        log.close()
+    log = open_log(files, clean=False, recovery_point=1)
+    assert log.append(make(b"c"), now_ms=0).base_offset == 2
+    assert log.flush() == 3
+
+
+def test_every_flipped_bit_of_the_last_batch_cuts_there_and_nowhere_else():
+    files = SimulatedFiles()
+    log = open_log(files)
+    for number in range(3):
+        log.append(sequenced(number), now_ms=0)
+    log.close()
+    path = f"{FOLDER}/{0:020d}.log"
+    sound = files.read_bytes(path)
+    size = len(sound) // 3
+    # The base offset and the leader epoch lie outside of the CRC; an offset may only rise, an epoch is not looked at.
+    outside = {*range(2 * size, 2 * size + 8), *range(2 * size + 12, 2 * size + 16)}
+    for position in range(2 * size, 3 * size):
+        for bit in range(8):
+            files.contents[path].live[:] = sound
+            files.contents[path].live[position] ^= 1 << bit
+            log = open_log(files, clean=False)
+            if position not in outside:
+                assert (log.log_end_offset, log.cut_bytes, files.size(path)) == (2, size, 2 * size)
+                assert values(log) == [b"0", b"1"]
+                assert log._known_producers()[9].batches[-1].last_sequence == 1
+            log.abandon()
+
+
+@given(cut=st.integers(0, 10_000), garbage=st.binary(max_size=200), data=st.data())
+def test_a_torn_tail_is_cut_at_a_batch_and_later_segments_go(cut: int, garbage: bytes, data: st.DataObject):
+    files, acknowledged = SimulatedFiles(), []
+    work(files, acknowledged, [])
+    logs = sorted(name for name in files.list(FOLDER) if name.endswith(".log"))
+    torn = data.draw(st.sampled_from(logs))
+    live = files.contents[f"{FOLDER}/{torn}"].live
+    cut %= len(live) + 1
+    live[:] = live[:cut] + garbage
+    log = open_log(files, config=CONFIG, clean=False)
+    found = values(log)
+    assert found == acknowledged[: len(found)]
+    assert_goes_on(files, log)
+
+
+DAMAGES = ["missing", "empty", "odd", "zeros", "random", "shifted", "last entry", "short"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "suffix", "clean"),
+    # A time index that lost whole entries after a clean shutdown is not found out: FORMAT.md says so.
+    sorted({*product(DAMAGES, (".index", ".timeindex"), (True, False))} - {("short", ".timeindex", True)}),
+)
+def test_damaged_indexes_are_rebuilt_with_equal_results(suffix: str, damage: str, clean: bool):
+    files = SimulatedFiles()
+    config = LogConfig(segment_bytes=3000, index_interval_bytes=150)
+    log = open_log(files, config=config)
+    stamps = [(number * 37) % 100 for number in range(90)]
+    for stamp in stamps:
+        log.append(make(b"v", timestamp=stamp), now_ms=0)
+    log.close()
+    rng = random.Random(7)
+    for name in [name for name in files.list(FOLDER) if name.endswith(suffix)]:
+        live = files.contents[f"{FOLDER}/{name}"].live
+        before = bytes(live)
+        entry = 8 if suffix == ".index" else 12
+        if damage == "missing":
+            files.remove(f"{FOLDER}/{name}")
+            continue
+        live[:] = {
+            "empty": b"",
+            "odd": before[:-1],
+            "zeros": before + bytes(entry * 10),
+            "random": rng.randbytes(len(before)),
+            "shifted": before[entry // 2 :] + bytes(entry // 2),
+            "last entry": before[:-1] + bytes([before[-1] ^ 1]),
+            "short": before[: -len(before) // entry // 2 * entry],
+        }[damage]
+    log = open_log(files, config=config, clean=clean)
+    for offset in range(90):
+        assert batch.read_header(log.read(offset, 1).records).base_offset == offset
+    for wanted in range(100):
+        assert log.find_timestamp(wanted) == next(((t, o, 0) for o, t in enumerate(stamps) if t >= wanted), None)
+    assert log.max_timestamp() == (max(stamps), stamps.index(max(stamps)), 0)
+    log.close()
+    log = open_log(files, config=config)
+    assert [len(indexed[0]) for indexed in indexes(log)] == [len(indexed[0]) for indexed in rebuilt(log)]
+
+
+def rebuilt(log: PartitionLog) -> list[tuple[list[int], ...]]:
+    for segment in log._segments:
+        assert isinstance(segment, Segment)
+        segment.rebuild()
+    return indexes(log)

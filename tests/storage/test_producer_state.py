@@ -1,0 +1,165 @@
+"""Every row of the table of producer rules, and the circle of sequences."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.protocol.records.batch import BatchHeader
+from ottla.storage.producer_state import (
+    ACCEPT,
+    CACHED_BATCHES,
+    SEQUENCE_SPACE,
+    Answer,
+    CachedBatch,
+    Duplicate,
+    DuplicateWithoutOffset,
+    Fenced,
+    OutOfOrder,
+    Producer,
+    ProducerRules,
+    Unknown,
+    forget_below,
+    judge,
+    remember,
+    replay,
+)
+
+MAX = SEQUENCE_SPACE - 1
+CONTROL = 0x30
+
+
+def header(
+    first: int, count: int = 1, *, epoch: int = 5, offset: int = 0, pid: int = 7, attributes: int = 0
+) -> BatchHeader:
+    return BatchHeader(offset, 100, 0, 2, 0, attributes, count - 1, 0, 1000 + first, pid, epoch, first, count)
+
+
+def producer(*runs: tuple[int, int], epoch: int = 5) -> Producer:
+    """A producer that wrote batches of (first sequence, count), from offset 100 on."""
+    known, offset = None, 100
+    for first, count in runs:
+        known = remember(known, header(first, count, epoch=epoch), offset)
+        offset += count
+    assert known is not None
+    return known
+
+
+MARKER_ONLY = remember(None, header(-1, 1, attributes=CONTROL), 3)
+# ten sequences each; the oldest is not cached any more
+SIX = producer(*((10 * number, 10) for number in range(6)))
+
+
+@pytest.mark.parametrize(
+    ("known", "batch", "expected"),
+    [
+        pytest.param(SIX, header(60, epoch=4), Fenced(5), id="older epoch, next in sequence"),
+        pytest.param(SIX, header(50, 10, epoch=4), Fenced(5), id="older epoch, same sequences"),
+        pytest.param(None, header(0, 3), ACCEPT, id="unknown, begins with 0"),
+        pytest.param(None, header(1), Unknown(), id="unknown, begins later"),
+        pytest.param(SIX, header(0, epoch=6), ACCEPT, id="newer epoch, begins with 0"),
+        pytest.param(SIX, header(60, epoch=6), OutOfOrder(0), id="newer epoch, goes on"),
+        pytest.param(MARKER_ONLY, header(0), ACCEPT, id="marker only, begins with 0"),
+        pytest.param(MARKER_ONLY, header(1), OutOfOrder(0), id="marker only, begins later"),
+        pytest.param(MARKER_ONLY, header(0, epoch=4), Fenced(5), id="marker only, older epoch"),
+        pytest.param(SIX, header(60, 4), ACCEPT, id="next in sequence"),
+        pytest.param(SIX, header(50, 10), Duplicate(CachedBatch(50, 59, 150, 159, 1050)), id="copy of the newest"),
+        pytest.param(
+            SIX, header(10, 10), Duplicate(CachedBatch(10, 19, 110, 119, 1010)), id="copy of the oldest cached"
+        ),
+        pytest.param(SIX, header(0, 10), DuplicateWithoutOffset(), id="below the cache"),
+        pytest.param(SIX, header(10, 9), DuplicateWithoutOffset(), id="part of a cached batch"),
+        pytest.param(SIX, header(55, 5), DuplicateWithoutOffset(), id="ends with the newest, begins inside"),
+        pytest.param(SIX, header(59, 1), DuplicateWithoutOffset(), id="the last sequence alone"),
+        pytest.param(SIX, header(59, 2), OutOfOrder(60), id="begins at the last, ends behind"),
+        pytest.param(SIX, header(40, 30), OutOfOrder(60), id="begins below, ends behind"),
+        pytest.param(SIX, header(61), OutOfOrder(60), id="gap of one"),
+        pytest.param(SIX, header(0, 100), OutOfOrder(60), id="from the start, ends behind"),
+        pytest.param(producer((MAX, 1)), header(0), ACCEPT, id="0 follows the largest"),
+        pytest.param(producer((MAX, 1)), header(1), OutOfOrder(0), id="gap over the end of the circle"),
+        pytest.param(producer((MAX - 1, 4)), header(2), ACCEPT, id="goes on behind a wrapped batch"),
+        pytest.param(
+            producer((MAX - 1, 4)),
+            header(MAX - 1, 4),
+            Duplicate(CachedBatch(MAX - 1, 1, 100, 103, 1000 + MAX - 1)),
+            id="copy of a wrapped batch",
+        ),
+        pytest.param(producer((MAX - 1, 4)), header(MAX), DuplicateWithoutOffset(), id="below, across the end"),
+        pytest.param(producer((MAX - 1, 4)), header(MAX, 4), OutOfOrder(2), id="overlaps across the end"),
+        pytest.param(producer((0, 1)), header(2**30), OutOfOrder(1), id="half a circle ahead is a gap"),
+        pytest.param(
+            producer((0, 1)), header(2**30 + 2), DuplicateWithoutOffset(), id="less than half behind is below"
+        ),
+    ],
+)
+def test_own_profile(known: Producer | None, batch: BatchHeader, expected: object):
+    assert judge(known, batch) == expected
+
+
+@pytest.mark.parametrize(
+    ("rules", "known", "batch", "expected"),
+    [
+        (ProducerRules(unknown_producer=Answer.ACCEPT), None, header(9), ACCEPT),
+        (ProducerRules(unknown_producer=Answer.OUT_OF_ORDER), None, header(9), OutOfOrder(0)),
+        (ProducerRules(marker_only=Answer.UNKNOWN), MARKER_ONLY, header(9), Unknown()),
+        (ProducerRules(below_cache=Answer.OUT_OF_ORDER), SIX, header(0, 10), OutOfOrder(60)),
+        # whatever the rules, these stay
+        (ProducerRules(unknown_producer=Answer.ACCEPT), SIX, header(61), OutOfOrder(60)),
+        (ProducerRules(below_cache=Answer.OUT_OF_ORDER), SIX, header(59, 2), OutOfOrder(60)),
+    ],
+)
+def test_other_releases_are_data(rules: ProducerRules, known: Producer | None, batch: BatchHeader, expected: object):
+    assert judge(known, batch, rules) == expected
+
+
+def test_a_new_epoch_and_a_marker_of_one_forget_the_batches():
+    assert [cached.first_sequence for cached in remember(SIX, header(0, 2, epoch=6), 200).batches] == [0]
+    marked = remember(SIX, header(-1, 1, epoch=6, attributes=CONTROL), 200)
+    assert marked == Producer(6, (), 200, 999)
+    kept = remember(SIX, header(-1, 1, epoch=5, attributes=CONTROL), 200)
+    assert kept.batches == SIX.batches and kept.last_offset == 200
+
+
+def test_the_rules_say_how_many_batches_are_remembered():
+    assert len(SIX.batches) == CACHED_BATCHES == 5
+    assert len(remember(SIX, header(60), 160, ProducerRules(cached_batches=1)).batches) == 1
+
+
+def test_producers_are_forgotten_when_nothing_of_them_is_left():
+    producers = {1: SIX, 2: producer((0, 1))}  # last offsets 159 and 100
+    forget_below(producers, 100)
+    assert set(producers) == {1, 2}
+    forget_below(producers, 101)
+    assert set(producers) == {1}
+    forget_below(producers, 1000, ProducerRules(drop_below_log_start=False))
+    assert set(producers) == {1}
+    forget_below(producers, 160)
+    assert producers == {}
+
+
+def test_replay_passes_over_what_lies_below_the_log_start():
+    # forgotten at offset 10, the producer began anew: what it wrote before must not pass for a copy
+    headers = [header(0, 5, offset=0), header(5, 5, offset=5), header(0, 5, offset=10)]
+    assert replay(headers, 10)[7].batches == (CachedBatch(0, 4, 10, 14, 1000),)
+    assert judge(replay(headers, 10)[7], header(5, 5)) is ACCEPT
+    assert len(replay(headers, 9)[7].batches) == 2  # a batch that reaches over the log start is there
+    assert 7 not in replay(headers, 15)
+
+
+@given(start=st.integers(0, MAX), counts=st.lists(st.integers(1, 2**20), min_size=1, max_size=12))
+def test_any_run_of_batches_is_accepted_once_and_its_last_five_are_recognised(start: int, counts: list[int]):
+    batches, sequence, offset = [], start, 0
+    for count in counts:
+        batches.append(header(sequence, count, offset=offset))
+        sequence, offset = (sequence + count) % SEQUENCE_SPACE, offset + count
+    known = remember(None, batches[0], 0)
+    for batch in batches[1:]:
+        assert judge(known, batch) is ACCEPT
+        known = remember(known, batch, batch.base_offset)
+    for age, batch in enumerate(reversed(batches)):
+        verdict = judge(known, batch)
+        if age < CACHED_BATCHES:
+            assert isinstance(verdict, Duplicate) and verdict.of.base_offset == batch.base_offset
+        else:
+            assert verdict == DuplicateWithoutOffset()
