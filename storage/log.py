@@ -15,7 +15,7 @@ import os
 import random
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from ..protocol.primitives import ZERO_UUID
@@ -363,9 +363,10 @@ class PartitionLog:
         best, best_segment = -1, None
         for segment in self._segments_from(self.log_start_offset):
             timestamp_ms, offset = segment.largest_timestamp()
-            if timestamp_ms >= 0 and offset < self.log_start_offset:  # at most in the first segment
-                behind = (header for _, header in segment.batches() if header.last_offset >= self.log_start_offset)
-                timestamp_ms = max((header.max_timestamp for header in behind), default=-1)
+            if segment.base_offset < self.log_start_offset and timestamp_ms >= 0:
+                position = segment.position_of(offset)
+                if position is not None and segment.header(position).base_offset < self.log_start_offset:
+                    timestamp_ms = self._largest_timestamp_from_start(segment)
             if timestamp_ms > best:
                 best, best_segment = timestamp_ms, segment
         if best_segment is None:
@@ -377,16 +378,30 @@ class PartitionLog:
                     return found
         return None
 
+    def _largest_timestamp_from_start(self, segment: Segment) -> int:
+        """The largest timestamp of a segment's records at or behind the log start, which lies inside of it; or -1."""
+        largest = -1
+        for position, header in segment.batches():
+            if header.base_offset >= self.log_start_offset:
+                largest = max(largest, header.max_timestamp)
+            elif header.last_offset >= self.log_start_offset:
+                records = self._records(segment, position, header)
+                largest = max([largest, *(r.timestamp for r in records if r.offset >= self.log_start_offset)])
+        return largest
+
     def _first_record(
         self, segment: Segment, position: int, header: BatchHeader, timestamp_ms: int
     ) -> TimestampOffset | None:
+        for record in self._records(segment, position, header):
+            if record.timestamp >= timestamp_ms and record.offset >= self.log_start_offset:
+                return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+        return None
+
+    def _records(self, segment: Segment, position: int, header: BatchHeader) -> Iterator[batch.Record]:
         try:
-            for record in batch.records(segment.read(position, header.size_bytes)):
-                if record.timestamp >= timestamp_ms and record.offset >= self.log_start_offset:
-                    return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+            yield from batch.records(segment.read(position, header.size_bytes))
         except (CorruptRecords, InvalidRecords) as error:
             raise StorageError(f"{self._directory}: the batch at offset {header.base_offset}: {error}") from error
-        return None
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch at or below the one asked for; (-1, -1) if that is not known.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from batches import FOLDER, make, open_log
 from hypothesis import strategies as st
@@ -47,7 +47,7 @@ class LogMachine(RuleBasedStateMachine):
     def append(self, timestamps: list[int], size: int, codec: int, idempotent: bool) -> None:
         values = [b"%d-%d" % (self.end, n) + b"x" * (size // len(timestamps)) for n in range(len(timestamps))]
         records = [batch.Record(n, t, None, v) for n, (t, v) in enumerate(zip(timestamps, values, strict=True))]
-        fields = {}
+        fields: dict[str, Any] = {}
         if idempotent:
             fields = {"producer_id": 3, "producer_epoch": 0, "base_sequence": self.sequence}
         sent = batch.build(records, codec=codec, **fields)

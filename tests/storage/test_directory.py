@@ -1,0 +1,303 @@
+"""A data directory: lock, identity, marker, checkpoints, partitions that come and go."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from batches import TOPIC_ID, make, values
+from simulated_files import Killed, SimulatedFiles
+
+from ottla.storage import errors
+from ottla.storage.directory import DataDirectory
+from ottla.storage.files import DiskFiles, Files
+from ottla.storage.log import LogConfig, PartitionLog
+
+DATA = "/data"
+
+
+@pytest.fixture
+def files() -> SimulatedFiles:
+    return SimulatedFiles()
+
+
+def open_directory(files: Files, path: str = DATA, **more) -> DataDirectory:
+    return DataDirectory.open(files, path, node_id=1, make_id=lambda: TOPIC_ID, **more)
+
+
+def open_partition(directory: DataDirectory, topic: str = "orders", partition: int = 0, **config) -> PartitionLog:
+    return directory.open_partition(topic, partition, config=LogConfig(**config), now_ms=0)
+
+
+def test_the_files_of_a_new_directory_after_a_clean_close(files: SimulatedFiles):
+    directory = open_directory(files)
+    assert directory.is_new and not directory.was_clean and directory.partitions() == []
+    log = directory.open_partition("orders", 3, topic_id=TOPIC_ID, config=LogConfig(), now_ms=0)
+    for _ in range(3):
+        log.append(make(b"a"), now_ms=0)
+    log.delete_records_before(2)
+    directory.close()
+    content = {name: bytes(files.contents[name].live) for name in files.contents if "/0000" not in name}
+    assert content == {
+        "/data/meta.properties": (
+            b"#\nversion=1\nnode.id=1\ncluster.id=AAECAwQFBgcICQoLDA0ODw\ndirectory.id=AAECAwQFBgcICQoLDA0ODw\n"
+        ),
+        "/data/.kafka_cleanshutdown": b'{"version":0,"brokerEpoch":-1}',
+        "/data/recovery-point-offset-checkpoint": b"0\n1\norders 3 3\n",
+        "/data/log-start-offset-checkpoint": b"0\n1\norders 3 2\n",
+        "/data/replication-offset-checkpoint": b"0\n1\norders 3 3\n",
+        "/data/orders-3/partition.metadata": b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw",
+        "/data/orders-3/leader-epoch-checkpoint": b"0\n1\n0 0\n",
+    }
+    assert all(content.live == content.durable for content in files.contents.values())
+
+
+def test_a_clean_directory_comes_back_and_its_marker_is_gone_at_once(files: SimulatedFiles):
+    directory = open_directory(files)
+    log = open_partition(directory)
+    log.append(make(b"a", b"b"), now_ms=0)
+    log.delete_records_before(1)
+    directory.close()
+    directory.close()
+    directory = open_directory(files)
+    assert directory.was_clean and not directory.is_new and directory.cluster_id == "AAECAwQFBgcICQoLDA0ODw"
+    assert "/data/.kafka_cleanshutdown" not in files.contents
+    assert directory.partitions() == [("orders", 0)]
+    log = open_partition(directory)
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (1, 2, 2)
+
+
+def test_after_a_kill_the_log_start_is_there_and_the_recovery_point_was_used(files: SimulatedFiles):
+    directory = open_directory(files)
+    log = open_partition(directory, segment_bytes=200)
+    for _ in range(9):
+        log.append(make(b"a"), now_ms=0)
+    log.flush()
+    directory.write_checkpoints()
+    log.append(make(b"b"), now_ms=0)
+    log.delete_records_before(4)
+    files.restart()
+    directory = open_directory(files)
+    assert not directory.was_clean
+    # damage in a segment below the recovery point is not looked for, as in Kafka
+    files.contents["/data/orders-0/00000000000000000000.log"].live[20] ^= 1
+    log = open_partition(directory, segment_bytes=200)
+    assert (log.log_start_offset, log.log_end_offset, log.cut_bytes) == (4, 10, 0)
+    assert values(log) == [b"a"] * 5 + [b"b"]
+
+
+@pytest.mark.parametrize("step", range(60))
+def test_killed_at_any_step_of_its_life_it_opens_again(step: int):
+    files, acknowledged = SimulatedFiles(), []
+    files.fail_at, files.killing = step, True
+    start = 0
+    try:
+        directory = open_directory(files)
+        log = open_partition(directory)
+        other = open_partition(directory, "other")
+        for number in range(4):
+            log.append(make(b"%d" % number), now_ms=0)
+            acknowledged.append(b"%d" % number)
+        start = log.delete_records_before(2)
+        directory.write_checkpoints()
+        other.append(make(b"x"), now_ms=0)
+        remove = directory.delete_partition("other", 0)
+        remove()
+        directory.close()
+    except Killed:
+        pass
+    files.restart()
+    directory = open_directory(files)
+    log = open_partition(directory)
+    found = values(log)
+    assert log.log_start_offset in (start, 2)
+    assert found == acknowledged[log.log_start_offset :] or found[:-1] == acknowledged[log.log_start_offset :]
+    assert not any("-delete" in name for name in files.list(DATA))
+    for topic, partition in directory.partitions():
+        if topic != "orders":
+            open_partition(directory, topic, partition)
+    directory.close()
+    assert open_directory(files).was_clean
+
+
+def test_one_opener_at_a_time(files: SimulatedFiles):
+    directory = open_directory(files)
+    with pytest.raises(errors.DirectoryLocked, match="/data is in use by another broker"):
+        open_directory(files)
+    directory.close()
+    open_directory(files).abandon()
+    open_directory(files)
+
+
+def test_one_opener_at_a_time_on_the_disk(tmp_path: Path):
+    directory = open_directory(DiskFiles(), str(tmp_path / "d"))
+    with pytest.raises(errors.DirectoryLocked):
+        open_directory(DiskFiles(), str(tmp_path / "d"))
+    program = (
+        "import sys; from ottla.storage.directory import DataDirectory; from ottla.storage.files import DiskFiles\n"
+        "try: DataDirectory.open(DiskFiles(), sys.argv[1], node_id=1)\n"
+        "except Exception as error: print(type(error).__name__)\n"
+        "else: print('opened')"
+    )
+
+    def from_another_process() -> str:
+        command = [sys.executable, "-c", program, str(tmp_path / "d")]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert from_another_process() == "DirectoryLocked"
+    directory.close()
+    assert from_another_process() == "opened"
+
+
+@pytest.mark.parametrize("bad", [{"node_id": -1}, {"node_id": 2**31}, {"cluster_id": "a\nb"}, {"cluster_id": ""}])
+def test_bad_arguments_leave_no_trace(files: SimulatedFiles, bad: dict):
+    with pytest.raises(errors.StorageError):
+        DataDirectory.open(files, DATA, **({"node_id": 1} | bad))
+    assert files.steps == 0 and files.locked == set()
+
+
+def test_a_directory_of_another_node_or_cluster_is_refused_and_unlocked(files: SimulatedFiles):
+    open_directory(files, cluster_id="mine").close()
+    before = dict(files.contents)
+    for bad in ({"node_id": 2}, {"node_id": 1, "cluster_id": "yours"}):
+        with pytest.raises(errors.StorageError, match="belongs to"):
+            DataDirectory.open(files, DATA, **bad)
+        assert files.contents == before and files.locked == set()
+    assert DataDirectory.open(files, DATA, node_id=1, cluster_id="mine").was_clean
+
+
+def test_an_old_meta_properties_is_taken_over(files: SimulatedFiles):
+    files.make_directory(DATA)
+    old = b"#Tue Jan 07 2020\nversion=0\nbroker.id=1\ncluster.id=abcdefghijklmnopqrstuv\n"
+    files.open(f"{DATA}/meta.properties", create=True).write(0, old)
+    directory = open_directory(files)
+    assert directory.cluster_id == "abcdefghijklmnopqrstuv"
+    assert files.read_bytes(f"{DATA}/meta.properties").splitlines()[1:4] == [
+        b"version=1",
+        b"node.id=1",
+        b"cluster.id=abcdefghijklmnopqrstuv",
+    ]
+
+
+def test_a_malformed_meta_properties_is_an_error_and_a_malformed_checkpoint_a_warning(files: SimulatedFiles):
+    directory = open_directory(files)
+    open_partition(directory).append(make(b"a"), now_ms=0)
+    directory.close()
+    files.contents[f"{DATA}/recovery-point-offset-checkpoint"].live[:] = b"0\n2\norders 0 1\n"
+    directory = open_directory(files)
+    assert len(directory.warnings) == 1 and "2 entries announced, 1 found" in directory.warnings[0]
+    assert values(open_partition(directory)) == [b"a"]
+    directory.close()
+    for bad in (b"version=7\n", b"version\n", b"\xff\n"):
+        files.contents[f"{DATA}/meta.properties"].live[:] = bad
+        with pytest.raises(errors.StorageError):
+            open_directory(files)
+        assert files.locked == set()
+
+
+def test_a_deleted_partition_is_gone_at_once_and_a_new_one_inherits_nothing(files: SimulatedFiles):
+    directory = open_directory(files)
+    log = open_partition(directory)
+    for _ in range(5):
+        log.append(make(b"old"), now_ms=0)
+    log.delete_records_before(4)
+    directory.write_checkpoints()
+    remove = directory.delete_partition("orders", 0)
+    assert directory.partitions() == []
+    with pytest.raises(errors.StorageError):
+        log.append(make(b"old"), now_ms=0)
+    log = open_partition(directory)
+    log.append(make(b"new"), now_ms=0)
+    files.restart()  # killed before the files were removed
+    directory = open_directory(files)
+    assert not any(name.endswith("-delete") for name in files.list(DATA))
+    assert values(open_partition(directory)) == [b"new"]
+    remove()
+
+
+def test_long_topic_names_fit_into_the_name_of_a_deleted_folder(files: SimulatedFiles):
+    directory = open_directory(files)
+    topic = "t" * 249
+    open_partition(directory, topic, 12)
+    remove = directory.delete_partition(topic, 12)
+    (name,) = [name for name in files.list(DATA) if name.endswith("-delete")]
+    assert len(name) == 255 and name.startswith("ttt")
+    remove()
+    assert not any(name.endswith("-delete") for name in files.list(DATA))
+
+
+def test_an_unknown_folder_is_set_aside(files: SimulatedFiles):
+    directory = open_directory(files)
+    open_partition(directory).append(make(b"a"), now_ms=0)
+    with pytest.raises(errors.StorageError):
+        directory.set_aside("orders", 0)
+    directory.close()
+    directory = open_directory(files)
+    path = directory.set_aside("orders", 0)
+    assert path.endswith("-stray") and directory.partitions() == [] and files.list(path)
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../x", "a b", "x" * 250, "a\0"])
+def test_names_that_are_no_topics_touch_no_file(files: SimulatedFiles, topic: str):
+    directory = open_directory(files)
+    steps = files.steps
+    for attempt in (
+        lambda: open_partition(directory, topic),
+        lambda: directory.delete_partition(topic, 0),
+        lambda: directory.set_aside(topic, 0),
+        lambda: directory.topic_id(topic, 0),
+        lambda: open_partition(directory, "fine", -1),
+    ):
+        with pytest.raises(errors.StorageError):
+            attempt()
+    assert files.steps == steps
+
+
+def test_folders_that_are_no_partitions_are_passed_over(files: SimulatedFiles):
+    for name in ("orders-0", "orders-00", "orders", "-1", "orders-99999999999", "a-b-7", "orders-0.x-stray"):
+        files.make_directory(f"{DATA}/{name}")
+    assert open_directory(files).partitions() == [("a-b", 7), ("orders", 0)]
+
+
+def test_no_marker_while_a_partition_waits_for_its_recovery(files: SimulatedFiles):
+    directory = open_directory(files)
+    open_partition(directory).append(make(b"a"), now_ms=0)
+    open_partition(directory, "other")
+    files.restart()
+    directory = open_directory(files)
+    open_partition(directory)
+    directory.close()
+    directory = open_directory(files)
+    assert not directory.was_clean
+    open_partition(directory)
+    open_partition(directory, "other")
+    directory.close()
+    assert open_directory(files).was_clean
+
+
+def test_no_marker_after_a_log_that_could_not_be_closed(files: SimulatedFiles):
+    directory = open_directory(files)
+    open_partition(directory).append(make(b"a"), now_ms=0)
+    files.failing = lambda operation, path: operation == "sync" and path.endswith(".log")
+    with pytest.raises(errors.StorageError):
+        directory.close()
+    files.failing = lambda operation, path: False
+    directory = open_directory(files)
+    assert not directory.was_clean and values(open_partition(directory)) == [b"a"]
+
+
+def test_partitions_that_were_not_opened_keep_their_checkpoints(files: SimulatedFiles):
+    directory = open_directory(files)
+    log = open_partition(directory)
+    for _ in range(3):
+        log.append(make(b"a"), now_ms=0)
+    log.delete_records_before(1)
+    directory.close()
+    directory = open_directory(files)
+    open_partition(directory, "other")
+    directory.close()
+    assert files.read_bytes(f"{DATA}/recovery-point-offset-checkpoint") == b"0\n2\norders 0 3\nother 0 0\n"
+    assert files.read_bytes(f"{DATA}/log-start-offset-checkpoint") == b"0\n1\norders 0 1\n"
+    assert files.read_bytes(f"{DATA}/replication-offset-checkpoint") == b"0\n2\norders 0 3\nother 0 0\n"
