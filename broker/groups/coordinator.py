@@ -68,9 +68,8 @@ class AppendTransactional(Protocol):
 
 
 class Readiness(Enum):
-    """Of one partition of the log: only ACTIVE ones are served."""
+    """Why the groups of one partition of the log are not served; a partition without one is."""
 
-    ACTIVE = "active"
     LOADING = "loading"
     FAILED = "failed"
 
@@ -179,7 +178,7 @@ class GroupCoordinator:
             return self._error_code(error)
         for group_id, (group, offsets) in loaded.items():
             self._entries[group_id] = Entry(group, partition_index, offsets)
-        self._readiness[partition_index] = Readiness.ACTIVE
+        self._readiness.pop(partition_index, None)
         for group_id in loaded:
             self._feed(group_id, Loaded())
         return ErrorCode.NONE
@@ -202,7 +201,7 @@ class GroupCoordinator:
         """Why the group cannot be served now; NONE if it can."""
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID
-        readiness = self._readiness.get(self.partition_of(group_id), Readiness.ACTIVE)
+        readiness = self._readiness.get(self.partition_of(group_id)) if self._readiness else None
         if not self._active or readiness is Readiness.FAILED:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if readiness is Readiness.LOADING else ErrorCode.NONE
@@ -234,13 +233,12 @@ class GroupCoordinator:
         if error is not ErrorCode.NONE:
             return JoinReply(error, member_id)
         self._find_or_create(group_id)
+        name = client_id if instance_id is None else instance_id
         event = Join(
             token=next(self._tokens),
             member_id=member_id,
             instance_id=instance_id,
-            new_member_id=""
-            if member_id
-            else f"{client_id if instance_id is None else instance_id}-{self._new_uuid()}",
+            new_member_id="" if member_id else f"{name}-{self._new_uuid()}",
             client_id=client_id,
             client_host=client_host,
             session_timeout_ms=session_timeout_ms,

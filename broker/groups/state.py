@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, get_args
 
 from ...protocol.errors import ErrorCode
 
@@ -311,21 +311,7 @@ Event: TypeAlias = (
     | PersistFailed
 )
 
-EVENTS: tuple[type, ...] = (
-    Join,
-    Sync,
-    Heartbeat,
-    Leave,
-    Commit,
-    Delete,
-    Loaded,
-    SessionExpired,
-    PendingExpired,
-    RebalanceDue,
-    SyncDue,
-    Persisted,
-    PersistFailed,
-)
+EVENTS: tuple[type, ...] = get_args(Event)
 
 # --- effects ---------------------------------------------------------------------------------------------------------
 
