@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from batches import TOPIC_ID, make, values
@@ -152,16 +153,17 @@ def test_one_opener_at_a_time_on_the_disk(tmp_path: Path):
 
 
 @pytest.mark.parametrize("bad", [{"node_id": -1}, {"node_id": 2**31}, {"cluster_id": "a\nb"}, {"cluster_id": ""}])
-def test_bad_arguments_leave_no_trace(files: SimulatedFiles, bad: dict):
+def test_bad_arguments_leave_no_trace(files: SimulatedFiles, bad: dict[str, Any]):
     with pytest.raises(errors.StorageError):
-        DataDirectory.open(files, DATA, **({"node_id": 1} | bad))
+        DataDirectory.open(files, DATA, **{"node_id": 1, **bad})
     assert files.steps == 0 and files.locked == set()
 
 
 def test_a_directory_of_another_node_or_cluster_is_refused_and_unlocked(files: SimulatedFiles):
     open_directory(files, cluster_id="mine").close()
     before = dict(files.contents)
-    for bad in ({"node_id": 2}, {"node_id": 1, "cluster_id": "yours"}):
+    attempts: list[dict[str, Any]] = [{"node_id": 2}, {"node_id": 1, "cluster_id": "yours"}]
+    for bad in attempts:
         with pytest.raises(errors.StorageError, match="belongs to"):
             DataDirectory.open(files, DATA, **bad)
         assert files.contents == before and files.locked == set()

@@ -29,7 +29,7 @@ class LogMachine(RuleBasedStateMachine):
         segment_ms=st.sampled_from([50, 10**9]),
         segment_index_bytes=st.sampled_from([48, 10_000]),
     )
-    def open(self, **config: int) -> None:
+    def open(self, **config: Any) -> None:
         self.config = LogConfig(**config)
         self.files = SimulatedFiles()
         self.log = open_log(self.files, config=self.config)
