@@ -311,6 +311,12 @@ def test_an_id_given_out_holds_the_rebalance_until_it_is_used_or_lost() -> None:
     assert step(waiting, join("p", instance_id="i"))[1] == [(9, 25)], "an id given to no static member"
 
 
+def test_who_leaves_with_a_sync_parked_has_its_answer() -> None:
+    after, effects = step(group_in(COMPLETING), Leave(9, (("b", None),)))
+    assert effects == [(1, 25), "-b", "-sync", "+rebalance 60000", (9, 0)]
+    assert list(after.members) == ["a"]
+
+
 def test_all_members_gone_makes_the_group_empty_with_a_new_generation() -> None:
     group = replace(group_in(STABLE), pending=frozenset())
     after, effects = step(group, Leave(9, (("a", None), ("b", None), ("x", None))))

@@ -43,6 +43,16 @@ async def test_the_initial_delay_ends_at_the_rebalance_timeout(h: Any, settle: A
     assert len(h.group().members) == 4
 
 
+async def test_a_group_that_had_members_before_is_delayed_only_once(h: Any, soon: Any) -> None:
+    (a,) = await h.stable(1)
+    h.leave((a, None))
+    first = h.join()
+    await h.advance(1000)
+    second = h.join()
+    await h.advance(DELAY - 1000)
+    assert {(await soon(join)).generation_id for join in (first, second)} == {3}
+
+
 async def test_without_an_initial_delay_a_lone_member_is_answered_as_soon_as_the_clock_ticks(
     make_harness: Any, soon: Any
 ) -> None:
