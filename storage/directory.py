@@ -165,8 +165,14 @@ class DataDirectory:
         return sorted(self._unopened | self._logs.keys())
 
     def topic_id(self, topic: str, partition: int) -> bytes:
-        """The topic id in a partition's folder; zeros if it has none."""
-        return read_topic_id(self._files, self._folder(topic, partition))
+        """The topic id in a partition's folder; zeros if it has none, or after a crash only a part of one."""
+        folder = self._folder(topic, partition)
+        try:
+            return read_topic_id(self._files, folder)
+        except StorageError:
+            if self.was_clean:
+                raise
+            return ZERO_UUID
 
     def open_partition(
         self, topic: str, partition: int, *, topic_id: bytes = ZERO_UUID, config: LogConfig, now_ms: int

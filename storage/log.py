@@ -117,7 +117,8 @@ class PartitionLog:
         self.log_start_offset = recovered.log_start_offset
         self.log_end_offset = self._active.next_offset
         self.size_bytes = sum(segment.size_bytes for segment in self._segments)
-        self.recovery_point = self.log_end_offset if not recovered.unsynced else recovery_point
+        # What was cut is not durable, whatever a checkpoint says of it.
+        self.recovery_point = min(recovery_point, self.log_end_offset) if recovered.unsynced else self.log_end_offset
         self.cut_bytes = recovered.cut_bytes
         """Bytes that recovery removed when the log was opened."""
 
@@ -317,6 +318,8 @@ class PartitionLog:
         If the first is larger it comes alone, or nothing comes without `at_least_one_batch`. At the end of the log the
         slice is empty. Raises OffsetOutOfRange, StorageError.
         """
+        if self._closed:
+            raise StorageError(f"{self._directory} is closed")
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         end_offset = self.last_stable_offset if committed else self.high_watermark

@@ -219,6 +219,23 @@ def test_a_deleted_partition_is_gone_at_once_and_a_new_one_inherits_nothing(file
     remove()
 
 
+def test_a_torn_topic_id_is_an_error_only_after_a_clean_shutdown(files: SimulatedFiles):
+    directory = open_directory(files)
+    directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=LogConfig(), now_ms=0)
+    assert directory.topic_id("orders", 0) == TOPIC_ID and directory.topic_id("other", 0) == bytes(16)
+    files.restart()
+    directory = open_directory(files)
+    del files.contents[f"{DATA}/orders-0/partition.metadata"].live[20:]
+    assert directory.topic_id("orders", 0) == bytes(16)
+    log = directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=LogConfig(), now_ms=0)
+    assert log.topic_id == directory.topic_id("orders", 0) == TOPIC_ID
+    directory.close()
+    directory = open_directory(files)
+    del files.contents[f"{DATA}/orders-0/partition.metadata"].live[20:]
+    with pytest.raises(errors.StorageError, match="malformed"):
+        directory.topic_id("orders", 0)
+
+
 def test_long_topic_names_fit_into_the_name_of_a_deleted_folder(files: SimulatedFiles):
     directory = open_directory(files)
     topic = "t" * 249

@@ -308,6 +308,8 @@ def test_a_closed_log_takes_nothing(files: SimulatedFiles):
         log.append(make(b"a"), now_ms=0)
     with pytest.raises(errors.StorageError):
         log.delete_records_before(0)
+    with pytest.raises(errors.StorageError):
+        log.read(0, 1)
 
 
 def test_own_records_are_appended_without_the_rules_for_clients(files: SimulatedFiles):

@@ -169,6 +169,14 @@ def test_a_log_below_its_log_start_begins_anew_there(files: SimulatedFiles):
     assert [name for name in files.list(FOLDER) if name.endswith(".log")] == [f"{50:020d}.log"]
 
 
+def test_a_recovery_point_behind_what_is_left_comes_back_with_the_end(files: SimulatedFiles):
+    config = three_segments(files)
+    del files.contents[f"{FOLDER}/{4:020d}.log"].live[69:]
+    log = open_log(files, config=config, clean=False, recovery_point=6)
+    assert (log.log_end_offset, log.recovery_point) == (5, 5)
+    assert open_log(files, config=config, clean=False, recovery_point=2).recovery_point == 2
+
+
 def test_an_empty_newest_segment_and_zeros_behind_the_log(files: SimulatedFiles):
     config = three_segments(files)
     put(files, f"{6:020d}.log", b"")
