@@ -43,6 +43,7 @@ __all__ = [
     "InvalidTimestamps",
     "Record",
     "RecordError",
+    "Span",
     "assign",
     "build",
     "crc_matches",
@@ -171,16 +172,11 @@ class Record(NamedTuple):
     headers: Sequence[Header] = ()
 
 
-class Entry(NamedTuple):
-    """Where a record's parts lie in a payload; `key_start` and `value_start` are -1 for null."""
-
-    timestamp_delta: int
-    offset_delta: int
-    key_start: int
-    key_end: int
-    value_start: int
-    value_end: int
-    headers: tuple[tuple[int, int, int, int], ...]
+# (timestamp delta, offset delta, key start, key end, value start, value end, headers): where a record's parts lie in a
+# payload, -1 for the start and end of null. A header is (key start, key end, value start, value end). A plain tuple,
+# since one is made per record.
+Span = tuple[int, int, int, int]
+Entry = tuple[int, int, int, int, int, int, tuple[Span, ...]]
 
 
 # --- headers
@@ -411,12 +407,12 @@ def _entry(payload: Buffer, position: int, end: int) -> tuple[Entry, int]:
     count = payload[position]
     if count == 0:
         position += 1
-        spans: tuple[tuple[int, int, int, int], ...] = ()
+        spans: tuple[Span, ...] = ()
     else:
         spans, position = _header_spans(payload, position, stop)
     if position != stop:
         raise InvalidRecords(f"a record's parts and its length differ by {position - stop} bytes")
-    return Entry(timestamp_delta, offset_delta, key_start, key_end, value_start, value_end, spans), position
+    return (timestamp_delta, offset_delta, key_start, key_end, value_start, value_end, spans), position
 
 
 def _span(payload: Buffer, position: int, stop: int) -> tuple[int, int, int]:
@@ -434,11 +430,11 @@ def _span(payload: Buffer, position: int, stop: int) -> tuple[int, int, int]:
     return position, position + length, position + length
 
 
-def _header_spans(payload: Buffer, position: int, stop: int) -> tuple[tuple[tuple[int, int, int, int], ...], int]:
+def _header_spans(payload: Buffer, position: int, stop: int) -> tuple[tuple[Span, ...], int]:
     count, position = _varint(payload, position)
     if count < 0 or count > stop - position:
         raise InvalidRecords(f"{count} headers where {stop - position} bytes are left")
-    spans: list[tuple[int, int, int, int]] = []
+    spans: list[Span] = []
     for _ in range(count):
         key_start, key_end, position = _span(payload, position, stop)
         if key_start < 0:

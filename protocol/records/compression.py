@@ -214,10 +214,7 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
     out = bytearray(_LZ4_HEADER)
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         raw = view[start : start + _LZ4_BLOCK_BYTES]
-        if level == LZ4_LEVEL:
-            block = bytes(_lz4.compress_block(raw, store_size=False))
-        else:
-            block = bytes(_lz4.compress_block(raw, store_size=False, mode="high_compression", compression=level))
+        block = _compress_lz4_block(raw, level)
         if len(block) < len(raw):
             out += _UINT32_LE.pack(len(block))
             out += block
@@ -226,6 +223,20 @@ def _compress_lz4(data: Buffer, level: int) -> bytes:
             out += raw
     out += _LZ4_END
     return bytes(out)
+
+
+def _compress_lz4_block(raw: memoryview, level: int) -> bytes | memoryview:
+    if level == LZ4_LEVEL:
+        return bytes(_lz4.compress_block(raw, store_size=False))
+    # cramjam's block functions have one level only, its frames have all of them (with checksums that Java's writer
+    # leaves out): make a frame of this one block and take the block from it.
+    writer = _lz4.Compressor(level, False, False)
+    writer.compress(bytes(raw))
+    frame = memoryview(bytes(writer.finish()))
+    (size,) = _UINT32_LE.unpack_from(frame, 7)
+    length = size & 0x7FFFFFFF
+    # A stored block is returned as it is, as long as its input: the caller stores it too.
+    return frame[11 : 11 + length]
 
 
 def _lz4_bound(data: Buffer, max_bytes: int) -> int:

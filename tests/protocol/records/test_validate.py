@@ -1,0 +1,410 @@
+"""What a producer may send: Kafka's rules one by one, in their order, and what is stored."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.protocol.records import batch
+from ottla.protocol.records.batch import CorruptRecords, Header, InvalidRecords, InvalidTimestamps, Record, RecordError
+from ottla.protocol.records.validate import MessageTooLarge, Rules, UnsupportedCodec, prepare
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+SAMPLE = [
+    Record(0, NOW, b"a", b"1", (Header("h", b"x"),)),
+    Record(1, NOW + 20, b"b", b"2" * 200),
+    Record(2, NOW + 10, b"c", None),
+]
+PLAIN = Rules()
+
+
+def patched(buffer: bytearray, **fields: int) -> bytearray:
+    """The batch with header fields replaced and its CRC made right again."""
+    places = {
+        "base_offset": (">q", 0),
+        "batch_length": (">i", 8),
+        "magic": (">b", 16),
+        "attributes": (">h", 21),
+        "last_offset_delta": (">i", 23),
+        "base_timestamp": (">q", 27),
+        "max_timestamp": (">q", 35),
+        "producer_id": (">q", 43),
+        "base_sequence": (">i", 53),
+        "record_count": (">i", 57),
+    }
+    result = bytearray(buffer)
+    for name, value in fields.items():
+        form, at = places[name]
+        struct.pack_into(form, result, at, value)
+    if "batch_length" not in fields and "magic" not in fields:
+        head = batch.read_header(result)
+        batch.reseal(result, attributes=head.attributes, max_timestamp=head.max_timestamp)
+    return result
+
+
+def refused(kind: type[Exception], buffer: bytes | bytearray, rules: Rules = PLAIN, version: int = 13) -> Any:
+    before = bytes(buffer)
+    with pytest.raises(kind) as caught:
+        prepare(bytearray(buffer), rules, NOW, version)
+    assert type(caught.value) is kind
+    assert bytes(buffer) == before
+    return caught.value
+
+
+def stored(buffer: bytes | bytearray, rules: Rules = PLAIN) -> tuple[batch.BatchHeader, list[Record]]:
+    ready = prepare(bytearray(buffer), rules, NOW, 13)
+    assert ready.header == batch.read_header(ready.buffer)
+    assert ready.header.size_bytes == len(ready.buffer)
+    assert ready.header.base_offset == 0
+    assert batch.crc_matches(ready.buffer, 0, ready.header)
+    batch.assign(ready.buffer, 0, base_offset=0, leader_epoch=0)  # writable
+    return ready.header, list(batch.records(ready.buffer))
+
+
+# --- in place
+
+
+def test_a_good_batch_stays_where_it_is() -> None:
+    built = batch.build(SAMPLE)
+    before = bytes(built)
+    ready = prepare(built, PLAIN, NOW, 13)
+    assert ready.buffer is built
+    assert bytes(built) == before
+    assert ready.log_append_time_ms == -1
+    assert ready.header == batch.read_header(built)
+
+    view = memoryview(built)
+    assert prepare(view, PLAIN, NOW, 13).buffer is view
+
+    batch.assign(prepare(memoryview(built), PLAIN, NOW, 13).buffer, 0, base_offset=77, leader_epoch=1)
+    assert batch.read_header(built).base_offset == 77
+
+
+@pytest.mark.parametrize("wrap", [bytes, lambda data: memoryview(bytes(data))], ids=["bytes", "view"])
+def test_read_only_bytes_are_copied_once(wrap: Callable[[Any], Any]) -> None:
+    built = batch.build(SAMPLE)
+    given_bytes = wrap(built)
+    ready = prepare(given_bytes, Rules(log_append_time=True), NOW + 5, 13)
+    assert isinstance(ready.buffer, bytearray)
+    assert ready.header.max_timestamp == NOW + 5
+    assert bytes(given_bytes) == built
+
+
+def test_a_cut_second_batch_is_not_there() -> None:
+    built = batch.build(SAMPLE)
+    for extra in (built[:5], built[:16], built[:17], built[:-1]):
+        ready = prepare(built + extra, PLAIN, NOW, 13)
+        assert bytes(ready.buffer) == built
+
+
+# --- one batch of magic 2
+
+
+def test_no_batch_or_two() -> None:
+    built = batch.build(SAMPLE)
+    for end in (0, 5, 12, 16, 17, len(built) - 1):
+        refused(InvalidRecords, built[:end])
+    refused(InvalidRecords, built + built)
+    legacy = bytes(8) + struct.pack(">i", 14) + bytes(14)
+    refused(InvalidRecords, legacy)
+    refused(InvalidRecords, built + legacy)
+    refused(CorruptRecords, built + bytes(20))
+
+
+def test_bad_magic_and_sizes() -> None:
+    built = batch.build(SAMPLE)
+    for magic, kind in ((0, InvalidRecords), (1, InvalidRecords), (3, CorruptRecords), (-1, CorruptRecords)):
+        refused(kind, patched(built, magic=magic))
+    for length in (-1, 0, 13, 14, 48):
+        refused(CorruptRecords, patched(built, batch_length=length))
+
+
+def test_zstd_needs_produce_7() -> None:
+    built = batch.build(SAMPLE, codec=4)
+    refused(UnsupportedCodec, built, version=6)
+    with pytest.raises(UnsupportedCodec):
+        prepare(built, Rules(produce_version=3), NOW)
+    assert prepare(built, PLAIN, NOW, 7).buffer is built
+    assert prepare(built, PLAIN, NOW).buffer is built
+
+
+def test_size_is_checked_before_the_crc_and_after_the_base_offset() -> None:
+    built = batch.build(SAMPLE)
+    exact = Rules(max_message_bytes=len(built))
+    tight = Rules(max_message_bytes=len(built) - 1)
+    prepare(bytearray(built), exact, NOW, 13)
+    refused(MessageTooLarge, built, tight)
+    built[70] ^= 1
+    refused(CorruptRecords, built, exact)
+    refused(MessageTooLarge, built, tight)
+    built[7] = 1
+    refused(InvalidRecords, built, tight)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"base_offset": 1},
+        {"last_offset_delta": 3},
+        {"last_offset_delta": -1},
+        {"record_count": 2},
+        {"record_count": 0, "last_offset_delta": -1},
+        {"record_count": -1, "last_offset_delta": -2},
+        {"record_count": 4, "last_offset_delta": 3},
+        {"record_count": 2, "last_offset_delta": 1},
+        {"record_count": 2**31 - 1, "last_offset_delta": 2**31 - 2},
+        {"attributes": 0x20},
+        {"attributes": 5},
+        {"attributes": 6},
+        {"attributes": 7},
+        {"producer_id": 4},
+    ],
+    ids=str,
+)
+def test_header_rules(fields: dict[str, int]) -> None:
+    refused(InvalidRecords, patched(batch.build(SAMPLE), **fields))
+
+
+def test_a_tiny_batch_may_not_claim_many_records() -> None:
+    header_only = batch.build([], last_offset_delta=0)
+    assert len(header_only) == 61
+    refused(InvalidRecords, patched(header_only, record_count=2**31 - 1, last_offset_delta=2**31 - 2))
+
+
+def test_a_producer_with_its_sequence() -> None:
+    built = batch.build(SAMPLE, producer_id=4, producer_epoch=0, base_sequence=0, transactional=True)
+    head, records = stored(built)
+    assert (head.producer_id, head.base_sequence, head.is_transactional) == (4, 0, True)
+    assert records == SAMPLE
+
+
+# --- times
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_the_stored_maximum_is_the_one_seen(codec: int) -> None:
+    built = batch.build(SAMPLE, codec=codec)
+    for lie in (-1, NOW, NOW + 10**9, 2**63 - 1):
+        assert stored(patched(built, max_timestamp=lie))[0].max_timestamp == NOW + 20
+    # Without the walk the header is believed.
+    trusting = Rules(walk_records=False)
+    assert stored(patched(built, max_timestamp=NOW + 99), trusting)[0].max_timestamp == NOW + 99
+
+
+@pytest.mark.parametrize("codec", [0, 3])
+@pytest.mark.parametrize("max_timestamp", [NOW, NOW + 2 * HOUR], ids=["lying", "honest"])
+def test_times_out_of_range_are_named(codec: int, max_timestamp: int) -> None:
+    times = [NOW, NOW + HOUR, NOW + HOUR + 1, -1, NOW - HOUR, NOW - HOUR - 1, NOW + 2 * HOUR]
+    records = [Record(index, time, b"k", b"v") for index, time in enumerate(times)]
+    built = batch.build(records, codec=codec, max_timestamp=max_timestamp)
+    after = refused(InvalidTimestamps, built, Rules(timestamp_after_max_ms=HOUR))
+    assert [error.batch_index for error in after.record_errors] == [2, 6]
+    before = refused(InvalidTimestamps, built, Rules(timestamp_before_max_ms=HOUR))
+    assert [error.batch_index for error in before.record_errors] == [5]
+    both = refused(InvalidTimestamps, built, Rules(timestamp_before_max_ms=HOUR, timestamp_after_max_ms=HOUR))
+    assert [error.batch_index for error in both.record_errors] == [2, 5, 6]
+    assert all(isinstance(error, RecordError) and error.message for error in both.record_errors)
+    assert both.message
+    stored(built, Rules(timestamp_before_max_ms=HOUR + 1, timestamp_after_max_ms=2 * HOUR))
+    stored(built, Rules(timestamp_before_max_ms=0, timestamp_after_max_ms=0, log_append_time=True))
+
+
+def test_a_base_timestamp_that_no_record_has_is_no_fault() -> None:
+    # Base far in the past, the only delta brings the record to now.
+    built = batch.build([Record(0, NOW, b"k", b"v")], delete_horizon_ms=NOW - 10 * HOUR)
+    plain = patched(built, attributes=0)
+    head, records = stored(plain, Rules(timestamp_before_max_ms=HOUR))
+    assert records[0].timestamp == NOW and head.max_timestamp == NOW
+
+
+def test_header_times_are_enough_without_the_walk() -> None:
+    rules = Rules(walk_records=False, timestamp_after_max_ms=HOUR)
+    built = batch.build([Record(0, NOW, b"k", b"v"), Record(1, NOW + 2 * HOUR, b"k", b"v")])
+    error = refused(InvalidTimestamps, built, rules)
+    assert [item.batch_index for item in error.record_errors] == [1]
+
+
+def test_no_timestamp_is_accepted_and_kept() -> None:
+    records = [Record(index, -1, b"k", b"v") for index in range(3)]
+    rules = Rules(timestamp_before_max_ms=0, timestamp_after_max_ms=0)
+    head, found = stored(batch.build(records), rules)
+    assert (head.base_timestamp, head.max_timestamp) == (-1, -1)
+    assert found == records
+
+
+def test_timestamps_beyond_64_bits() -> None:
+    built = patched(batch.build(SAMPLE), base_timestamp=2**63 - 5)
+    refused(InvalidRecords, built)
+    low = batch.build([Record(0, 5, b"k", b"v"), Record(1, 0, b"k", b"v")])
+    refused(InvalidRecords, patched(low, base_timestamp=-(2**63)))
+
+
+@pytest.mark.parametrize("codec", [0, 2])
+def test_log_append_time(codec: int) -> None:
+    built = batch.build(SAMPLE, codec=codec)
+    ready = prepare(built, Rules(log_append_time=True), NOW + 123, 13)
+    assert ready.buffer is built
+    assert ready.log_append_time_ms == NOW + 123
+    assert ready.header.log_append_time
+    assert (ready.header.base_timestamp, ready.header.max_timestamp) == (NOW, NOW + 123)
+    assert batch.crc_matches(built, 0, ready.header)
+    assert {record.timestamp for record in batch.records(built)} == {NOW + 123}
+    # The deltas stand as they were sent.
+    batch.reseal(built, attributes=codec, max_timestamp=NOW + 20)
+    assert bytes(built) == bytes(batch.build(SAMPLE, codec=codec))
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_a_batch_marked_by_the_client(codec: int) -> None:
+    built = batch.build(SAMPLE, codec=codec, log_append_time=True)
+    head, records = stored(built, Rules(timestamp_after_max_ms=HOUR))
+    assert not head.log_append_time and head.max_timestamp == NOW + 20
+    assert records == SAMPLE
+    for rules in (Rules(log_append_time=True), Rules(append_time_bit_allowed=False)):
+        error = refused(InvalidTimestamps, built, rules)
+        assert [item.batch_index for item in error.record_errors] == [0, 1, 2]
+    refused(InvalidTimestamps, patched(built, max_timestamp=-1))
+    # The batch's time counts for all of them.
+    refused(InvalidTimestamps, patched(built, max_timestamp=NOW + HOUR + 1), Rules(timestamp_after_max_ms=HOUR))
+
+
+# --- keys
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_compacted_topics_want_keys(codec: int) -> None:
+    rules = Rules(compacted=True, timestamp_after_max_ms=HOUR)
+    assert stored(batch.build(SAMPLE, codec=codec), rules)[1] == SAMPLE
+    keys = [b"", None, b"k", None]
+    records = [Record(index, NOW, key, b"v") for index, key in enumerate(keys)]
+    error = refused(InvalidRecords, batch.build(records, codec=codec), rules)
+    assert [item.batch_index for item in error.record_errors] == [1, 3]
+    # One error for a record, the key's first; any bad time decides the code.
+    records[1] = records[1]._replace(timestamp=NOW + 2 * HOUR)
+    assert type(refused(InvalidRecords, batch.build(records, codec=codec), rules)) is InvalidRecords
+    records[2] = records[2]._replace(timestamp=NOW + 2 * HOUR)
+    error = refused(InvalidTimestamps, batch.build(records, codec=codec), rules)
+    assert [item.batch_index for item in error.record_errors] == [1, 2, 3]
+
+
+def test_record_errors_are_bounded() -> None:
+    records = [Record(index, NOW, None, None) for index in range(10_050)]
+    error = refused(InvalidRecords, batch.build(records), Rules(compacted=True))
+    assert len(error.record_errors) == 10_000
+    assert "10050" in error.message
+
+
+# --- codecs
+
+
+@pytest.mark.parametrize("source", range(5))
+@pytest.mark.parametrize("target", range(5))
+def test_the_topics_codec_is_what_is_stored(source: int, target: int) -> None:
+    built = batch.build(SAMPLE, codec=source, producer_id=4, producer_epoch=3, base_sequence=9, transactional=True)
+    ready = prepare(built, Rules(compression=target), NOW, 13)
+    assert (ready.buffer is built) == (source == target)
+    head, records = stored(built, Rules(compression=target))
+    assert head.codec == target
+    assert (head.producer_id, head.producer_epoch, head.base_sequence, head.is_transactional) == (4, 3, 9, True)
+    assert (head.base_timestamp, head.max_timestamp, head.last_offset_delta) == (NOW, NOW + 20, 2)
+    assert records == SAMPLE
+
+
+def test_the_level_is_the_topics() -> None:
+    records = [Record(0, NOW, b"k", bytes(index * index % 251 for index in range(50_000)) * 2)]
+    built = batch.build(records)
+    sizes = [stored(built, Rules(compression=1, compression_level=level))[0].size_bytes for level in (1, 9)]
+    assert sizes[1] < sizes[0]
+
+
+def test_recompressed_with_the_brokers_time() -> None:
+    head, records = stored(batch.build(SAMPLE, codec=1), Rules(compression=0, log_append_time=True))
+    assert head.log_append_time and head.max_timestamp == NOW and head.base_timestamp == NOW
+    assert [record.value for record in records] == [record.value for record in SAMPLE]
+
+
+@pytest.mark.parametrize("target", [None, 3])
+def test_offsets_with_gaps_are_numbered_anew(target: int | None) -> None:
+    gappy = [record._replace(offset=record.offset * 2) for record in SAMPLE]
+    built = patched(batch.build(gappy, codec=1), last_offset_delta=2)
+    head, records = stored(built, Rules(compression=target))
+    assert head.codec == (1 if target is None else target)
+    assert records == SAMPLE
+
+
+def test_rebuilt_from_the_first_record() -> None:
+    built = patched(batch.build(SAMPLE, delete_horizon_ms=NOW - 1000), attributes=0)
+    head, records = stored(built, Rules(compression=4))
+    assert head.base_timestamp == NOW
+    assert records == SAMPLE
+    # A marked batch gives every record the batch's time when it is written anew.
+    marked = batch.build(SAMPLE, log_append_time=True)
+    head, records = stored(marked, Rules(compression=2))
+    assert not head.log_append_time
+    assert {record.timestamp for record in records} == {NOW + 20}
+
+
+def test_the_rebuilt_batch_must_fit_too() -> None:
+    built = batch.build([Record(0, NOW, b"k", bytes(5000))], codec=1)
+    assert len(built) < 1000
+    refused(MessageTooLarge, built, Rules(max_message_bytes=1000, compression=0))
+    prepare(built, Rules(max_message_bytes=1000), NOW, 13)
+
+
+def test_decompression_is_bounded() -> None:
+    built = batch.build([Record(0, NOW, b"k", bytes(100_000))], codec=4)
+    refused(InvalidRecords, built, Rules(max_decompressed_bytes=100_000))
+    prepare(built, Rules(max_decompressed_bytes=101_000), NOW, 13)
+
+
+def test_a_compressed_batch_is_looked_into() -> None:
+    built = batch.build(SAMPLE, codec=1)
+    refused(InvalidRecords, patched(built, record_count=2, last_offset_delta=1))
+    refused(InvalidRecords, patched(built, record_count=4, last_offset_delta=3))
+    refused(InvalidRecords, patched(built, attributes=2))
+    prepare(patched(built, attributes=2), Rules(walk_records=False), NOW, 13)
+
+
+# --- anything at all
+
+rule_sets = st.builds(
+    Rules,
+    max_message_bytes=st.sampled_from([100, 1048588]),
+    log_append_time=st.booleans(),
+    timestamp_before_max_ms=st.sampled_from([HOUR, 2**63 - 1]),
+    timestamp_after_max_ms=st.sampled_from([HOUR, 2**63 - 1]),
+    compacted=st.booleans(),
+    compression=st.sampled_from([None, 0, 1, 2, 3, 4]),
+    walk_records=st.booleans(),
+)
+
+
+@given(data=st.data(), rules=rule_sets, codec=st.sampled_from(range(5)), sealed=st.booleans())
+def test_damage_is_refused_with_the_declared_errors(
+    data: st.DataObject, rules: Rules, codec: int, sealed: bool
+) -> None:
+    damaged = batch.build(SAMPLE, codec=codec)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(17, 60) | st.integers(0, len(damaged) - 1))
+        damaged[at] ^= 1 << data.draw(st.integers(0, 7))
+    if sealed:
+        try:
+            head = batch.read_header(damaged)
+            batch.reseal(damaged, attributes=head.attributes, max_timestamp=head.max_timestamp)
+        except CorruptRecords:
+            pass
+    end = data.draw(st.just(len(damaged)) | st.integers(0, len(damaged)))
+    try:
+        ready = prepare(damaged[:end], rules, NOW, 13)
+    except (CorruptRecords, InvalidRecords, MessageTooLarge, UnsupportedCodec):
+        return
+    assert batch.crc_matches(ready.buffer, 0, ready.header)
+    if rules.walk_records:
+        assert len(list(batch.headers(ready.buffer))) == 1
+        assert ready.header.record_count == ready.header.last_offset_delta + 1
