@@ -37,13 +37,11 @@ __all__ = [
     "NO_TIMESTAMP",
     "BatchHeader",
     "CorruptRecords",
-    "Entry",
     "Header",
     "InvalidRecords",
     "InvalidTimestamps",
     "Record",
     "RecordError",
-    "Span",
     "assign",
     "build",
     "crc_matches",
@@ -83,11 +81,7 @@ _INT32_MAX = 2**31 - 1
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_BASE_AND_LENGTH = struct.Struct(">qi")
-_INT64 = struct.Struct(">q")
-_INT32 = struct.Struct(">i")
-_UINT32 = struct.Struct(">I")
-_INT16 = struct.Struct(">h")
+_INT16, _INT32, _INT64, _UINT32 = (struct.Struct(form) for form in (">h", ">i", ">q", ">I"))
 
 
 class BatchHeader(NamedTuple):
@@ -230,7 +224,7 @@ def reseal(buffer: bytearray | memoryview, position: int = 0, *, attributes: int
     """Replace two fields under the CRC, compute the CRC anew and return the header as it is now."""
     _INT16.pack_into(buffer, position + 21, attributes)
     _INT64.pack_into(buffer, position + 35, max_timestamp)
-    size = _LENGTH_PREFIX_BYTES + _BASE_AND_LENGTH.unpack_from(buffer, position)[1]
+    size = _LENGTH_PREFIX_BYTES + _INT32.unpack_from(buffer, position + 8)[0]
     with memoryview(buffer) as view, view[position + _CRC_START : position + size] as covered:
         _UINT32.pack_into(buffer, position + 17, crc32c(covered))
     return BatchHeader._make(_HEADER.unpack_from(buffer, position))
