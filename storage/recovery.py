@@ -173,7 +173,7 @@ def _check_segments(
         # Between segments offsets may only be missing where the cleaner took them; elsewhere the end of this file never
         # reached the disk although the next file did.
         has_hole = not is_last and segment.next_offset < segments[number + 1].base_offset and not config.rules.compacted
-        if end < segment.size_bytes or (has_hole and segments[number + 1].base_offset > recovery_point):
+        if end < segment.size_bytes or has_hole:
             _cut(files, directory, recovered, number, end)
             break
         if not is_last:

@@ -273,7 +273,7 @@ class Segment:
         self._offset_index, self._time_index = offset_index, time_index
         if len(time_index):
             timestamp_ms, offset = time_index.timestamps[-1], self.base_offset + time_index.offsets[-1]
-            if not self._is_true(self._scan(offset), offset, timestamp_ms):
+            if not (self._entry_is_true(offset) and self._is_true(self._scan(offset), offset, timestamp_ms)):
                 return False
             self.max_timestamp_ms, self.max_timestamp_offset = timestamp_ms, offset
         return True
@@ -348,10 +348,15 @@ class Segment:
 
     def _position(self, offset: int) -> int | None:
         """As `position_of`, from the loaded sparse index, which is rebuilt if the entry it gives is not true."""
-        entry = self._offset_index.floor(offset - self.base_offset)
-        if entry >= 0 and not self._points_at(self._offset_index.positions[entry], self._offset_index.offsets[entry]):
+        if not self._entry_is_true(offset):
             self.rebuild()
         return self._scan(offset)
+
+    def _entry_is_true(self, offset: int) -> bool:
+        """Whether the entry by which the offset is looked up points at its batch."""
+        index = self._offset_index
+        entry = index.floor(offset - self.base_offset)
+        return entry < 0 or self._points_at(index.positions[entry], index.offsets[entry])
 
     def _scan(self, offset: int) -> int | None:
         """One entry of the sparse index, then the few headers behind it."""

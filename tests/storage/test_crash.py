@@ -113,6 +113,43 @@ def test_killed_while_recovering_from_a_kill(step: int):
     assert_goes_on(files, log)
 
 
+def test_killed_while_newer_segments_are_deleted_no_hole_stays():
+    kills = 0
+    while True:
+        files, acknowledged = SimulatedFiles(), []
+        work(files, acknowledged, [])
+        second = sorted(name for name in files.list(FOLDER) if name.endswith(".log"))[1]
+        files.contents[f"{FOLDER}/{second}"].live[-1] ^= 1
+        files.restart()
+        files.fail_at, files.killing = kills, True
+        try:
+            open_log(files, config=CONFIG, clean=False)
+            break
+        except Killed:
+            kills += 1
+        # Whatever was deleted before the kill, the bad batch is still there and ends the log again.
+        files.restart()
+        found = values(open_log(files, config=CONFIG, clean=False))
+        assert found == acknowledged[: len(found)] and 0 < len(found) < len(acknowledged)
+    assert kills > 6
+
+
+def test_the_indexes_of_a_rolled_segment_are_on_the_disk_before_its_successor():
+    files = SimulatedFiles()
+    log = open_log(files, config=CONFIG)
+    while len(log._segments) < 2:
+        log.append(make(b"x" * 40, timestamp=log.log_end_offset), now_ms=0)
+    names = [f"{FOLDER}/{0:020d}{suffix}" for suffix in (".index", ".timeindex")]
+    written = [files.read_bytes(name) for name in names]
+    assert all(written)
+    log.flush()
+    assert [files.contents[name].durable for name in names] == written
+    for name in names:
+        assert files.log.index(f"create {name}") < files.log.index(
+            f"create {FOLDER}/{log._active.base_offset:020d}.log"
+        )
+
+
 KEEPS: dict[str, Callable[[random.Random], Callable[[str, int, int], int]]] = {
     "nothing": lambda rng: lambda path, durable, live: durable,
     "part": lambda rng: lambda path, durable, live: rng.randint(min(durable, live), max(durable, live)),
@@ -247,6 +284,9 @@ def test_every_flipped_bit_of_the_last_batch_cuts_there_and_nowhere_else():
             files.contents[path].live[:] = sound
             files.contents[path].live[position] ^= 1 << bit
             log = open_log(files, clean=False)
+            # Far from the segment's base no offset can be; and none may be below the last batch.
+            offset = int.from_bytes(files.contents[path].live[2 * size : 2 * size + 8], "big", signed=True)
+            assert log.log_end_offset == (offset + 1 if position in outside and 2 <= offset < 2**31 else 2)
             if position not in outside:
                 assert (log.log_end_offset, log.cut_bytes, files.size(path)) == (2, size, 2 * size)
                 assert values(log) == [b"0", b"1"]
@@ -269,7 +309,7 @@ def test_a_torn_tail_is_cut_at_a_batch_and_later_segments_go(cut: int, garbage: 
     assert_goes_on(files, log)
 
 
-DAMAGES = ["missing", "empty", "odd", "zeros", "random", "shifted", "last entry", "short"]
+DAMAGES = ["missing", "empty", "odd", "zeros", "random", "shifted", "middle entry", "last entry", "short"]
 
 
 @pytest.mark.parametrize(
@@ -290,6 +330,7 @@ def test_damaged_indexes_are_rebuilt_with_equal_results(suffix: str, damage: str
         live = files.contents[f"{FOLDER}/{name}"].live
         before = bytes(live)
         entry = 8 if suffix == ".index" else 12
+        middle = min(2 * entry, len(before))
         if damage == "missing":
             files.remove(f"{FOLDER}/{name}")
             continue
@@ -299,10 +340,13 @@ def test_damaged_indexes_are_rebuilt_with_equal_results(suffix: str, damage: str
             "zeros": before + bytes(entry * 10),
             "random": rng.randbytes(len(before)),
             "shifted": before[entry // 2 :] + bytes(entry // 2),
+            "middle entry": before[: middle - 1] + bytes([before[middle - 1] ^ 1]) + before[middle:],
             "last entry": before[:-1] + bytes([before[-1] ^ 1]),
             "short": before[: -len(before) // entry // 2 * entry],
         }[damage]
     log = open_log(files, config=config, clean=clean)
+    if damage == "middle entry":  # followed first by the end of a slice, then by its start
+        assert all(len(log.read(offset, 500).records) % 69 == 0 for offset in range(0, 90, 20))
     for offset in range(90):
         assert batch.read_header(log.read(offset, 1).records).base_offset == offset
     for wanted in range(100):
@@ -311,6 +355,18 @@ def test_damaged_indexes_are_rebuilt_with_equal_results(suffix: str, damage: str
     log.close()
     log = open_log(files, config=config)
     assert [len(indexed[0]) for indexed in indexes(log)] == [len(indexed[0]) for indexed in rebuilt(log)]
+
+
+@pytest.mark.parametrize("bit", range(11))
+def test_the_largest_timestamp_is_not_looked_up_by_an_entry_that_points_nowhere(bit: int):
+    files = SimulatedFiles()
+    log = open_log(files, config=LogConfig(index_interval_bytes=0))
+    for number, timestamp in enumerate((14, 64, 0, 0, 0, 0)):
+        log.append(make(b"x" * (300 if number == 2 else number), timestamp=timestamp), now_ms=0)
+    log.close()
+    live = files.contents[f"{FOLDER}/{0:020d}.index"].live
+    live[7 - bit // 8] ^= 1 << bit % 8  # the position of offset 1
+    assert open_log(files).max_timestamp() == (64, 1, 0)
 
 
 def rebuilt(log: PartitionLog) -> list[tuple[list[int], ...]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import os
+from typing import Any, ClassVar, NamedTuple
 
+import pytest
 from batches import FOLDER, make, open_log
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -11,6 +13,8 @@ from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.storage.log import LogConfig
+
+SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 
 
 class Known(NamedTuple):
@@ -147,4 +151,5 @@ class LogMachine(RuleBasedStateMachine):
             )
 
 
-TestLog = LogMachine.TestCase
+class TestLog(LogMachine.TestCase):
+    pytestmark: ClassVar = [pytest.mark.soak, pytest.mark.timeout(120 * max(1.0, SCALE))]
