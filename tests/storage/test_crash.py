@@ -360,9 +360,10 @@ def test_damaged_indexes_are_rebuilt_with_equal_results(suffix: str, damage: str
 @pytest.mark.parametrize("bit", range(11))
 def test_the_largest_timestamp_is_not_looked_up_by_an_entry_that_points_nowhere(bit: int):
     files = SimulatedFiles()
-    log = open_log(files, config=LogConfig(index_interval_bytes=0))
+    log = open_log(files, config=LogConfig(index_interval_bytes=0, segment_bytes=700))
     for number, timestamp in enumerate((14, 64, 0, 0, 0, 0)):
         log.append(make(b"x" * (400 if number == 1 else 1), timestamp=timestamp), now_ms=0)
+    assert len(log._segments) == 2
     log.close()
     live = files.contents[f"{FOLDER}/{0:020d}.index"].live
     live[7 - bit // 8] ^= 1 << bit % 8  # the position of offset 1
