@@ -48,6 +48,7 @@ QUICK = Sizes(
     (("100 B", 100, 150_000), ("1 KiB", 1024, 80_000), ("100 KiB", 102_400, 1_500)), 15_000, 2_000, 200, 2, 2000
 )
 
+NAMES = ("produce", "consume", "pipelined", "latency", "parked", "start", "memory")  # the first words of measures
 LABELS = tuple(label for label, _, _ in FULL.produce)
 MANY_LABEL = "1 KiB"
 MEASURES = (
@@ -191,7 +192,7 @@ def throughput(peer: Peer, sizes: Sizes, label: str, wanted: Callable[[str], boo
     try:
         topic = fresh_topic(peer)
         sample[f"produce {label}"] = produced(peer, topic, size, count)
-        if label == MANY_LABEL and wanted("produce"):
+        if label == MANY_LABEL and wanted("produce") and hasattr(Producer, "produce_batch"):
             sample[f"produce many {label}"] = produced(peer, fresh_topic(peer), size, count, _many)
         if peer.name != MOCK and wanted("consume"):  # the mock keeps only the newest 5 MB of a partition
             sample[f"consume {label}"] = consumed(peer, topic, size, count)

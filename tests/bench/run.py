@@ -25,13 +25,12 @@ import confluent_kafka
 import measures
 import peers
 import stats
-from measures import AIMS, MEASURES, Sample
+from measures import AIMS, MEASURES, NAMES, Sample
 from peers import STARTERS, Peer
 from raw import VERSIONS, BenchError, check_versions
 from stats import OTTLA
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("produce", "consume", "pipelined", "latency", "parked", "start", "memory")
 PEERS = tuple(STARTERS)
 STARTED_ALONE = ("ottla", "tansu")  # the mock starts a Python and a client around itself: nothing to compare with
 FAULTS = (BenchError, OSError, ValueError)

@@ -1,0 +1,123 @@
+"""The pure parts of the benchmark: statistics, tables, requests. No figure is ever tested here."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.protocol import headers
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.records import batch
+
+sys.path.insert(0, str(Path(__file__).parent))  # where the script run.py finds its parts
+import measures
+import raw
+import stats
+from stats import Aim, Measure
+
+RATE, TIME = Measure("rate", "MB/s"), Measure("time", "ms", False)
+SAMPLES = {"rate": {"ottla": [3.0, 1.0, 2.0], "mock": [4.0, 4.0, 1.0], "tansu": []}, "time": {"ottla": [7.0]}}
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=50), st.floats(0.1, 100))
+def test_a_percentile_is_the_least_sample_that_enough_do_not_exceed(samples: list[float], percent: float) -> None:
+    value = stats.percentile(samples, percent)
+    reached = sum(sample <= value for sample in samples) * 100 / len(samples)
+    below = sum(sample < value for sample in samples) * 100 / len(samples)
+    assert value in samples and reached >= percent - 1e-9 and below < percent
+
+
+def test_percentiles_of_a_hundred() -> None:
+    samples = [float(n) for n in range(1, 101)]
+    random.shuffle(samples)
+    assert (stats.percentile(samples, 50), stats.percentile(samples, 99), stats.percentile(samples, 100)) == (
+        50,
+        99,
+        100,
+    )
+    with pytest.raises(ValueError):
+        stats.percentile([], 50)
+    with pytest.raises(ValueError):
+        stats.percentile(samples, 0)
+
+
+def test_a_summary_has_the_median_and_the_ends() -> None:
+    assert stats.summarize([5.0, 1.0, 2.0, 8.0]) == (3.5, 1.0, 8.0)
+    with pytest.raises(ValueError):
+        stats.summarize([])
+
+
+def test_a_ratio_is_of_medians_and_needs_both() -> None:
+    assert stats.ratio(SAMPLES["rate"], "mock") == 0.5
+    assert stats.ratio(SAMPLES["rate"], "tansu") is None
+    assert stats.ratio(SAMPLES["time"], "mock") is None
+
+
+@pytest.mark.parametrize(
+    ("aim", "value", "met"),
+    [
+        (Aim("rate", "mock", 0.5, True), 0.5, True),
+        (Aim("rate", "mock", 0.51, True), 0.5, False),
+        (Aim("time", None, 7, False), 7.0, True),
+        (Aim("time", None, 6.9, False), 7.0, False),
+        (Aim("rate", "tansu", 0.0, True), None, None),  # not measured is not met
+        (Aim("never", None, 0.0, True), None, None),
+    ],
+)
+def test_an_aim_is_met_missed_or_not_measured(aim: Aim, value: float | None, met: bool | None) -> None:
+    assert stats.judge(aim, SAMPLES) == (aim, value, met)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (1234567.8, "1,234,568"), (99.96, "100.0"), (12.34, "12.3"), (1.2345, "1.23"), (0.01234, "0.0123")],
+)
+def test_numbers_have_three_digits(value: float, text: str) -> None:
+    assert stats.number(value) == text
+
+
+def test_tables_are_aligned() -> None:
+    assert stats.table([["a", "bb"], ["ccc", "d"]]) == "a    bb\n---  --\nccc   d"
+
+
+def test_the_tables_show_what_was_taken_and_what_was_not() -> None:
+    text = stats.figures([RATE, TIME, Measure("absent", "s")], ["ottla", "mock", "tansu"], SAMPLES)
+    assert "2.00 (1.00..3.00)" in text and "4.00 (1.00..4.00)" in text and "0.50" in text and "absent" not in text
+    aims = [Aim("rate", "mock", 0.4, True), Aim("rate", "mock", 0.6, True), Aim("rate", "tansu", 1, True)]
+    lines = stats.verdicts(aims, [RATE, TIME], SAMPLES).splitlines()[2:]
+    assert [line.split("  ")[-1].strip() for line in lines] == ["met", "missed", "not measured"]
+    report = stats.as_json([RATE, TIME], aims, SAMPLES)
+    assert report["measures"][0]["ottla_over"] == {"mock": 0.5}
+    assert report["measures"][0]["peers"]["mock"] == {
+        "median": 4.0,
+        "low": 1.0,
+        "high": 4.0,
+        "samples": [4.0, 4.0, 1.0],
+    }
+    assert [aim["met"] for aim in report["aims"]] == [True, False, None]
+
+
+def test_every_aim_has_a_measure_and_every_measure_a_name_to_ask_for() -> None:
+    known = {measure.name for measure in measures.MEASURES}
+    assert {aim.measure for aim in measures.AIMS} <= known
+    assert {name.split()[0] for name in known} == set(measures.NAMES)
+
+
+def test_a_request_is_framed_and_numbered() -> None:
+    template = raw.frame(raw.produce_request("topic", raw.one_record(b"value")))
+    twice = raw.numbered(template, 2)
+    for index in range(2):
+        frame = twice[index * len(template) :][: len(template)]
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+        prefix = headers.read_prefix(frame[4:])
+        assert prefix[:3] == (0, raw.VERSIONS[ProduceRequest], index)
+        client, position = headers.read_rest(frame[4:], prefix, False)
+        assert client.encode() == raw.CLIENT_ID
+        request = raw.parse(ProduceRequest, raw.VERSIONS[ProduceRequest], frame[4:], position)
+        records = request.topic_data[0].partition_data[0].records
+        assert records is not None and [record.value for record in batch.records(records)] == [b"value"]

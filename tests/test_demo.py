@@ -1,0 +1,64 @@
+"""The demo: its checksums see every fault, and it runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import demo
+
+
+def digest_of(lines: list[tuple[int, bytes]]) -> demo.Digest:
+    digest = demo.Digest()
+    for partition, line in lines:
+        digest.add(partition, line)
+    return digest
+
+
+LINES = [(0, b"one"), (1, b"two"), (0, b""), (1, b"two")]
+
+
+def test_the_demo_accepts_another_order_between_partitions_only() -> None:
+    sent = digest_of(LINES)
+    assert demo.differences(sent, digest_of([LINES[i] for i in (1, 0, 3, 2)])) == []
+    assert demo.differences(sent, digest_of([LINES[i] for i in (2, 1, 0, 3)])) == [
+        "partition 0 is not the same, or in another order"
+    ]
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        LINES[:-1],  # lost
+        [*LINES, LINES[1]],  # doubled
+        [*LINES, LINES[1], LINES[1]],  # doubled twice, which an exclusive or would not see
+        [(0, b"onE"), *LINES[1:]],  # changed
+        [(0, b"one"), (1, b"two"), (1, b""), (1, b"two")],  # elsewhere
+        [],
+    ],
+)
+def test_the_demo_sees_every_fault(received: list[tuple[int, bytes]]) -> None:
+    assert demo.differences(digest_of(LINES), digest_of(received))
+
+
+def test_the_demo_has_an_input_on_any_machine() -> None:
+    assert sum(1 for _ in demo.read_lines(demo.standard_library())) >= demo.LINES_WANTED
+
+
+def test_the_demo_brings_a_file_through_a_broker_and_back(tmp_path: Path) -> None:
+    text = tmp_path / "lines.txt"
+    text.write_bytes(b"\n".join(b"line %d \xff\r" % (number % 700) for number in range(1000)) + b"\n\nlast")
+    done = subprocess.run([sys.executable, demo.__file__, str(text)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same on both sides" in done.stdout and done.stdout.count(": 1,002 lines") == 2
+
+
+def test_the_demo_refuses_what_is_no_file(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, demo.__file__, str(tmp_path / "no")], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2 and "no such file" in done.stderr
