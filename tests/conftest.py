@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,10 @@ def pytest_report_header() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
-    """Writes the soak report: scale, seed, seconds, counts, and the names of what failed."""
+    """Says what could not run; writes the soak report: scale, seed, seconds, counts, and the names of what failed."""
+    if shutil.which("kcat") is None and not hasattr(config, "workerinput"):
+        # Its tests are not collected then: a run without it must not be taken for one with it.
+        terminalreporter.write_line("kcat: not run (no kcat here)")
     target = os.environ.get("OTTLA_SOAK_REPORT")
     if not target or hasattr(config, "workerinput"):
         return

@@ -1,0 +1,59 @@
+"""One broker for each test process, brokers that a test may stop and kill, fresh topics."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+with warnings.catch_warnings():
+    # kafka-python causes a warning while it is imported, attributed to the standard library.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka.admin  # noqa: F401
+
+from running_broker import RunningBroker
+
+NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """The one broker of this process: tests share it and keep to topics and groups of their own."""
+    running = RunningBroker(tmp_path_factory.mktemp("broker"))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[RunningBroker]:
+    """A broker for one test, which may stop and kill it."""
+    running = RunningBroker(tmp_path)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for this test's topic or group, which no other test of this process uses."""
+    words = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    return f"{words[:60]}-{next(NUMBERS)}"
+
+
+@pytest.fixture
+def topic(name: str, broker: RunningBroker, create: Callable[..., str]) -> str:
+    """A topic of one partition."""
+    return create(broker.address, name)
+
+
+@pytest.fixture(scope="session")
+def create() -> Callable[..., str]:
+    """`create(address, topic, partitions=1, **configs)` makes a topic, config names with _ for the dots."""
+    from four_clients import create_topic
+
+    return create_topic

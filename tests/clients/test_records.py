@@ -1,0 +1,61 @@
+"""Records through each client and codec: read back equal and in order, and stored with the codec that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from four_clients import CODECS, KCAT_HEADERS, READERS, WRITERS
+from mixed_records import Message, difference, mixed
+from running_broker import RunningBroker
+
+from ottla.protocol.records.compression import Codec
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+RECORDS = 10_000
+# Clients leave a batch as it is when compression does not make it smaller; one of this size always becomes smaller.
+COMPRESSIBLE_BYTES = 4096
+
+
+# These two ask for a key or a value; the others send records with neither.
+NEEDS_KEY_OR_VALUE = ("kafka-python", "aiokafka")
+
+
+def messages_for(client: str, count: int, *, plain: bool = False, seed: int = 1) -> list[Message]:
+    made = mixed(count, plain=plain or client == "kcat", seed=seed)
+    if client in NEEDS_KEY_OR_VALUE:
+        made = [m._replace(key=b"no value") if m.key is None and m.value is None else m for m in made]
+    if client == "kafka-python":  # and this one for header values
+        made = [m._replace(headers=tuple((name, value or b"") for name, value in m.headers)) for m in made]
+    return made
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("client", WRITERS)
+def test_what_is_written_is_read_back_in_order_and_stored_as_asked(
+    client: str, codec: str, broker: RunningBroker, topic: str, scaled: Callable[[int], int]
+) -> None:
+    sent = messages_for(client, scaled(RECORDS))
+    WRITERS[client](broker.address, topic, sent, codec)
+    assert difference(sent, READERS[client](broker.address, topic, len(sent))) is None
+    stored = list(broker.stored(topic))
+    asked = Codec[codec.upper()]
+    assert sum(header.record_count for header in stored) == len(sent)
+    assert {header.codec for header in stored} <= {asked, Codec.NONE}
+    assert {header.codec for header in stored if header.size_bytes >= COMPRESSIBLE_BYTES} == {asked}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_each_client_reads_what_another_wrote(
+    writer: str, broker: RunningBroker, topic: str, create: Callable[..., str], scaled: Callable[[int], int]
+) -> None:
+    """In every codec; kcat gives all messages of a run the same headers, so here all do."""
+    plain = messages_for(writer, scaled(600), plain=True, seed=2)
+    sent = [message._replace(headers=KCAT_HEADERS) for message in plain]
+    for codec in CODECS:
+        create(broker.address, f"{topic}-{codec}")
+        WRITERS[writer](broker.address, f"{topic}-{codec}", sent, codec)
+        for reader, read in READERS.items():
+            found = read(broker.address, f"{topic}-{codec}", len(sent))
+            assert difference(sent, found) is None, f"{codec}, read by {reader}"
