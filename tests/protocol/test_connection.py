@@ -8,6 +8,7 @@ import tracemalloc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from ottla.protocol.connection import READ_BYTES, BufferPool, ServerConnection
 from ottla.protocol.errors import ProtocolViolation
 from ottla.protocol.headers import read_prefix, read_rest, response_header

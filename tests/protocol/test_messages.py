@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from ottla.protocol import schema
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.errors import MalformedMessage
@@ -171,7 +172,7 @@ def outcome(read: Any) -> Any:
         return None
 
 
-def whole(layout: schema.Group, data: bytes) -> Any:
+def whole(layout: schema.Group, data: bytes | bytearray) -> Any:
     stream = io.BytesIO(bytes(data))
     value = layout._parse(stream, None, "message")
     if stream.read(1):
