@@ -79,7 +79,7 @@ class _Running:
         try:
             future = self.call.coroutine.send(None)  # type: ignore[union-attr]
         except StopIteration as stop:
-            self.connection.finished(self, self.call.parts(stop.value))
+            self.connection.answered(self, stop.value)
         except Exception as error:
             self.connection.failed(self, error)
         else:
@@ -88,6 +88,12 @@ class _Running:
     def close(self) -> None:
         self.closed = True
         self.call.coroutine.close()  # type: ignore[union-attr]
+
+
+def _host(address: Any) -> str:
+    """The host of a socket's address; an IPv4 client of a socket for both families is shown as one."""
+    host = address[0] if address else ""
+    return host.removeprefix("::ffff:") if "." in host else host
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -110,7 +116,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """The socket was accepted."""
         self._transport = transport
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-        self._arrival = Arrival(self._listener, local[0] if local else "", peer[0] if peer else "")
+        self._arrival = Arrival(self._listener, _host(local), _host(peer))
         self._all.open.add(self)
         if self._all.stopping:
             self.stop()
@@ -149,6 +155,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _process(self) -> None:
         """Begins all requests that are here, unless answers have to leave first."""
         ready: list[Any] = []
+        size = 0
         wire = self._wire
         stuck = False
         try:
@@ -159,10 +166,10 @@ class ClientConnection(asyncio.BufferedProtocol):
                 frame = wire.next_frame()
                 if frame is None:
                     break
-                self._begin(frame, ready)
-                if len(ready) > 16 and sum(map(len, ready)) > SEND_BYTES:
+                size += self._begin(frame, ready)
+                if size > SEND_BYTES:  # then a slow reader is noticed before the next request is begun
                     self._send(ready)
-                    ready = []
+                    ready, size = [], 0
             wire.settle()
         except ProtocolViolation as violation:
             self._send(ready)
@@ -173,7 +180,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._reading = not stuck
             (self._transport.pause_reading if stuck else self._transport.resume_reading)()
 
-    def _begin(self, frame: memoryview, ready: list[Any]) -> None:
+    def _begin(self, frame: memoryview, ready: list[Any]) -> int:
+        """Begins one request; the bytes of answers that this added to `ready`."""
         made = call(frame, self._all.broker, self._arrival)
         slot = self._wire.expect()
         parts: list[Any]
@@ -194,8 +202,17 @@ class ClientConnection(asyncio.BufferedProtocol):
                     self._running = set()
                 self._running.add(running)
                 running.wait_for(future)
-                return
-        self._wire.answer(slot, parts, ready)
+                return 0
+        return self._wire.answer(slot, parts, ready)
+
+    def answered(self, running: _Running, response: Any) -> None:
+        """A handler that waited returned its response."""
+        try:
+            parts = running.call.parts(response)
+        except ProtocolViolation as violation:
+            self._violated(violation)
+            return
+        self.finished(running, parts)
 
     def finished(self, running: _Running, parts: list[Any]) -> None:
         """A handler that waited has its answer."""

@@ -150,7 +150,7 @@ class FetchSessions:
     ) -> tuple[int, list[tuple[PartitionKey, Any]]]:
         """(session id, the answers to send). Raises Refused if another request used the session meanwhile."""
         if plan.session is None:
-            if not plan.wants_session or not plan.partitions:
+            if not plan.wants_session:
                 return 0, answers
             session = self._begin(plan.partitions, uses_topic_ids, now_ms)
             if session is None:

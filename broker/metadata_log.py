@@ -15,6 +15,7 @@ from ..protocol.errors import MalformedMessage
 from ..protocol.messages import metadata_records
 from ..protocol.primitives import varint_bytes
 from ..protocol.records import batch
+from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ..protocol.schema import spec
 from ..storage.errors import StorageError
 
@@ -107,7 +108,14 @@ def _values(log: PartitionLog) -> Iterable[bytes]:
 
 
 def read_all(log: PartitionLog) -> Iterator[batch.Record]:
-    """Every record of a log of our own, batch by batch; control batches are passed over."""
+    """Every record of a log of our own, batch by batch; control batches are passed over. Raises StorageError."""
+    try:
+        yield from _read_all(log)
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+        raise StorageError(f"{log.topic}-{log.partition}: {error}") from error
+
+
+def _read_all(log: PartitionLog) -> Iterator[batch.Record]:
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         data = log.read(offset, 1 << 20).records

@@ -42,6 +42,9 @@ def alter(
     broker: BrokerState, resource_type: int, name: str, changes: Sequence[Change], now_ms: int, *, validate_only: bool
 ) -> None:
     """Applies changes to a resource, all or none. Raises Refused, ConfigError or StorageError."""
+    nulls = [change.name for change in changes if change.value is None and change.operation != DELETE]
+    if nulls:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
     if len({change.name for change in changes}) < len(changes):
         raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     if resource_type == TOPIC:
@@ -73,6 +76,7 @@ def replace(
 ) -> None:
     """AlterConfigs: `configs` are all that the resource has afterwards."""
     if resource_type == TOPIC:
+        check_name(name)
         present: Mapping[str, str] = broker.topics.named(name).config.overrides
     else:
         source = ConfigSource.DYNAMIC_BROKER if name else ConfigSource.DYNAMIC_DEFAULT_BROKER
@@ -89,9 +93,7 @@ def _changed(present: Mapping[str, str], changes: Sequence[Change], scope: str, 
         if change.operation == DELETE:
             configs.pop(change.name, None)
         elif change.operation == SET:
-            if change.value is None:
-                raise ConfigError(f"Null value not supported for {scope} configs: {change.name}")
-            configs[change.name] = change.value
+            configs[change.name] = change.value or ""
         elif change.operation in (APPEND, SUBTRACT):
             configs[change.name] = _edited(change, configs.get(change.name), scope, in_force)
         else:

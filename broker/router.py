@@ -123,4 +123,6 @@ def failure(made: Call, error: Exception) -> list[Any]:
     if "error_code" not in response._fields or made.api_version not in response._fields["error_code"].versions:
         raise ProtocolViolation(f"{made.route.name} failed, and its answer has no place to say so")
     response.error_code = code
-    return made.parts(response)
+    out = [made.header]
+    builder(response_class, made.api_version)(response, out.append)
+    return out

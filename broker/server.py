@@ -16,7 +16,7 @@ from functools import partial
 
 from ..storage.errors import StorageError
 from . import router
-from .clock import SystemClock
+from .clock import Clock, SystemClock
 from .connections import Connections
 from .logs import get_logger
 from .options import WILDCARDS, Listener, ServeOptions, StartupError, format_address
@@ -54,7 +54,11 @@ async def _serve(options: ServeOptions) -> int:
         print(f"ottla ready on {format_address(listener.host or host, port)}", flush=True)
     get_logger().info("serving", profile="ottla", cluster_id=running.state.cluster_id, topics=len(running.state.topics))
     await stop
-    await running.stop()
+    try:
+        await running.stop()
+    except StorageError as error:
+        get_logger().error("stopped, but not everything could be written", reason=str(error))
+        return 1
     get_logger().info("stopped")
     return 0
 
@@ -83,8 +87,8 @@ class Running:
         self.state.close()
 
 
-async def start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> Running:
-    """Binds, opens the data and accepts. Raises StartupError with one line for the user."""
+async def start(options: ServeOptions, loop: asyncio.AbstractEventLoop, clock: Clock | None = None) -> Running:
+    """Binds, opens the data and accepts; `clock` is the machine's unless given. Raises StartupError, one line."""
     sockets: list[socket.socket] = []
     try:
         for listener in options.listeners:
@@ -93,7 +97,7 @@ async def start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> Runni
             listener.name: sock.getsockname()[1] for listener, sock in zip(options.listeners, sockets, strict=True)
         }
         try:
-            state = BrokerState.open(options, ports, router.ADVERTISED, SystemClock(loop), loop)
+            state = BrokerState.open(options, ports, router.ADVERTISED, clock or SystemClock(loop), loop)
         except StorageError as error:
             raise StartupError(str(error)) from error
     except BaseException:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
 from ..protocol.records import batch
 from ..protocol.schema import Versions
+from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
 from .clock import Clock
 from .config import Config, ConfigError, ConfigSource
@@ -134,7 +135,10 @@ class BrokerState:
 
     def _checkpoint(self) -> None:
         """Writes the recovery points, as Kafka does each minute: less to read after a crash."""
-        self.logs.checkpoint()
+        try:
+            self.logs.checkpoint()
+        except StorageError as error:  # the next may do; until then more is read after a crash
+            get_logger().error("checkpoint not written", reason=str(error))
         self._checkpoint_timer = self.clock.call_at(self.clock.now_ms() + CHECKPOINT_MS, self._checkpoint)
 
     # Rules that span the parts

@@ -132,7 +132,7 @@ class Topics:
 
     # Changing
 
-    def check_new(self, name: str, partitions: int, configs: Mapping[str, str | None]) -> dict[str, str]:
+    def check_new(self, name: str, configs: Mapping[str, str | None]) -> dict[str, str]:
         """Whether a topic may be created so; the configs as they would be kept. Raises Refused or ConfigError."""
         check_name(name)
         if name in self._by_name:
@@ -144,10 +144,6 @@ class Topics:
                 raise Refused(
                     ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}"
                 )
-        if partitions < 1:
-            raise Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
-        if partitions > PARTITIONS_AT_ONCE_MAX:
-            raise Refused(ErrorCode.POLICY_VIOLATION, f"A request creates at most {PARTITIONS_AT_ONCE_MAX} partitions.")
         # A null value means "the default", which is to say: not set.
         kept = {key: value for key, value in configs.items() if value is not None}
         TopicConfig(self._config, kept)
@@ -155,7 +151,7 @@ class Topics:
 
     def create(self, name: str, partitions: int, configs: Mapping[str, str | None], now_ms: int) -> Topic:
         """Creates a topic. Raises Refused, ConfigError or StorageError; then nothing of it remains."""
-        kept = self.check_new(name, partitions, configs)
+        kept = self.check_new(name, configs)
         topic = Topic(name, new_topic_id(self._random_uuid), TopicConfig(self._config, kept))
         placed = [(index, self._logs.place()) for index in range(partitions)]
         records: list[Any] = [TopicRecord(name=name, topic_id=topic.id)]
@@ -204,7 +200,10 @@ class Topics:
     # Starting
 
     def replay(self, records: Iterable[Any]) -> list[tuple[Topic, int, bytes | None]]:
-        """Rebuilds what exists from metadata records; returns every (topic, partition, directory id) to be opened."""
+        """Rebuilds what exists from metadata records; returns every (topic, partition, directory id) to be opened.
+
+        Raises StorageError for records that contradict each other.
+        """
         found: dict[bytes, Topic] = {}
         overrides: dict[str, dict[str, str]] = {}
         placed: dict[bytes, dict[int, bytes | None]] = {}
@@ -215,9 +214,12 @@ class Topics:
                 overrides[record.name] = {}
             elif isinstance(record, PartitionRecord):
                 directory = record.directories[0] if record.directories else None
+                if record.topic_id not in placed:
+                    raise StorageError(f"{METADATA_TOPIC}-0: a partition of no topic, {record.topic_id.hex()}")
                 placed[record.topic_id][record.partition_id] = directory
             elif isinstance(record, RemoveTopicRecord):
-                del found[record.topic_id], placed[record.topic_id]
+                found.pop(record.topic_id, None)
+                placed.pop(record.topic_id, None)
             elif isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_TOPIC:
                 configs = overrides.setdefault(record.resource_name, {})
                 if record.value is None:

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 
 class FetchWaiter:
-    """Waits for `min_bytes` in all, over `watched` [(partition, fetch offset)]."""
+    """Waits for `min_bytes` in all, over `watched` [(partition, fetch offset, bytes that count at most)]."""
 
     __slots__ = ("_future", "_min_bytes", "_watched")
 
-    def __init__(self, watched: list[tuple[Partition, int]], min_bytes: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, watched: list[tuple[Partition, int, int]], min_bytes: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._watched = watched
         self._min_bytes = min_bytes
         self._future: asyncio.Future[None] = loop.create_future()
@@ -28,20 +30,20 @@ class FetchWaiter:
     async def wait(self, clock: Clock, deadline_ms: int) -> None:
         """Returns when there is enough, when something about a partition changed, or at the deadline."""
         timer = clock.call_at(deadline_ms, self.wake)
-        for partition, _ in self._watched:
+        for partition, _, _ in self._watched:
             partition.waiters.add(self)
         try:
             await self._future
         finally:
             timer.cancel()
-            for partition, _ in self._watched:
+            for partition, _, _ in self._watched:
                 partition.waiters.discard(self)
 
     def check(self) -> None:
         """Called after an append to a watched partition."""
         need = self._min_bytes
-        for partition, offset in self._watched:
-            need -= partition.log.available_bytes(offset)
+        for partition, offset, max_bytes in self._watched:
+            need -= min(partition.log.available_bytes(offset), max_bytes)
             if need <= 0:
                 self.wake()
                 return

@@ -7,7 +7,7 @@ with `next_frame()` until None, and then calls `settle()`.
 Buffers: a read goes into a buffer from a pool shared by all connections; a frame that is cut off by the end of a read
 moves into a buffer of its own, which the next reads fill. So idle connections hold no memory, a large frame is received
 straight into its place, and a frame's bytes may be written to until the next `settle()`. A peer that announces much
-and sends little gets memory only as it sends (doubling from 1 MiB).
+and sends little gets memory only as it sends: one read's worth, then eight times what it sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 from .errors import ProtocolViolation
 
 READ_BYTES = 128 * 1024  # larger frames get their own buffer; larger reads were not faster
-OWN_BYTES_AT_ONCE = 1 << 20
 FRAME_BYTES_MAX = 100 << 20  # socket.request.max.bytes
 _SIZE = struct.Struct(">i")
 
@@ -110,7 +109,7 @@ class ServerConnection:
         whole = 4 + self._frame_size(buffer)
         if whole <= left:  # frames that wait because the peer does not read its answers
             return left + 1
-        return min(whole, max(OWN_BYTES_AT_ONCE, 2 * left))
+        return min(whole, max(READ_BYTES, 8 * left))
 
     def _frame_size(self, buffer: memoryview) -> int:
         (size,) = _SIZE.unpack_from(buffer, self._start)
@@ -131,19 +130,22 @@ class ServerConnection:
         self._slots.append(slot)
         return slot
 
-    def answer(self, slot: Slot, parts: list[Any], ready: list[Any]) -> None:
+    def answer(self, slot: Slot, parts: list[Any], ready: list[Any]) -> int:
         """Fills a place; `parts` are the answer's bytes without the size field, none for no answer.
 
-        Adds to `ready` all answers that may leave now, each behind its size.
+        Adds to `ready` all answers that may leave now, each behind its size; returns how many bytes that were.
         """
         slot.parts = parts
         slots = self._slots
-        done = 0
+        done = added = 0
         for waiting in slots:
             if waiting.parts is None:
                 break
             done += 1
             if waiting.parts:
-                ready.append(_SIZE.pack(sum(map(len, waiting.parts))))
+                size = sum(map(len, waiting.parts))
+                added += 4 + size
+                ready.append(_SIZE.pack(size))
                 ready += waiting.parts
         del slots[:done]
+        return added

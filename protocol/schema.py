@@ -28,7 +28,7 @@ from typing import Annotated, Any, NamedTuple, dataclass_transform, get_args, ge
 from construct import Construct, Struct
 
 from .errors import MalformedMessage
-from .primitives import Array, Length, Nullable, Scalar, Variable, int32, min_size, take, unsigned_varint
+from .primitives import Array, Effort, Length, Nullable, Scalar, Variable, int32, min_size, take, unsigned_varint
 
 VERSION_MAX = 32767
 
@@ -215,6 +215,8 @@ class Group(Struct):
             for _ in range(unsigned_varint._parse(stream, context, f"{path}.(tags)")):
                 tag = unsigned_varint._parse(stream, context, f"{path}.(tags)")
                 where = f"{path}.(tag {tag})"
+                if isinstance(context, Effort):
+                    context.spend(where)
                 if tag <= last:
                     raise MalformedMessage(f"{where}: tags must ascend")
                 last = tag
@@ -261,12 +263,16 @@ def default_of(cls: type[Value], name: str) -> Any:
 def empty_value(cls: type[Value]) -> Any:
     """A value of `cls` with its defaults, and in fields without one the empty value of their type."""
     hints = _hints(cls)
-    return cls(**{name: _empty(hints[name]) for name, field in cls._fields.items() if field.make_default is None})
+    return cls(
+        **{name: _empty(hints[name], field) for name, field in cls._fields.items() if field.make_default is None}
+    )
 
 
-def _empty(hint: Any) -> Any:
+def _empty(hint: Any, field: Field = PLAIN) -> Any:
     if get_origin(hint) in (typing.Union, types.UnionType):
-        return None
+        if field.nullable == ALWAYS:
+            return None
+        return _empty(next(arg for arg in get_args(hint) if arg is not type(None)))
     if get_origin(hint) is Annotated:
         kind = get_args(hint)[0]
         return kind() if isinstance(kind, type) else b""

@@ -196,6 +196,16 @@ class PartitionLog:
         """The base offset of the oldest segment, at or below the log start."""
         return self._segments[0].base_offset
 
+    @property
+    def active_segment_offset(self) -> int:
+        """The base offset of the segment that is appended to."""
+        return self._active.base_offset
+
+    def segment_bases(self) -> list[tuple[int, int]]:
+        """(base offset, time in ms) of each segment, oldest first: the largest timestamp in it, else its making."""
+        times = ((segment, segment.largest_timestamp()[0]) for segment in self._segments)
+        return [(segment.base_offset, time if time >= 0 else segment.created_ms) for segment, time in times]
+
     # -- appending
 
     def append(self, records: bytearray | memoryview, *, now_ms: int, produce_version: int = 13) -> Appended:

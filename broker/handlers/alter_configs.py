@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ..config_facts import ConfigError
 from ..context import RequestContext, handles
@@ -15,11 +18,14 @@ Result = AlterConfigsResponse.AlterConfigsResourceResponse
 async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Each resource on its own, all of its configs or none."""
     responses = []
+    counts = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
     for asked in request.resources:
         result = Result(
             error_code=0, error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name
         )
         try:
+            if counts[asked.resource_type, asked.resource_name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             configs = [(config.name, config.value) for config in asked.configs]
             replace(
                 context.broker,

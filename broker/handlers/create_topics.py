@@ -10,6 +10,7 @@ from ..config import TopicConfig
 from ..config_facts import ConfigError
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
+from ..topics import PARTITIONS_AT_ONCE_MAX
 
 Asked = CreateTopicsRequest.CreatableTopic
 Result = CreateTopicsResponse.CreatableTopicResult
@@ -23,17 +24,18 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
     """Each topic on its own; names that are listed twice are refused."""
     counts = Counter(asked.name for asked in request.topics)
     results = []
+    left = PARTITIONS_AT_ONCE_MAX
     for name in counts:
         asked = next(asked for asked in request.topics if asked.name == name)
         try:
             if counts[name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results.append(_create(asked, request.validate_only, context))
+            result = _create(asked, request.validate_only, left, context)
+            left -= result.num_partitions
+            results.append(result)
         except Exception as error:
             code = code_of(error)
-            result = Result(name=name, error_code=code, error_message=_message(error))
-            result.configs = None if context.api_version >= 5 else []
-            results.append(result)
+            results.append(Result(name=name, error_code=code, error_message=_message(error)))
     return CreateTopicsResponse(topics=results)
 
 
@@ -41,20 +43,21 @@ def _message(error: Exception) -> str | None:
     return str(error) if isinstance(error, Refused | ConfigError) else None
 
 
-def _create(asked: Asked, validate_only: bool, context: RequestContext) -> Result:
+def _create(asked: Asked, validate_only: bool, left: int, context: RequestContext) -> Result:
     broker = context.broker
-    partitions = _partitions(asked, broker.node_id)
-    if partitions == BROKER_DEFAULT:
-        partitions = broker.config["num.partitions"]
     configs = {config.name: config.value for config in asked.configs}
     if len(configs) < len(asked.configs):
         raise Refused(ErrorCode.INVALID_REQUEST, "A config is listed twice.")
+    kept = TopicConfig(broker.config, broker.topics.check_new(asked.name, configs))
+    partitions = _partitions(asked, broker.node_id)
+    if partitions == BROKER_DEFAULT:
+        partitions = broker.config["num.partitions"]
+    if partitions > left:
+        raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     if validate_only:
-        kept = TopicConfig(broker.config, broker.topics.check_new(asked.name, partitions, configs))
         result = Result(name=asked.name, error_code=0, error_message=None)
     else:
         topic = broker.topics.create(asked.name, partitions, configs, context.now_ms())
-        kept = topic.config
         result = Result(name=asked.name, topic_id=topic.id, error_code=0, error_message=None)
     result.num_partitions = partitions
     result.replication_factor = 1

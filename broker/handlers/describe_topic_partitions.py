@@ -32,7 +32,10 @@ async def describe_topic_partitions(
     if request.cursor is not None:
         first_name, first_index = request.cursor.topic_name, request.cursor.partition_index
         if first_index < 0:
-            raise Refused(ErrorCode.INVALID_REQUEST)
+            refused = ErrorCode.INVALID_REQUEST
+            return DescribeTopicPartitionsResponse(
+                topics=[Topic(error_code=refused, name=name, topic_id=ZERO_UUID, partitions=[]) for name in asked]
+            )
     left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     answer = DescribeTopicPartitionsResponse(topics=[])
     for name in asked:

@@ -37,8 +37,8 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
         return FetchResponse(error_code=refused.code, responses=[])
     answers, enough = _read(plan, request, context)
     if not enough:
-        watched = _watched(plan, broker, uses_topic_ids)
-        waiter = FetchWaiter(watched, request.min_bytes, broker.loop)
+        answers.clear()  # a wait keeps nothing of what was read
+        waiter = FetchWaiter(_watched(plan, broker, uses_topic_ids), _min_bytes(request), broker.loop)
         await waiter.wait(broker.clock, context.now_ms() + request.max_wait_ms)
         answers, _ = _read(plan, request, context)
     try:
@@ -54,11 +54,20 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
     )
 
 
+def _max_bytes(request: FetchRequest) -> int:
+    return max(0, min(request.max_bytes, FETCH_MAX_BYTES))
+
+
+def _min_bytes(request: FetchRequest) -> int:
+    """More than may be sent is not waited for."""
+    return min(request.min_bytes, _max_bytes(request))
+
+
 def _read(
     plan: FetchPlan, request: FetchRequest, context: RequestContext
 ) -> tuple[list[tuple[PartitionKey, Answer]], bool]:
     """The answers of all partitions in order, and whether they may leave now."""
-    left = max(0, min(request.max_bytes, FETCH_MAX_BYTES))
+    left = _max_bytes(request)
     found = 0
     enough = request.max_wait_ms <= 0 or not plan.partitions
     committed = request.isolation_level == READ_COMMITTED
@@ -71,7 +80,9 @@ def _read(
             size = len(answer.records or b"")
             found += size
             left = max(0, left - size)
-            enough = enough or answer.diverging_epoch.epoch != -1
+            # What lies in an older segment does not grow: no need to wait for more of it.
+            grows = size == 0 or wanted.offset >= partition.log.active_segment_offset
+            enough = enough or not grows or answer.diverging_epoch.epoch != -1
         except Exception as error:
             answer = Answer(
                 partition_index=key.index,
@@ -83,7 +94,7 @@ def _read(
             )
             enough = True
         answers.append((key, answer))
-    return answers, enough or found >= request.min_bytes
+    return answers, enough or found >= _min_bytes(request)
 
 
 def _partition(key: PartitionKey, broker: BrokerState, uses_topic_ids: bool) -> Partition:
@@ -125,5 +136,8 @@ def _read_partition(partition: Partition, wanted: Wanted, left: int, first: bool
     )
 
 
-def _watched(plan: FetchPlan, broker: BrokerState, uses_topic_ids: bool) -> list[tuple[Partition, int]]:
-    return [(_partition(key, broker, uses_topic_ids), wanted.offset) for key, wanted in plan.partitions.items()]
+def _watched(plan: FetchPlan, broker: BrokerState, uses_topic_ids: bool) -> list[tuple[Partition, int, int]]:
+    return [
+        (_partition(key, broker, uses_topic_ids), wanted.offset, max(0, wanted.max_bytes))
+        for key, wanted in plan.partitions.items()
+    ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -20,11 +23,14 @@ async def incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     """Each resource on its own, all of its changes or none."""
     responses = []
+    counts = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
     for asked in request.resources:
         result = Result(
             error_code=0, error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name
         )
         try:
+            if counts[asked.resource_type, asked.resource_name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             changes = [Change(config.name, config.config_operation, config.value) for config in asked.configs]
             alter(
                 context.broker,

@@ -57,7 +57,7 @@ def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: Re
     answer = Answer(partition_index=asked.partition_index, error_code=0)
     end = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
     if context.api_version == 0:
-        answer.old_style_offsets = _old_style(log, asked.timestamp, asked.max_num_offsets, end)
+        answer.old_style_offsets = _old_style(log, asked.timestamp, asked.max_num_offsets, end, context.now_ms())
         return answer
     if asked.timestamp < 0 and context.api_version < _SINCE.get(asked.timestamp, 1 << 15):
         raise Refused(ErrorCode.UNSUPPORTED_VERSION)
@@ -77,13 +77,20 @@ def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: Re
     return answer
 
 
-def _old_style(log: PartitionLog, timestamp: int, limit: int, end: int) -> list[int]:
-    """v0: bases of the segments that are at least so old, newest first; the end too when asked for the latest."""
-    bases = log.segment_bases()
-    if timestamp == LATEST:
-        candidates = [end, *[base for base, _ in reversed(bases)]]
-    elif timestamp == EARLIEST:
+def _old_style(log: PartitionLog, timestamp: int, limit: int, end: int, now_ms: int) -> list[int]:
+    """v0: bases of the segments that are at least so old, newest first, and before them the end of the log.
+
+    Kafka goes by the files' times; here a segment is as old as its newest record.
+    """
+    if timestamp == EARLIEST:
         candidates = [log.log_start_offset]
     else:
-        candidates = [base for base, modified_ms in reversed(bases) if modified_ms <= timestamp]
+        entries = log.segment_bases()
+        if entries[-1][0] < end:
+            entries.append((end, now_ms))
+        known = [offset for offset, _ in reversed(entries)]
+        young = 0
+        if timestamp != LATEST:
+            young = next((n for n, (_, time_ms) in enumerate(reversed(entries)) if time_ms <= timestamp), len(known))
+        candidates = known[young:]
     return [max(offset, log.log_start_offset) for offset in candidates[: max(0, limit)]]

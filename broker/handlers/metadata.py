@@ -29,7 +29,9 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     if request.topics is None or (context.api_version == 0 and not request.topics):
         topics = [_topic_answer(topic, request, broker.node_id) for topic in broker.topics]
     else:
-        topics = [_asked_topic(asked.name, asked.topic_id, request, context) for asked in request.topics]
+        # Each once, in the order in which they were asked for.
+        asked = dict.fromkeys((topic.name, topic.topic_id) for topic in request.topics)
+        topics = [_asked_topic(name, topic_id, request, context) for name, topic_id in asked]
     host, port = broker.endpoint(context.arrival)
     return MetadataResponse(
         brokers=[MetadataResponse.MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
@@ -46,9 +48,9 @@ def _asked_topic(name: str | None, topic_id: bytes, request: MetadataRequest, co
     broker = context.broker
     by_id = name is None
     try:
+        if context.api_version < 12 and (by_id or topic_id != ZERO_UUID):
+            raise Refused(ErrorCode.INVALID_REQUEST)  # v10 and v11 have the field and give it no meaning
         if by_id:
-            if context.api_version < 12:
-                raise Refused(ErrorCode.INVALID_REQUEST)
             topic = broker.topics.by_id(topic_id)
             if topic is None:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
