@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 from construct import Construct
 
 from .errors import MalformedMessage
-from .primitives import Array, Blob, Fixed, Length, Nullable, UuidLeaf, min_size, varint_bytes
+from .primitives import ITEMS_MAX, Array, Blob, Effort, Fixed, Length, Nullable, UuidLeaf, min_size, varint_bytes
 from .schema import Group, default_of, struct_of
 
 T = TypeVar("T")
+EXPLAINED_ITEMS = 2000  # the Struct takes some 20 us per item: a large hostile frame would hold the event loop
 Parser = Callable[..., Any]
 Builder = Callable[[Any, Callable[[Any], None]], None]
 
@@ -86,7 +87,7 @@ def explain(layout: Group, buffer: Any, position: int, error: Exception) -> Malf
     stream = io.BytesIO(bytes(memoryview(buffer)[position:]))
     name = layout.cls.__qualname__
     try:
-        layout._parse(stream, None, name)
+        layout._parse(stream, Effort(EXPLAINED_ITEMS, str(error)), name)
     except MalformedMessage as explained:
         return explained
     left = len(stream.read())
@@ -190,6 +191,9 @@ class _ParserSource(_Source):
         depth = self.null(depth, codec.length, n, v)
         size = max(1, min_size(codec.item))
         self.add(depth, f"if {n} * {size} > end - pos: raise ValueError('count')")
+        # A number costs a quarter of an object, and the few of a partition's replicas nothing.
+        self.add(depth, f"items += {n} >> 2" if isinstance(codec.item, Fixed) else f"items += {n}")
+        self.too_many(depth)
         if isinstance(codec.item, Fixed):
             self.names["unpack_many"] = struct.unpack_from
             self.add(depth, f"{v} = list(unpack_many(f'>{{{n}}}{codec.item.fmt}', buf, pos)); pos += {n} * {size}")
@@ -199,6 +203,9 @@ class _ParserSource(_Source):
         self.add(depth, f"for _ in range({n}):")
         self.value(depth + 1, codec.item, item)
         self.add(depth + 1, f"{v}.append({item})")
+
+    def too_many(self, depth: int) -> None:
+        self.add(depth, f"if items > {ITEMS_MAX}: raise ValueError('more than {ITEMS_MAX} items')")
 
     def group(self, depth: int, group: Group, v: str) -> None:
         run: list[tuple[str, Fixed]] = []
@@ -230,7 +237,8 @@ class _ParserSource(_Source):
         self.add(depth, f"{n} = buf[pos]; pos += 1")
         self.add(depth, f"if {n}:")
         self.add(depth + 1, f"if {n} > 127: {n}, pos = long_varint(buf, pos, {n})")
-        self.add(depth + 1, f"{last} = -1")
+        self.add(depth + 1, f"items += {n}; {last} = -1")
+        self.too_many(depth + 1)
         self.add(depth + 1, f"for _ in range({n}):")
         depth += 2
         for target in (tag, stop):
@@ -252,7 +260,7 @@ class _ParserSource(_Source):
 def _compiled_parser(layout: Group) -> Parser:
     source = _ParserSource(long_varint=_long_varint)
     source.add(0, "def parse(buf, pos):")
-    source.add(1, "end = len(buf)")
+    source.add(1, "end = len(buf); items = 0")
     source.group(1, layout, "result")
     source.add(1, "if pos != end: raise ValueError('bytes left over')")
     source.add(1, "return result")

@@ -17,6 +17,7 @@ from .primitives import VARINT_BYTES_MAX
 from .schema import spec
 
 API_VERSIONS_KEY = spec(ApiVersionsRequest).api_key
+HEADER_TAGS_MAX = 100  # no client sends any; without a bound, 100 MiB of them would take a minute to skip
 _PREFIX = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
 
@@ -62,7 +63,9 @@ def _skip_tags(frame: bytes | bytearray | memoryview, position: int) -> int:
         if frame[position] == 0:
             return position + 1
         count, position = _varint(frame, position)
-        for _ in range(count):  # each takes at least two bytes of the frame, so the frame bounds the loop
+        if count > HEADER_TAGS_MAX:
+            raise ProtocolViolation(f"{count} tagged fields in the header; the most is {HEADER_TAGS_MAX}")
+        for _ in range(count):
             _, position = _varint(frame, position)
             size, position = _varint(frame, position)
             position += size

@@ -23,6 +23,25 @@ ZERO_UUID = bytes(16)
 VARINT_BYTES_MAX = 5  # 32 bits in groups of seven
 
 
+ITEMS_MAX = 1 << 20
+"""The most items of arrays, and tagged fields, of one message. An item of two bytes on the wire may be an object of 100
+in memory (measured: up to 52 times), and takes a microsecond to read: this bounds both, far above what clients send."""
+
+
+class Effort:
+    """How many items a slow reading may still look at. Raises MalformedMessage with `reason` when it is spent."""
+
+    def __init__(self, items: int, reason: str) -> None:
+        self.items = items
+        self.reason = reason
+
+    def spend(self, path: str) -> None:
+        """One more item."""
+        self.items -= 1
+        if self.items < 0:
+            raise MalformedMessage(f"{path} or behind it: {self.reason}")
+
+
 def bytes_left(stream: io.BytesIO) -> int:
     """Bytes between the stream's position and its end."""
     return stream.getbuffer().nbytes - stream.tell()
@@ -196,7 +215,13 @@ class Array(Construct):
             return None
         if count * max(1, min_size(self.item)) > bytes_left(stream):
             raise MalformedMessage(f"{path}: {count} items announced, {bytes_left(stream)} bytes left")
-        return [self.item._parse(stream, context, f"{path}[{index}]") for index in range(count)]
+        out = []
+        for index in range(count):
+            where = f"{path}[{index}]"
+            if isinstance(context, Effort):
+                context.spend(where)
+            out.append(self.item._parse(stream, context, where))
+        return out
 
     def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
         self.length._build(None if obj is None else len(obj), stream, context, path)

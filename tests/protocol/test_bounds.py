@@ -1,0 +1,182 @@
+"""Hostile bytes: every message and version, each length wrong, cut everywhere, tags in disorder, crowds of items."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.protocol import schema
+from ottla.protocol.compiler import EXPLAINED_ITEMS, build, parse
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.primitives import ITEMS_MAX, varint_bytes
+
+sys.path.insert(0, str(Path(__file__).parent))
+from hostile import bad_texts, crowded, sample, written, wrong_lengths
+from messages import CASES, MESSAGES
+from values import random_value
+
+NAMES = sorted(MESSAGES)
+
+
+def layouts(name: str) -> list[tuple[int, schema.Group]]:
+    return [(v, schema.struct_of(MESSAGES[name], v)) for v in schema.spec(MESSAGES[name]).versions.range()]
+
+
+def assert_malformed(name: str, version: int, data: bytes | bytearray) -> str:
+    """Reading raises MalformedMessage, soon, and the text begins with the path of a field."""
+    begun = time.perf_counter()
+    try:
+        value = parse(MESSAGES[name], version, data)
+    except MalformedMessage as error:
+        assert time.perf_counter() - begun < 2
+        assert str(error).startswith(name)
+        return str(error)
+    raise AssertionError(f"{name} v{version} reads {bytes(data[:200]).hex()} as {value!r:.300}")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_message_cut_off_anywhere_is_malformed(name: str) -> None:
+    for version, layout in layouts(name):
+        whole = build(sample(layout, True), version)
+        assert parse(MESSAGES[name], version, whole) == sample(layout, True)
+        for end in range(len(whole)):
+            assert_malformed(name, version, whole[:end])
+        assert "1 bytes left over" in assert_malformed(name, version, whole + b"\0")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_length_that_cannot_be_is_malformed(name: str) -> None:
+    for version, layout in layouts(name):
+        for frame in wrong_lengths(layout):
+            assert_malformed(name, version, frame)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_that_is_not_utf8_is_malformed(name: str) -> None:
+    for version, layout in layouts(name):
+        for frame in bad_texts(layout):
+            assert "UTF-8" in assert_malformed(name, version, frame)
+
+
+@pytest.mark.parametrize(("name", "version"), CASES)
+def test_tags_are_skipped_when_unknown_and_malformed_in_disorder(name: str, version: int) -> None:
+    layout = schema.struct_of(MESSAGES[name], version)
+    if layout.tags is None:
+        return
+    empty = build(sample(layout, False), version)
+    assert empty[-1] == 0  # no tagged fields
+    unknown = [varint_bytes(tag) + b"\x03xyz" for tag in (50, 10192, (1 << 31) - 1)]
+    body, known = empty[:-1], sample(layout, False)
+    assert parse(MESSAGES[name], version, body + b"\x03" + b"".join(unknown)) == known
+    assert parse(MESSAGES[name], version, body + b"\x01" + b"\x32\x00") == known
+    for bad in (
+        b"\x02" + unknown[0] * 2,
+        b"\x02" + unknown[1] + unknown[0],
+        b"\x02" + unknown[0],
+        b"\x01" + b"\x32\x04xyz",
+        b"\x01" + b"\x32\xff\xff\xff\xff\x07xyz",
+        b"\x01" + b"\xff\xff\xff\xff\x0f\x00",
+        b"\xff\xff\xff\xff\x07",
+        b"\xff" * 200_000,
+    ):
+        assert_malformed(name, version, body + bad)
+    for tag, (_, codec) in layout.tags.items():
+        item = written(codec, sample(codec, True))
+        good = b"\x01" + varint_bytes(tag) + varint_bytes(len(item)) + item
+        parse(MESSAGES[name], version, body + good)
+        assert_malformed(name, version, body + b"\x01" + varint_bytes(tag) + varint_bytes(len(item) + 1) + item + b"\0")
+        assert_malformed(name, version, body + b"\x01" + varint_bytes(tag) + varint_bytes(len(item) - 1) + item)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", NAMES)
+def test_damaged_bytes_are_read_or_malformed(name: str, scaled: Callable[[int], int]) -> None:
+    source = random.Random()
+    for version, layout in layouts(name):
+        for _ in range(scaled(20)):
+            data = bytearray(build(random_value(layout, source, 2), version))
+            for _ in range(source.randint(1, 3)):
+                position = source.randrange(len(data) + 1)
+                data[position : position + source.randrange(4)] = source.choice(
+                    [b"", b"\xff", b"\xff" * 5, b"\x7f\xff\xff\xff", b"\xff\xff\xff\xfe", b"\0\0", source.randbytes(2)]
+                )
+            try:
+                value: Any = parse(MESSAGES[name], version, data)
+            except MalformedMessage as error:
+                assert str(error).startswith(name), data.hex()
+            else:  # what was read can be written, unless a text grew past its old bound
+                assert parse(MESSAGES[name], version, build(value, version)) is not None
+
+
+AMPLIFICATION_MAX = 60
+"""Bytes of Python objects per byte of a frame, at most. The worst measured is 52: CreatePartitions v2, whose array of
+assignments has items of two bytes, each an object and a list of 104 bytes. ITEMS_MAX bounds what that may add up to."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_is_proportional_to_the_frame(name: str) -> None:
+    for version, layout in layouts(name):
+        for value in crowded(layout, 400):
+            frame = build(value, version)
+            parse(MESSAGES[name], version, frame)  # compiles
+            tracemalloc.start()
+            try:
+                parse(MESSAGES[name], version, frame)
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            assert peak < AMPLIFICATION_MAX * len(frame) + 4096, (version, peak, len(frame))
+
+
+def test_more_items_than_any_client_sends_are_refused_before_they_take_memory() -> None:
+    topics = MetadataRequest(topics=[])
+    head, tail = build(topics, 13).split(b"\x01", 1)
+    too_many = head + varint_bytes(ITEMS_MAX + 2) + b"\x01" * (19 * (ITEMS_MAX + 1)) + tail
+    tracemalloc.start()
+    try:
+        error = assert_malformed("MetadataRequest", 13, too_many)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert f"more than {ITEMS_MAX} items" in error
+    assert peak < 3 * len(too_many)
+
+
+def test_items_count_over_all_arrays_numbers_a_quarter_and_tags_too() -> None:
+    """Many arrays, none of which is too long alone."""
+    group = OffsetFetchRequest.OffsetFetchRequestGroup  # type: ignore[attr-defined]
+    topic = group.OffsetFetchRequestTopics
+    numbers = [0] * (ITEMS_MAX // 2)
+
+    def request(topics: int) -> bytes:
+        many = [topic(name="", partition_indexes=numbers) for _ in range(topics)]
+        return build(OffsetFetchRequest(groups=[group(group_id="g", topics=many)], require_stable=False), 8)
+
+    parse(OffsetFetchRequest, 8, request(7))
+    with pytest.raises(MalformedMessage, match="items"):
+        parse(OffsetFetchRequest, 8, request(8))
+    tags = b"".join(varint_bytes(tag) + b"\0" for tag in range(100, 101 + ITEMS_MAX))
+    body = build(MetadataRequest(topics=[]), 13)[:-1]
+    assert "items" in assert_malformed("MetadataRequest", 13, body + varint_bytes(ITEMS_MAX + 1) + tags)
+
+
+def test_the_search_for_the_field_at_fault_ends_early_in_a_large_frame() -> None:
+    """The readable reader is some twenty times slower: it may not go over megabytes of items for an error's text."""
+    kind = CreatePartitionsRequest.CreatePartitionsTopic  # type: ignore[attr-defined]
+    assignment = kind.CreatePartitionsAssignment
+    topic = kind(name="t", count=1, assignments=[assignment(broker_ids=[])] * (EXPLAINED_ITEMS + 5))
+    frame = build(CreatePartitionsRequest(topics=[topic], timeout_ms=1, validate_only=False), 3)
+    error = assert_malformed("CreatePartitionsRequest", 3, frame + b"\0")
+    assert error == (
+        f"CreatePartitionsRequest.topics[0].assignments[{EXPLAINED_ITEMS - 1}] or behind it: bytes left over"
+    )
