@@ -1,0 +1,251 @@
+"""Random requests of every API, whole and damaged: the broker answers or closes, and is none the worse for it.
+
+Each run uses another seed and names it when it fails; OTTLA_FUZZ_SEED repeats one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from harness import Broker, Client, Closed, fetch, frame, only, ping, produce, read_answer, records, running, values
+from values import random_value
+
+from ottla.broker.logs import get_logger
+from ottla.broker.router import ROUTES
+from ottla.protocol.schema import Value, struct_of
+
+TOPICS = ["t", "u", "t", "new", "__consumer_offsets", "__cluster_metadata", "no.such"]
+CONFIGS = ["retention.ms", "segment.bytes", "cleanup.policy", "max.message.bytes", "compression.type", "no.such"]
+TIMES = {"max_wait_ms": 400, "session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000}
+WAITS_FOR_OTHERS = {"JoinGroup", "SyncGroup"}
+
+
+class Guesser:
+    """Turns random values into plausible ones, here and there, so that they get further than the first check."""
+
+    def __init__(self, random: random.Random, topic_ids: list[bytes]) -> None:
+        self.random = random
+        self.topic_ids = topic_ids
+
+    def improve(self, value: Any, version: int, name: str = "") -> Any:
+        if isinstance(value, Value):
+            for field, declared in value._fields.items():
+                if version in declared.versions:
+                    setattr(value, field, self.improve(getattr(value, field), version, field))
+            return value
+        if isinstance(value, list):
+            return [self.improve(item, version, name) for item in value]
+        if name in TIMES and isinstance(value, int):
+            return min(value, TIMES[name])
+        if self.random.random() < 0.2:
+            return value
+        return self.guess(value, name)
+
+    def guess(self, value: Any, name: str) -> Any:
+        random = self.random
+        if name in ("name", "topic", "topic_name", "topic_names", "resource_name") and value is not None:
+            return random.choice([*TOPICS, *CONFIGS, "1", ""])
+        if name == "topic_id":
+            return random.choice([*self.topic_ids, bytes(16)])
+        if name in ("partition", "partition_index", "partition_indexes", "index", "partitions") and value is not None:
+            return random.choice([0, 0, 1, 2, -1])
+        if name in ("group_id", "key", "coordinator_keys", "groups", "groups_names", "member_id"):
+            return random.choice(["g", "h", ""])
+        if name in ("fetch_offset", "offset", "timestamp", "committed_offset"):
+            return random.choice([0, 1, 3, -1, -2, -3, -4, -5, -6, 1_700_000_000_000])
+        if name in ("generation_id", "acks", "generation_id_or_member_epoch", "count", "num_partitions"):
+            return random.choice([-1, 0, 1, 2, 5])
+        if name in ("replication_factor", "leader_epoch", "current_leader_epoch", "last_fetched_epoch"):
+            return random.choice([-1, 0, 1])
+        if name in ("session_id", "session_epoch"):
+            return random.choice([0, -1, 1, value])
+        if name == "resource_type":
+            return random.choice([2, 4, 8, value])
+        if name == "config_operation":
+            return random.choice([0, 1, 2, 3, value])
+        if name == "records":
+            return self.batch()
+        return value
+
+    def batch(self) -> bytes:
+        random = self.random
+        codec = random.choice([0, 0, 1, 2, 3, 4])
+        fields: dict[str, Any] = {"codec": codec}
+        if random.random() < 0.4:
+            fields |= {"producer_id": random.randrange(3), "producer_epoch": 0, "base_sequence": random.randrange(4)}
+        if random.random() < 0.1:
+            fields["transactional"] = True
+        made = records(*[b"v" * random.randrange(30) for _ in range(random.randrange(1, 4))], **fields)
+        return bytes(damaged(made, random)) if random.random() < 0.4 else bytes(made)
+
+
+def damaged(data: bytes | bytearray, random: random.Random) -> bytearray:
+    """Bits flipped, bytes cut, bytes put in."""
+    out = bytearray(data)
+    for _ in range(random.choice([1, 1, 1, 2, 8])):
+        kind = random.randrange(4)
+        at = random.randrange(len(out)) if out else 0
+        if kind == 0 and out:
+            out[at] ^= 1 << random.randrange(8)
+        elif kind == 1:
+            del out[at:]
+        elif kind == 2:
+            out[at:at] = random.randbytes(random.randrange(1, 9))
+        elif out:
+            size = min(random.choice([1, 2, 4, 8]), len(out) - at)
+            out[at : at + size] = random.choice([b"\xff" * size, b"\x7f" + b"\xff" * (size - 1), bytes(size)])
+    return out
+
+
+class Unhurt:
+    """Fails when the broker logs an error, when the event loop reports one, or when an answer says it was ours."""
+
+    def __init__(self, broker: Broker, seed: int) -> None:
+        self.broker = broker
+        self.seed = seed
+        self.contexts: list[dict[str, Any]] = []
+        get_logger()  # configures structlog, which the capture then replaces
+        self.capture = structlog.testing.capture_logs()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.contexts.append(context))
+
+    def __enter__(self) -> Unhurt:
+        self.events = self.capture.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.capture.__exit__(*exc)
+
+    def check(self, what: Any) -> None:
+        errors = [event for event in self.events if event["log_level"] not in ("info", "debug", "warning")]
+        self.events.clear()
+        assert not errors and not self.contexts, f"seed {self.seed}: {what!r} led to {errors or self.contexts}"
+
+    def check_answer(self, answer: Any, what: Any) -> None:
+        assert -1 not in error_codes(answer), f"seed {self.seed}: {what!r} got {answer!r}"
+
+
+def error_codes(value: Any) -> set[int]:
+    if isinstance(value, list):
+        return set().union(*map(error_codes, value))
+    if not isinstance(value, Value):
+        return set()
+    found = {getattr(value, name) for name in value._fields if name.endswith("error_code")}
+    return found.union(*(error_codes(getattr(value, name)) for name in value._fields))
+
+
+async def outcome(broker: Broker, pinger: Client, client: Client, may_wait: bool) -> bytes | None:
+    """The answer, or None where the connection was closed. Moves the clock where the broker waits."""
+    receiving = asyncio.ensure_future(client.receive_bytes())
+    try:
+        for wait_ms in (0, 500, 70_000) if may_wait else (0, 500):
+            broker.clock.advance(wait_ms)
+            for _ in range(3):
+                await pinger.call(ping(), 0)
+                if receiving.done():
+                    return receiving.result()
+        return await receiving
+    except Closed:
+        return None
+    finally:
+        receiving.cancel()
+
+
+@pytest.fixture
+def seed() -> int:
+    chosen = int(os.environ.get("OTTLA_FUZZ_SEED", random.randrange(1 << 32)))
+    print(f"OTTLA_FUZZ_SEED={chosen}")
+    return chosen
+
+
+async def prepared(broker: Broker) -> list[bytes]:
+    ids = [await broker.topic("t", 2), await broker.topic("u", 1, {"cleanup.policy": "compact"})]
+    broker.log("t").append(records(b"a", b"b", b"c"), now_ms=broker.clock.now_ms())
+    return ids
+
+
+async def serves_others(broker: Broker) -> None:
+    """A client that does nothing wrong is served as ever."""
+    if broker.state.topics.get("well") is None:
+        await broker.topic("well")
+    client = await broker.client()
+    before = broker.log("well").log_end_offset
+    answer = only(await client.call(produce(records(b"fine"), "well"), 9))
+    assert (answer.error_code, answer.base_offset) == (0, before)
+    assert values(only(await client.call(fetch(("well", 0, before)), 12)).records) == [b"fine"]
+    client.close()
+
+
+async def test_random_requests_are_answered(tmp_path: Path, seed: int, scaled: Callable[[int], int]) -> None:
+    chooser = random.Random(seed)
+    answered = closed = 0
+    async with running(tmp_path / "data") as broker:
+        guesser = Guesser(chooser, await prepared(broker))
+        client, pinger = await broker.client(), await broker.client()
+        with Unhurt(broker, seed) as unhurt:
+            for number in range(scaled(4000)):
+                route = chooser.choice(list(ROUTES.values()))
+                version = chooser.choice(list(route.served.versions.range()))
+                request_class = route.served.request_class
+                request = guesser.improve(random_value(struct_of(request_class, version), chooser), version)
+                await client.send_bytes(frame(request, version, number))
+                what = (route.name, version, request)
+                if route.name == "Produce" and request.acks == 0:
+                    await client.send_bytes(struct.pack(">ihhih", 10, 18, 0, number, -1))
+                    route, version, request_class = ROUTES[18], 0, ROUTES[18].served.request_class
+                answer = await outcome(broker, pinger, client, route.name in WAITS_FOR_OTHERS)
+                if answer is None:
+                    closed += 1
+                    client.close()
+                    client = await broker.client()
+                else:
+                    answered += 1
+                    correlation_id, response = read_answer(answer, request_class, version)
+                    assert correlation_id == number, what
+                    unhurt.check_answer(response, what)
+                unhurt.check(what)
+                if number % 500 == 0:
+                    await serves_others(broker)
+            await serves_others(broker)
+    # A whole request of a served version is refused with a code; only acks=0 has no other way than to close.
+    assert answered > 0.9 * (answered + closed), (answered, closed)
+
+
+async def test_damaged_requests_are_answered_or_closed(tmp_path: Path, seed: int, scaled: Callable[[int], int]) -> None:
+    chooser = random.Random(seed)
+    answered = closed = 0
+    async with running(tmp_path / "data") as broker:
+        guesser = Guesser(chooser, await prepared(broker))
+        with Unhurt(broker, seed) as unhurt:
+            client, pinger = await broker.client(), await broker.client()
+            for number in range(scaled(4000)):
+                route = chooser.choice(list(ROUTES.values()))
+                version = chooser.choice(list(route.served.versions.range()))
+                value = random_value(struct_of(route.served.request_class, version), chooser)
+                value = guesser.improve(value, version)
+                body = damaged(frame(value, version, number)[chooser.choice([4, 14, 18]) :], chooser)
+                head = struct.pack(">hhih", route.api_key, version, number, 4) + b"test"
+                whole = (head + body) if chooser.random() < 0.9 else bytes(body)
+                await client.send_bytes(struct.pack(">i", len(whole)) + whole)
+                await client.send_bytes(struct.pack(">ihhih", 10, 18, 0, 1 << 30, -1))
+                what = (route.name, version, bytes(whole))
+                while (answer := await outcome(broker, pinger, client, True)) is not None:
+                    answered += 1
+                    if struct.unpack_from(">i", answer) == (1 << 30,):
+                        break
+                else:
+                    closed += 1
+                    client.close()
+                    client = await broker.client()
+                unhurt.check(what)
+                if number % 500 == 0:
+                    await serves_others(broker)
+            await serves_others(broker)
+    assert answered and closed
