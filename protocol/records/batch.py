@@ -30,6 +30,7 @@ from crc32c import crc32c
 
 from . import compression
 from .errors import CorruptRecords, InvalidRecords, InvalidTimestamps, RecordError
+from .walk import MIN_RECORD_BYTES, check_count, check_end, varint, varlong
 
 __all__ = [
     "HEADER_BYTES",
@@ -51,8 +52,6 @@ __all__ = [
     "read_header",
     "records",
     "reseal",
-    "walk",
-    "walk_timestamps",
     "with_payload",
 ]
 
@@ -73,7 +72,6 @@ DELETE_HORIZON_BIT = 0x40
 MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 
 # The shortest record: its length, attributes, two deltas, null key, null value, no headers.
-MIN_RECORD_BYTES = 7
 
 _LENGTH_PREFIX_BYTES = 12  # base offset and length
 _CRC_START = 21  # what the CRC covers begins at the attributes
@@ -230,149 +228,13 @@ def reseal(buffer: bytearray | memoryview, position: int = 0, *, attributes: int
     return BatchHeader._make(_HEADER.unpack_from(buffer, position))
 
 
-# --- records, without decoding them
-
-
-def _count_is_possible(payload: Buffer, record_count: int) -> None:
-    if record_count < 0 or record_count * MIN_RECORD_BYTES > len(payload):
-        raise InvalidRecords(f"{len(payload)} bytes cannot hold {record_count} records")
-
-
-def _check_end(position: int, end: int, record_count: int) -> None:
-    if position > end:
-        raise InvalidRecords("the last record is cut")
-    if position < end:
-        raise InvalidRecords(f"{end - position} bytes after the last of {record_count} records")
-
-
-def walk(payload: Buffer, record_count: int) -> None:
-    """Step from record to record over an uncompressed payload by their lengths.
-
-    Checks that there are exactly `record_count` and nothing after them; what is inside a record is not looked at.
-    Raises InvalidRecords.
-    """
-    _count_is_possible(payload, record_count)
-    # This and walk_timestamps run for every record that the broker receives. The varint is inlined for its first three
-    # widths; bit 0 is the sign, so an odd first byte is a negative length. The constants fold in the marker bits of the
-    # leading bytes and the bytes of the varint itself: 62 = 64 - 2, 8253 = 64 + 8192 - 3.
-    position = 0
-    try:
-        for _ in range(record_count):
-            first = payload[position]
-            if first & 1:
-                raise InvalidRecords("a record has a negative length")
-            if first < 128:
-                if first < 12:
-                    raise InvalidRecords(f"a record of {first >> 1} bytes")
-                position += (first >> 1) + 1
-            else:
-                second = payload[position + 1]
-                if second < 128:
-                    position += (first >> 1) + (second << 6) - 62
-                else:
-                    third = payload[position + 2]
-                    if third < 128:
-                        position += (first >> 1) + (second << 6) + (third << 13) - 8253
-                    else:
-                        length, position = _varint(payload, position)
-                        position += length
-    except IndexError:
-        raise InvalidRecords(f"the payload ends before {record_count} records") from None
-    _check_end(position, len(payload), record_count)
-
-
-def walk_timestamps(payload: Buffer, record_count: int) -> tuple[int, int]:
-    """As `walk`, and the range of the timestamp deltas: (lowest or 0 if none is negative, highest)."""
-    _count_is_possible(payload, record_count)
-    position = 0
-    lowest = 0
-    highest = _INT64_MIN
-    top = -1  # the highest of the short, non-negative deltas, still shifted left by its sign bit
-    try:
-        for _ in range(record_count):
-            first = payload[position]
-            if first & 1:
-                raise InvalidRecords("a record has a negative length")
-            if first < 128:
-                if first < 12:
-                    raise InvalidRecords(f"a record of {first >> 1} bytes")
-                at = position + 2
-                position += (first >> 1) + 1
-            else:
-                second = payload[position + 1]
-                if second < 128:
-                    at = position + 3
-                    position += (first >> 1) + (second << 6) - 62
-                else:
-                    third = payload[position + 2]
-                    if third < 128:
-                        at = position + 4
-                        position += (first >> 1) + (second << 6) + (third << 13) - 8253
-                    else:
-                        length, at = _varint(payload, position)
-                        position = at + length
-                        at += 1
-            delta = payload[at]
-            if delta & 0x81:
-                more = payload[at + 1]
-                if delta & 1 or more > 127:
-                    value, _ = _varlong(payload, at)
-                    if value > highest:
-                        highest = value
-                    if value < lowest:
-                        lowest = value
-                    continue
-                delta += (more << 7) - 128
-            if delta > top:
-                top = delta
-    except IndexError:
-        raise InvalidRecords(f"the payload ends before {record_count} records") from None
-    _check_end(position, len(payload), record_count)
-    return lowest, max(highest, top >> 1) if top >= 0 else highest
-
-
-def _varint(payload: Buffer, position: int) -> tuple[int, int]:
-    """A zigzag int32 of at most five bytes, and the position after it."""
-    value = payload[position]
-    position += 1
-    if value > 127:
-        value &= 127
-        for shift in (7, 14, 21, 28):
-            byte = payload[position]
-            position += 1
-            value |= (byte & 127) << shift
-            if byte < 128:
-                break
-        else:
-            raise InvalidRecords("a varint of more than 5 bytes")
-        if value > 0xFFFFFFFF:
-            raise InvalidRecords("a varint of more than 32 bits")
-    return (value >> 1) ^ -(value & 1), position
-
-
-def _varlong(payload: Buffer, position: int) -> tuple[int, int]:
-    """A zigzag int64 of at most ten bytes, and the position after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = payload[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            break
-    else:
-        raise InvalidRecords("a varlong of more than 10 bytes")
-    if value > 0xFFFFFFFFFFFFFFFF:
-        raise InvalidRecords("a varlong of more than 64 bits")
-    return (value >> 1) ^ -(value & 1), position
-
-
 # --- records, decoded
 
 
 def entries(payload: Buffer, record_count: int) -> Iterator[Entry]:
     """Every record's deltas and the places of its parts, with everything that the format says about a record checked:
     lengths within the record, header count, nothing left in a record or after the last. Raises InvalidRecords."""
-    _count_is_possible(payload, record_count)
+    check_count(payload, record_count)
     end = len(payload)
     position = 0
     for index in range(record_count):
@@ -381,11 +243,11 @@ def entries(payload: Buffer, record_count: int) -> Iterator[Entry]:
         except IndexError:
             raise InvalidRecords(f"record {index} is cut") from None
         yield entry
-    _check_end(position, end, record_count)
+    check_end(position, end, record_count)
 
 
 def _entry(payload: Buffer, position: int, end: int) -> tuple[Entry, int]:
-    length, position = _varint(payload, position)
+    length, position = varint(payload, position)
     stop = position + length
     if length < MIN_RECORD_BYTES - 1 or stop > end:
         raise InvalidRecords(f"a record of {length} bytes where {end - position} are left")
@@ -394,8 +256,8 @@ def _entry(payload: Buffer, position: int, end: int) -> tuple[Entry, int]:
         timestamp_delta = (delta >> 1) ^ -(delta & 1)
         position += 2
     else:
-        timestamp_delta, position = _varlong(payload, position + 1)
-    offset_delta, position = _varint(payload, position)
+        timestamp_delta, position = varlong(payload, position + 1)
+    offset_delta, position = varint(payload, position)
     key_start, key_end, position = _span(payload, position, stop)
     value_start, value_end, position = _span(payload, position, stop)
     count = payload[position]
@@ -416,7 +278,7 @@ def _span(payload: Buffer, position: int, stop: int) -> tuple[int, int, int]:
         length = (length >> 1) ^ -(length & 1)
         position += 1
     else:
-        length, position = _varint(payload, position)
+        length, position = varint(payload, position)
     if length < 0:
         return -1, -1, position
     if length > stop - position:
@@ -425,7 +287,7 @@ def _span(payload: Buffer, position: int, stop: int) -> tuple[int, int, int]:
 
 
 def _header_spans(payload: Buffer, position: int, stop: int) -> tuple[tuple[Span, ...], int]:
-    count, position = _varint(payload, position)
+    count, position = varint(payload, position)
     if count < 0 or count > stop - position:
         raise InvalidRecords(f"{count} headers where {stop - position} bytes are left")
     spans: list[Span] = []

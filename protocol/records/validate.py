@@ -5,11 +5,11 @@ KIP-110, KIP-467, KIP-937), and rebuilds the batch where the topic wants another
 offsets of a log and no clock: the time is an argument. It behaves as Kafka 2.5 and later; which code an older release
 answers for the same fault is the caller's table.
 
-How deep it looks. A plain batch is walked once: record lengths, count and timestamps, so that the stored maximum is the
-one really seen and no range can be evaded by a header that lies. It is checked record by record (keys, headers, lengths
-inside) where that matters: compressed batches, which are decompressed within a bound, compacted topics, another codec,
-timestamps out of range. Kafka looks inside every record; here a plain batch with whole records but nonsense within one
-passes, and fails in the consumer that decodes it.
+How deep it looks. A batch is walked once: record lengths, count and timestamps, so that the stored maximum is the one
+really seen and no range can be evaded by a header that lies; a compressed one is decompressed within a bound, and its
+offset deltas are looked at too. It is checked record by record (keys, headers, lengths inside) where that matters:
+compacted topics, another codec, timestamps out of range, offsets to be written anew. Kafka looks inside every record;
+here a batch with whole records but nonsense within one passes, and fails in the consumer that decodes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from . import batch
+from . import batch, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import (
@@ -96,7 +96,13 @@ def prepare(
     _check_header(records, header, rules)
     source = header.codec
     target = source if rules.compression is None else rules.compression
-    if source != target or rules.compacted or header.log_append_time or (rules.walk_records and source):
+    quick = None
+    if source == target and not rules.compacted and not header.log_append_time:
+        quick = _look(records, header, rules, now_ms)
+    if quick is not None:
+        max_timestamp = quick
+        buffer = _writable(records, header.size_bytes)
+    else:
         data = batch.payload(records, 0, header, max_bytes=rules.max_decompressed_bytes)
         findings = _examine(data, header, rules, now_ms)
         max_timestamp = findings.max_timestamp
@@ -105,9 +111,6 @@ def prepare(
             header = batch.read_header(buffer)
         else:
             buffer = _writable(records, header.size_bytes)
-    else:
-        max_timestamp = _look(records, header, rules, now_ms)
-        buffer = _writable(records, header.size_bytes)
 
     if rules.log_append_time:
         attributes = header.attributes | batch.LOG_APPEND_TIME_BIT
@@ -182,20 +185,28 @@ def _writable(records: bytes | bytearray | memoryview, size: int) -> bytearray |
 # --- the records
 
 
-def _look(records: bytes | bytearray | memoryview, header: BatchHeader, rules: Rules, now_ms: int) -> int:
-    """The quick way through a batch in which nothing needs to be decoded; returns its highest timestamp."""
+def _look(records: bytes | bytearray | memoryview, header: BatchHeader, rules: Rules, now_ms: int) -> int | None:
+    """The quick way through a batch in which nothing needs to be decoded: its highest timestamp.
+
+    None where a record may be refused or the offsets of a compressed batch have to be written anew: then each record is
+    to be looked at.
+    """
     if not rules.walk_records:
         lowest, highest = header.base_timestamp, header.max_timestamp
     else:
-        data = batch.payload(records, 0, header)
-        if rules.log_append_time:
-            batch.walk(data, header.record_count)
+        data = batch.payload(records, 0, header, max_bytes=rules.max_decompressed_bytes)
+        if header.codec:
+            low, high, numbered = walk.numbered_timestamps(data, header.record_count)
+            if not numbered:
+                return None
+        elif rules.log_append_time:
+            walk.lengths(data, header.record_count)
             return header.max_timestamp
-        low, high = batch.walk_timestamps(data, header.record_count)
+        else:
+            low, high = walk.timestamps(data, header.record_count)
         lowest, highest = header.base_timestamp + low, header.base_timestamp + high
     if not rules.log_append_time and _may_be_out_of_range(lowest, highest, rules, now_ms):
-        data = batch.payload(records, 0, header, max_bytes=rules.max_decompressed_bytes)
-        return _examine(data, header, rules, now_ms).max_timestamp
+        return None
     return max(highest, NO_TIMESTAMP)
 
 

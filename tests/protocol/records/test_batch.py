@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from aiokafka.record import default_records as aiokafka
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record import default_records as kafka_python
 
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, walk
 from ottla.protocol.records.batch import CorruptRecords, Header, InvalidRecords, Record
 
 NOW = 1_700_000_000_000
@@ -75,8 +75,8 @@ def test_what_is_built_is_read_back(records: list[Record], codec: int, base_offs
     assert head.size_bytes == len(built)
     assert (head.base_offset, head.last_offset, head.record_count) == (base_offset, moved[-1].offset, len(moved))
     assert (head.base_timestamp, head.max_timestamp) == (moved[0].timestamp, max(item.timestamp for item in moved))
-    batch.walk(data, len(moved))
-    low, high = batch.walk_timestamps(data, len(moved))
+    walk.lengths(data, len(moved))
+    low, high = walk.timestamps(data, len(moved))
     deltas = [item.timestamp - moved[0].timestamp for item in moved]
     assert (low, high) == (min(0, *deltas, 0), max(deltas))
 
@@ -251,26 +251,26 @@ def test_a_header_must_lie_in_its_buffer() -> None:
 
 # --- walks
 
-WALKS = [batch.walk, batch.walk_timestamps]
+WALKS = [walk.lengths, walk.timestamps, walk.numbered_timestamps]
 
 
-@pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.parametrize("step", WALKS)
 @pytest.mark.parametrize("size", [0, 55, 56, 57, 58, 8180, 8181, 8182, 8183, 1_048_560, 1_048_568, 1_048_580])
-def test_walks_step_over_every_width_of_length(walk: Callable[[Any, int], Any], size: int) -> None:
+def test_walks_step_over_every_width_of_length(step: Callable[[Any, int], Any], size: int) -> None:
     records = [Record(index, NOW + index * 50, None, bytes(size)) for index in range(4)]
     _, _, data = one(records)
     for buffer in (data, bytearray(data), memoryview(data)):
-        walk(buffer, 4)
+        step(buffer, 4)
     for wrong in (data[:-1], data + b"\x00", data[1:], b""):
         with pytest.raises(InvalidRecords):
-            walk(wrong, 4)
+            step(wrong, 4)
     for count in (-1, 0, 3, 5, 2**31 - 1):
         with pytest.raises(InvalidRecords):
-            walk(data, count)
-    assert batch.walk_timestamps(data, 4) == (0, 150)
+            step(data, count)
+    assert walk.timestamps(data, 4) == (0, 150)
 
 
-@pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.parametrize("step", WALKS)
 @pytest.mark.parametrize(
     "data",
     [
@@ -281,21 +281,33 @@ def test_walks_step_over_every_width_of_length(walk: Callable[[Any, int], Any], 
     ],
     ids=["negative", "short", "wide", "large"],
 )
-def test_walks_refuse_odd_lengths(walk: Callable[[Any, int], Any], data: bytes) -> None:
+def test_walks_refuse_odd_lengths(step: Callable[[Any, int], Any], data: bytes) -> None:
     with pytest.raises(InvalidRecords):
-        walk(data, 1)
+        step(data, 1)
 
 
 @given(deltas=st.lists(st.integers(-(2**40), 2**40) | st.integers(-70, 9000), max_size=20))
 def test_walked_timestamps_are_those_of_the_records(deltas: list[int]) -> None:
     times = [0, *deltas]
     _, _, data = one([Record(index, 2**41 + delta, b"k", b"v") for index, delta in enumerate(times)])
-    assert batch.walk_timestamps(data, len(times)) == (min(times), max(times))
+    assert walk.timestamps(data, len(times)) == (min(times), max(times))
+    assert walk.numbered_timestamps(data, len(times)) == (min(times), max(times), True)
+
+
+@given(count=st.integers(1, 20_000), wrong=st.integers(0, 19_999), by=st.sampled_from([-1, 1, 64, 8192]))
+@settings(max_examples=25)
+def test_records_that_are_not_numbered_from_zero_are_noticed(count: int, wrong: int, by: int) -> None:
+    wrong %= count
+    offsets = [index + (by if index == wrong else 0) for index in range(count)]
+    _, _, data = one([Record(offset, 2**41, None, b"") for offset in offsets])
+    assert walk.numbered_timestamps(data, count) == (0, 0, False)
+    _, _, data = one([Record(offset, 2**41, None, b"") for offset in range(count)])
+    assert walk.numbered_timestamps(data, count) == (0, 0, True)
 
 
 def test_only_negative_deltas() -> None:
     data = b"".join(bytes([12, 0, zigzag, 0, 1, 1, 0]) for zigzag in (9, 5, 7))
-    assert batch.walk_timestamps(data, 3) == (-5, -3)
+    assert walk.timestamps(data, 3) == (-5, -3)
 
 
 def test_a_declared_count_takes_no_time() -> None:
