@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .state import BrokerState
 
 
+METADATA_KEY = 3
+
+
 class Route(NamedTuple):
     """One API: who answers it, and in which versions."""
 
@@ -96,12 +99,25 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call:
         return Call(None, _unknown_api_versions(), header, 0, ROUTES[api_key])
     client_id, position = read_rest(frame, prefix, flexible)
     try:
-        request = read(frame, position)
+        request = read(_as_meant(frame, position, api_key, api_version), position)
     except MalformedMessage as error:
         raise ProtocolViolation(str(error)) from None
     context = RequestContext(broker, api_version, correlation_id, client_id, arrival)
     header = response_header(correlation_id, api_key, flexible)
     return Call(route.handler(request, context), None, header, api_version, route)
+
+
+def _as_meant(frame: memoryview, position: int, api_key: int, api_version: int) -> memoryview:
+    """A request without the three bytes that librdkafka leaves behind when it asks for all topics.
+
+    From Metadata v9 on it writes the null array in four bytes instead of one (librdkafka issue 5049). Kafka does not
+    look at what is left over of a request; here that is an error, with this exception.
+    """
+    if api_key == METADATA_KEY and api_version >= 9:
+        meant = frame[position:-3]
+        if meant == bytes(5 if api_version <= 10 else 4):  # null, the flags, no tags: whole in itself
+            return frame[:-3]
+    return frame
 
 
 def _unknown_api_versions() -> ApiVersionsResponse:

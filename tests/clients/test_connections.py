@@ -1,0 +1,111 @@
+"""The broker under two thousand connections, and what a client of the real world sends that the schema does not allow."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+from four_clients import READERS, WRITERS
+from mixed_records import difference, mixed
+from running_broker import RunningBroker
+
+from ottla.protocol.compiler import build, parse
+from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+CONNECTIONS = 2_000
+FETCH, METADATA = 1, 3
+FETCH_VERSION = 12  # the last one that names topics
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Lets this process open a socket for each connection; the broker sees to itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * CONNECTIONS), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def frame(api_key: int, version: int, body: bytes) -> bytes:
+    """A request with the header of the flexible versions, correlation id 7 and no client id."""
+    payload = struct.pack(">hhihB", api_key, version, 7, -1, 0) + body
+    return struct.pack(">i", len(payload)) + payload
+
+
+async def answer(reader: asyncio.StreamReader) -> bytes:
+    """The body of the next response; empty when the broker closed the connection."""
+    try:
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+    except asyncio.IncompleteReadError:
+        return b""
+    return (await reader.readexactly(size))[5:]
+
+
+async def connect(broker: RunningBroker) -> Streams:
+    return await asyncio.open_connection("127.0.0.1", broker.port)
+
+
+def waiting_fetch(topic: str, offset: int) -> FetchRequest:
+    partition = FetchRequest.FetchTopic.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        max_wait_ms=60_000,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[FetchRequest.FetchTopic(topic=topic, partitions=[partition])],
+    )
+
+
+@pytest.mark.slow
+async def test_two_thousand_connections_at_once(
+    own_broker: RunningBroker, create: Callable[..., str], many_files: None
+) -> None:
+    """All are answered, all wait in a fetch while a client works, and one record wakes every one of them."""
+    create(own_broker.address, "quiet")
+    create(own_broker.address, "busy")
+    opened: list[Streams] = []
+    try:
+        for _ in range(0, CONNECTIONS, 200):
+            opened += await asyncio.gather(*(connect(own_broker) for _ in range(200)))
+        asking = frame(METADATA, 12, build(MetadataRequest(topics=None), 12))
+        for _, writer in opened:
+            writer.write(asking)
+        bodies = await asyncio.wait_for(asyncio.gather(*(answer(reader) for reader, _ in opened)), 30)
+        assert len(bodies) == CONNECTIONS and len(set(bodies)) == 1
+        assert {topic.name for topic in parse(MetadataResponse, 12, bodies[0]).topics} == {"quiet", "busy"}
+
+        waiting = frame(FETCH, FETCH_VERSION, build(waiting_fetch("quiet", 0), FETCH_VERSION))
+        for _, writer in opened:
+            writer.write(waiting)
+        woken = asyncio.gather(*(answer(reader) for reader, _ in opened))
+        sent = mixed(1000, plain=True)
+        await asyncio.to_thread(WRITERS["confluent-kafka"], own_broker.address, "busy", sent)
+        found = await asyncio.to_thread(READERS["confluent-kafka"], own_broker.address, "busy", len(sent))
+        assert difference(sent, found) is None
+        assert not woken.done()
+        await asyncio.to_thread(WRITERS["confluent-kafka"], own_broker.address, "quiet", sent[:1])
+        for body in await asyncio.wait_for(woken, 30):
+            (partition,) = parse(FetchResponse, FETCH_VERSION, body).responses[0].partitions
+            assert (partition.error_code, partition.high_watermark) == (0, 1)
+    finally:
+        for _, writer in opened:
+            writer.close()
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+async def test_librdkafka_asks_for_all_topics_with_three_bytes_too_many(version: int, broker: RunningBroker) -> None:
+    """Its issue 5049: from v9 on the null array has four bytes. What is left over stays an error otherwise."""
+    proper = build(MetadataRequest(topics=None, allow_auto_topic_creation=False), version)
+    assert not any(proper)
+    for body, accepted in ((proper, True), (b"\0\0\0" + proper, True), (b"\0\0" + proper, False)):
+        reader, writer = await connect(broker)
+        writer.write(frame(METADATA, version, body))
+        found = await asyncio.wait_for(answer(reader), 10)
+        assert bool(found) is accepted
+        if accepted:
+            assert [node.port for node in parse(MetadataResponse, version, found).brokers] == [broker.port]
+        writer.close()
