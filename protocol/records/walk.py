@@ -118,6 +118,7 @@ def numbered_timestamps(payload: Buffer, record_count: int) -> tuple[int, int, b
     position = 0
     lowest = 0
     highest = _INT64_MIN
+    top = -1  # the highest non-negative delta, in its zigzag form
     numbered = True
     expected = -2  # the zigzag form of the offset delta: twice the record's index
     try:
@@ -131,19 +132,31 @@ def numbered_timestamps(payload: Buffer, record_count: int) -> tuple[int, int, b
                 at = position + 2
                 position += (first >> 1) + 1
             else:
-                length, at = varint(payload, position)
-                position = at + length
-                at += 1
+                second = payload[position + 1]
+                if second < 128:
+                    at = position + 3
+                    position += (first >> 1) + (second << 6) - 62
+                else:
+                    length, at = varint(payload, position)
+                    position = at + length
+                    at += 1
             delta = payload[at]
-            if delta < 128:
+            at += 1
+            if delta > 127:
+                more = payload[at]
                 at += 1
-                delta = (delta >> 1) ^ -(delta & 1)
-            else:
-                delta, at = varlong(payload, at)
-            if delta > highest:
-                highest = delta
-            if delta < lowest:
-                lowest = delta
+                if more < 128:
+                    delta += (more << 7) - 128
+                else:
+                    delta, at = varlong(payload, at - 2)
+                    delta = delta << 1 if delta >= 0 else ~(delta << 1)
+            if delta & 1:
+                if ~(delta >> 1) < lowest:
+                    lowest = ~(delta >> 1)
+                if top < 0 and ~(delta >> 1) > highest:
+                    highest = ~(delta >> 1)
+            elif delta > top:
+                top = delta
             expected += 2
             if expected < 128:
                 if payload[at] != expected:
@@ -156,7 +169,7 @@ def numbered_timestamps(payload: Buffer, record_count: int) -> tuple[int, int, b
     except IndexError:
         raise InvalidRecords(f"the payload ends before {record_count} records") from None
     check_end(position, len(payload), record_count)
-    return lowest, highest, numbered
+    return lowest, top >> 1 if top >= 0 else highest, numbered
 
 
 def varint(payload: Buffer, position: int) -> tuple[int, int]:
