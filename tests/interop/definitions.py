@@ -1,0 +1,103 @@
+"""Our declarations against the message definitions inside Apache's own jars, and our bytes through its own classes."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from checks import Check, Failed, jars, java
+
+from ottla.protocol import schema
+from ottla.protocol.compiler import build
+
+import apache  # type: ignore[import-not-found]  # isort: skip  # of tests/protocol, as the next three
+import make_versions  # type: ignore[import-not-found]  # isort: skip
+from messages import MESSAGES  # type: ignore[import-not-found]  # isort: skip
+from values import random_value  # type: ignore[import-not-found]  # isort: skip
+
+NEWEST, LAST_OF_3 = "4.3.1", "3.9.1"
+# Jars whose records we write into logs; their classes hold the definitions, compiled.
+RECORD_JARS = ["kafka-metadata", "kafka-group-coordinator", "kafka-server-common"]
+FRAMES_PER_VERSION = 20
+LACKING: dict[str, set[tuple[str, int]]] = {}
+"""What each release had no class for, once compared; both together must have all."""
+
+
+def client_jars(version: str) -> Path:
+    return jars(f"kafka-clients-{version}", [f"org.apache.kafka:kafka-clients:{version}"])
+
+
+def compare_definitions(version: str) -> str:
+    """Every version of every message that the jar defines; versions it no longer has are left to the other jar."""
+    (jar,) = client_jars(version).glob("kafka-clients-*.jar")
+    compared = 0
+    with zipfile.ZipFile(jar) as archive:
+        for name in sorted(api + kind for api in make_versions.APIS for kind in ("Request", "Response")):
+            try:
+                text = archive.read(f"common/message/{name}.json").decode()
+            except KeyError:
+                raise Failed(f"{jar.name} has no {name}.json") from None
+            found = make_versions.definition(json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.M)))
+            compared += compare_one(name, found)
+    return f"{compared} versions of {2 * len(make_versions.APIS)} messages are declared as in {jar.name}"
+
+
+def compare_one(name: str, found: dict[str, Any]) -> int:
+    declared = schema.spec(MESSAGES[name])
+    theirs = schema.Versions.of(found["versions"])
+    last = theirs.last - (1 if found["unstable"] else 0)
+    if found["key"] != declared.api_key or not declared.versions.last >= last:
+        raise Failed(f"{name}: key {found['key']}, versions to {last}; declared: {declared}")
+    found["fields"] = [f for f in found["fields"] if schema.Versions.of(f["versions"]).first <= last]
+    for version in range(theirs.first, last + 1):
+        flexible = version in schema.Versions.of(found["flexible"])
+        try:
+            apache.compare(schema.struct_of(MESSAGES[name], version), found["fields"], version, flexible, name)
+        except AssertionError as error:
+            raise Failed(f"{name} v{version}: {error}") from None
+    return last + 1 - theirs.first
+
+
+def compare_bytes(version: str) -> str:
+    """Random frames of every message and version: read and written again by Apache's classes, they must not change."""
+    records = [f"org.apache.kafka:{artifact}:{version}" for artifact in RECORD_JARS]
+    folder = jars(f"codec-{version}", [f"org.apache.kafka:kafka-clients:{version}", *records], alone=True)
+    source = random.Random(version)
+    asked: list[tuple[str, int, str]] = []
+    for name, cls in sorted(MESSAGES.items()):
+        for number in schema.spec(cls).versions.range():
+            layout = schema.struct_of(cls, number)
+            frames = [build(random_value(layout, source), number).hex() for _ in range(FRAMES_PER_VERSION)]
+            asked += [(name, number, frame) for frame in frames]
+    text = "".join(f"{name} {number} {frame}\n" for name, number, frame in asked)
+    command = java(folder, Path(__file__).with_name("Codec.java"))
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=300)
+    answers = done.stdout.splitlines()
+    if done.returncode or len(answers) != len(asked):
+        raise Failed(f"Codec.java ended with {done.returncode}: {done.stderr[-1000:]}")
+    lacking: dict[str, list[int]] = {}
+    same = 0
+    for (name, number, frame), answer in zip(asked, answers, strict=True):
+        if answer == "-":
+            if number not in (seen := lacking.setdefault(name, [])):
+                seen.append(number)
+        elif answer != frame:
+            raise Failed(f"{name} v{number}: {frame} came back as {answer}")
+        else:
+            same += 1
+    LACKING[version] = {(name, number) for name, numbers in lacking.items() for number in numbers}
+    if nowhere := set.intersection(*LACKING.values()) if len(LACKING) == 2 else set():
+        raise Failed(f"neither release has {sorted(nowhere)}: no class of Apache's has read these")
+    left = ", ".join(f"{name} {numbers}" for name, numbers in lacking.items()) or "nothing"
+    return f"{same} frames came back unchanged from Apache {version}; it has not: {left}"
+
+
+CHECKS = [
+    *(Check(f"definitions in kafka-clients {v}", lambda v=v: compare_definitions(v)) for v in (NEWEST, LAST_OF_3)),
+    *(Check(f"bytes through Apache {v}'s classes", lambda v=v: compare_bytes(v)) for v in (NEWEST, LAST_OF_3)),
+]

@@ -1,0 +1,53 @@
+"""`make interop`: what Apache Kafka's own code says of ours. Prints each check, writes out/interop.json.
+
+    python tests/interop/run.py [WORD...]    only the checks whose name has one of the words
+
+Add a check by adding a module with a list CHECKS to MODULES. A check that needs what this machine lacks is listed as
+missing, by name. Exits with 1 when a check failed, or none ran.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+import traceback
+from typing import Any
+
+from checks import OUT, Check, Failed, Missing
+
+MODULES = ["definitions", "java_clients"]
+
+
+def run_one(check: Check) -> dict[str, Any]:
+    """The outcome of one check as it is printed and written."""
+    begun = time.monotonic()
+    try:
+        outcome, text = "passed", check.run()
+    except Missing as missing:
+        outcome, text = "missing", str(missing)
+    except Failed as failed:
+        outcome, text = "failed", str(failed)
+    except Exception:
+        outcome, text = "failed", traceback.format_exc()
+    return {"name": check.name, "outcome": outcome, "seconds": round(time.monotonic() - begun, 1), "text": text}
+
+
+def main(words: list[str]) -> int:
+    OUT.mkdir(parents=True, exist_ok=True)
+    checks: list[Check] = [check for name in MODULES for check in importlib.import_module(name).CHECKS]
+    report = []
+    for check in checks:
+        if not words or any(word in check.name for word in words):
+            found = run_one(check)
+            report.append(found)
+            print(f"{found['outcome']:7}  {found['name']} ({found['seconds']} s): {found['text']}", flush=True)
+    counts = {kind: sum(one["outcome"] == kind for one in report) for kind in ("passed", "failed", "missing")}
+    OUT.with_suffix(".json").write_text(json.dumps({"counts": counts, "checks": report}, indent=2) + "\n")
+    print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
+    return 1 if counts["failed"] or not counts["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
