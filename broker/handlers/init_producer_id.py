@@ -1,6 +1,7 @@
 """InitProducerId v0-v5: a producer id for idempotent writing (KIP-98).
 
-Left out: transactions. A request with a transactional id answers UNSUPPORTED_VERSION, which clients take for final.
+Left out: transactions. A request with a transactional id answers TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as
+FindCoordinator does: every client takes that for final.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ async def init_producer_id(request: InitProducerIdRequest, context: RequestConte
         if (request.producer_id == -1) != (request.producer_epoch == -1):
             raise Refused(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is not None:
-            raise Refused(ErrorCode.UNSUPPORTED_VERSION)
+            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         producer_id = context.broker.producer_ids.allocate(context.now_ms())
     except Exception as error:
         return InitProducerIdResponse(error_code=code_of(error), producer_id=-1, producer_epoch=-1)
