@@ -1,0 +1,278 @@
+"""Bytes of the most used messages, written out by hand from the protocol guide's layout: both ways must agree."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from ottla.protocol.compiler import build, parse
+from ottla.protocol.messages import (
+    api_versions,
+    fetch,
+    join_group,
+    list_offsets,
+    metadata,
+    offset_commit,
+    produce,
+)
+
+TOPIC_ID = bytes(range(16))
+
+
+def hexadecimal(text: str) -> bytes:
+    return bytes.fromhex(re.sub(r"#.*", "", text))
+
+
+def produce_request(**topic: Any) -> Any:
+    kind: Any = produce.ProduceRequest.TopicProduceData  # type: ignore[attr-defined]
+    partition = kind.PartitionProduceData(index=1, records=b"\xaa\xbb\xcc")
+    data = kind(partition_data=[partition], **topic)
+    return produce.ProduceRequest(acks=-1, timeout_ms=1500, topic_data=[data])
+
+
+def fetch_request(forgotten: list[Any], topic: dict[str, Any], partition: dict[str, Any], **top: Any) -> Any:
+    kind: Any = fetch.FetchRequest.FetchTopic  # type: ignore[attr-defined]
+    one = kind.FetchPartition(partition=0, fetch_offset=7, partition_max_bytes=1048576, **partition)
+    topics = [kind(partitions=[one], **topic)]
+    return fetch.FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        max_bytes=2,
+        isolation_level=1,
+        topics=topics,
+        forgotten_topics_data=forgotten,
+        **top,
+    )
+
+
+def metadata_response(broker: dict[str, Any], topic: dict[str, Any], partition: dict[str, Any], **top: Any) -> Any:
+    kind: Any = metadata.MetadataResponse
+    one = kind.MetadataResponseTopic.MetadataResponsePartition(
+        error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1], **partition
+    )
+    return kind(
+        brokers=[kind.MetadataResponseBroker(node_id=1, host="h", port=9092, **broker)],
+        controller_id=1,
+        topics=[kind.MetadataResponseTopic(error_code=0, name="t", partitions=[one], **topic)],
+        **top,
+    )
+
+
+def join(**fields: Any) -> Any:
+    kind: Any = join_group.JoinGroupRequest
+    protocols = [kind.JoinGroupRequestProtocol(name="range", metadata=b"\x01\x02")]
+    return kind(
+        group_id="g", session_timeout_ms=30000, member_id="m", protocol_type="consumer", protocols=protocols, **fields
+    )
+
+
+def commit(topic: dict[str, Any], **fields: Any) -> Any:
+    kind: Any = offset_commit.OffsetCommitRequest.OffsetCommitRequestTopic  # type: ignore[attr-defined]
+    partition = kind.OffsetCommitRequestPartition(partition_index=2, committed_offset=9, committed_metadata=None)
+    return offset_commit.OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=3,
+        member_id="m",
+        topics=[kind(partitions=[partition], **topic)],
+        **fields,
+    )
+
+
+def offsets(timestamp: int, **fields: Any) -> Any:
+    kind: Any = list_offsets.ListOffsetsRequest.ListOffsetsTopic  # type: ignore[attr-defined]
+    partition = kind.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    return list_offsets.ListOffsetsRequest(replica_id=-1, topics=[kind(name="t", partitions=[partition])], **fields)
+
+
+API: Any = api_versions.ApiVersionsResponse
+FETCHED: Any = fetch.FetchResponse
+
+GOLDEN: list[tuple[str, int, Any, str]] = [
+    ("", 0, api_versions.ApiVersionsRequest(), ""),
+    (
+        "",
+        3,
+        api_versions.ApiVersionsRequest(client_software_name="abc", client_software_version="1.0"),
+        "04 616263  04 312e30  00",
+    ),
+    (
+        "",
+        0,
+        API(error_code=0, api_keys=[API.ApiVersion(api_key=18, min_version=0, max_version=4)]),
+        "0000  00000001  0012 0000 0004",
+    ),
+    (
+        "its header is always v0, its body is flexible from v3",
+        3,
+        API(
+            error_code=35,
+            api_keys=[API.ApiVersion(api_key=18, min_version=0, max_version=4)],
+            throttle_time_ms=5,
+            finalized_features_epoch=6,
+        ),
+        "0023  02 0012 0000 0004 00  00000005  01 01 08 0000000000000006",
+    ),
+    (
+        "",
+        3,
+        produce_request(name="t"),
+        "ffff  ffff  000005dc  00000001 0001 74  00000001 00000001 00000003 aabbcc",
+    ),
+    ("", 9, produce_request(name="t"), "00  ffff  000005dc  02 02 74  02 00000001 04 aabbcc 00  00  00"),
+    (
+        "",
+        13,
+        produce_request(topic_id=TOPIC_ID),
+        "00  ffff  000005dc  02 000102030405060708090a0b0c0d0e0f  02 00000001 04 aabbcc 00  00  00",
+    ),
+    (
+        "",
+        4,
+        fetch_request([], {"topic": "t"}, {}),
+        """ffffffff 000001f4 00000001 00000002 01  # replica, wait, least, most, read_committed
+        00000001 0001 74  00000001 00000000 0000000000000007 00100000""",
+    ),
+    (
+        "",
+        12,
+        fetch_request(
+            [fetch.FetchRequest.ForgottenTopic(topic="u", partitions=[3])],  # type: ignore[attr-defined]
+            {"topic": "t"},
+            {"current_leader_epoch": 4, "last_fetched_epoch": 5, "log_start_offset": 6},
+            session_id=8,
+            session_epoch=9,
+            rack_id="r",
+            cluster_id="c",
+        ),
+        """ffffffff 000001f4 00000001 00000002 01 00000008 00000009
+        02 02 74  02 00000000 00000004 0000000000000007 00000005 0000000000000006 00100000 00  00
+        02 02 75  02 00000003  00
+        02 72
+        01 00 02 02 63  # one tagged field: 0, of two bytes, the cluster id""",
+    ),
+    (
+        "the replica id has become a tagged field that a consumer leaves out",
+        16,
+        fetch_request([], {"topic_id": TOPIC_ID}, {}, session_id=0, session_epoch=0),
+        """000001f4 00000001 00000002 01 00000000 00000000
+        02 000102030405060708090a0b0c0d0e0f
+        02 00000000 ffffffff 0000000000000007 ffffffff ffffffffffffffff 00100000 00  00
+        01  01  00""",
+    ),
+    (
+        "",
+        16,
+        FETCHED(
+            session_id=1,
+            responses=[
+                FETCHED.FetchableTopicResponse(
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        FETCHED.FetchableTopicResponse.PartitionData(
+                            partition_index=0,
+                            error_code=6,
+                            high_watermark=5,
+                            last_stable_offset=5,
+                            log_start_offset=0,
+                            current_leader=FETCHED.FetchableTopicResponse.PartitionData.LeaderIdAndEpoch(
+                                leader_id=2, leader_epoch=3
+                            ),
+                            aborted_transactions=None,
+                            records=b"",
+                        )
+                    ],
+                )
+            ],
+            node_endpoints=[FETCHED.NodeEndpoint(node_id=2, host="h", port=9092)],
+        ),
+        """00000000 0000 00000001
+        02 000102030405060708090a0b0c0d0e0f
+        02 00000000 0006 0000000000000005 0000000000000005 0000000000000000 00 ffffffff 01
+        01 01 09 00000002 00000003 00  # a struct in a tagged field ends with its own empty tags
+        00
+        01 00 0d 02 00000002 02 68 00002384 00 00""",
+    ),
+    (
+        "null asks for all topics",
+        1,
+        metadata.MetadataRequest(topics=None),
+        "ffffffff",
+    ),
+    ("v0 asks with none", 0, metadata.MetadataRequest(topics=[]), "00000000"),
+    (
+        "",
+        1,
+        metadata_response({"rack": None}, {"is_internal": False}, {}),
+        """00000001 00000001 0001 68 00002384 ffff  00000001
+        00000001 0000 0001 74 00  00000001 0000 00000000 00000001 00000001 00000001 00000001 00000001""",
+    ),
+    (
+        "",
+        9,
+        metadata_response({"rack": "r"}, {}, {"leader_epoch": 0}, cluster_id="c"),
+        """00000000  02 00000001 02 68 00002384 02 72 00  02 63  00000001
+        02 0000 02 74 00  02 0000 00000000 00000001 00000000 02 00000001 02 00000001 01 00  80000000 00
+        80000000 00""",
+    ),
+    (
+        "",
+        12,
+        metadata_response({}, {"topic_id": TOPIC_ID}, {"leader_epoch": 0, "offline_replicas": [7]}),
+        """00000000  02 00000001 02 68 00002384 00 00  00  00000001
+        02 0000 02 74 000102030405060708090a0b0c0d0e0f 00
+        02 0000 00000000 00000001 00000000 02 00000001 02 00000001 02 00000007 00  80000000 00
+        00""",
+    ),
+    (
+        "",
+        0,
+        join(),
+        "0001 67  00007530  0001 6d  0008 636f6e73756d6572  00000001 0005 72616e6765 00000002 0102",
+    ),
+    (
+        "",
+        5,
+        join(rebalance_timeout_ms=60000, group_instance_id="i"),
+        """0001 67  00007530 0000ea60  0001 6d  0001 69  0008 636f6e73756d6572
+        00000001 0005 72616e6765 00000002 0102""",
+    ),
+    (
+        "",
+        9,
+        join(rebalance_timeout_ms=60000, reason="r"),
+        "02 67  00007530 0000ea60  02 6d  00  09 636f6e73756d6572  02 06 72616e6765 03 0102 00  02 72  00",
+    ),
+    (
+        "v2 has a retention time, no leader epoch",
+        2,
+        commit({"name": "t"}),
+        """0001 67  00000003  0001 6d  ffffffffffffffff
+        00000001 0001 74  00000001 00000002 0000000000000009 ffff""",
+    ),
+    (
+        "",
+        8,
+        commit({"name": "t"}),
+        "02 67  00000003  02 6d  00  02 02 74  02 00000002 0000000000000009 ffffffff 00 00  00  00",
+    ),
+    ("", 1, offsets(-2), "ffffffff  00000001 0001 74  00000001 00000000 fffffffffffffffe"),
+    (
+        "",
+        7,
+        offsets(-3, isolation_level=1),
+        "ffffffff 01  02 02 74  02 00000000 ffffffff fffffffffffffffd 00  00  00",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("version", "value", "text"),
+    [case[1:] for case in GOLDEN],
+    ids=[f"{type(value).__name__} v{version} {note}".strip() for note, version, value, _ in GOLDEN],
+)
+def test_hand_written_bytes(version: int, value: Any, text: str) -> None:
+    raw = hexadecimal(text)
+    assert build(value, version).hex(" ") == raw.hex(" ")
+    assert parse(type(value), version, raw) == value
