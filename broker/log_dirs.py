@@ -6,6 +6,7 @@ directories share, and the putting aside of folders that belong to no topic. Wha
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -119,9 +120,16 @@ class LogDirs:
     ) -> PartitionLog:
         """Opens a partition where its folder is, else makes it in the directory of that id. Raises StorageError."""
         holder = self._found.pop((topic, index), None)
+        is_new = holder is None
         if holder is None:
             holder = next((log_dir for log_dir in self.directories if log_dir.id == directory_id), self.directories[0])
-        log = self._open(holder, topic, index, topic_id, config, now_ms)
+        try:
+            log = self._open(holder, topic, index, topic_id, config, now_ms)
+        except StorageError:
+            if is_new:  # what was made of it would stand in the way of the next topic of that name
+                with contextlib.suppress(StorageError):
+                    holder.data.delete_partition(topic, index)()
+            raise
         holder.placed = max(0, holder.placed - 1)
         return log
 

@@ -46,6 +46,7 @@ async def _serve(options: ServeOptions) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(RuntimeError):
             loop.add_signal_handler(number, lambda: stop.done() or stop.set_result(None))
+    _allow_many_files()
     running = await start(options, loop)
     gc.collect()
     gc.freeze()  # what is made at the start lives as long as the process
@@ -61,6 +62,15 @@ async def _serve(options: ServeOptions) -> int:
         return 1
     get_logger().info("stopped")
     return 0
+
+
+def _allow_many_files() -> None:
+    """As many open files as the system lets us have: each partition that is written to keeps one."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Running:

@@ -162,8 +162,8 @@ class Topics:
             for index, directory in placed:
                 self._open(topic, index, directory, now_ms)
         except StorageError:
+            self._drop_logs(topic)  # first: it may be open files that there are too many of
             self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
-            self._drop_logs(topic)
             raise
         self._by_name[name] = self._by_id[topic.id] = topic
         return topic

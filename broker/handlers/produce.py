@@ -1,8 +1,8 @@
 """Produce v3-v13: appends record batches (KIP-98, KIP-192, KIP-467, KIP-516).
 
 Advertised from v0, since librdkafka before 2.12 takes compression from that (KAFKA-18659); v0-v2 close the connection,
-as in Kafka 4.x. Left out: transactions (a transactional batch answers INVALID_TXN_STATE). With one node there is nothing
-to wait for beyond the append, so acks 1 and -1 are the same.
+as in Kafka 4.x. Left out: transactions (a transactional batch answers INVALID_TXN_STATE). With one node there is
+nothing to wait for beyond the append, so acks 1 and -1 are the same.
 """
 
 from __future__ import annotations

@@ -157,6 +157,9 @@ class Broker:
         for client in self._clients:
             client.close()
         await self.running.stop()
+        for client in self._clients:
+            with contextlib.suppress(OSError):
+                await client.writer.wait_closed()
 
 
 def options(folders: Sequence[Path], overrides: Mapping[str, str] | None = None) -> Any:
@@ -184,17 +187,22 @@ async def running(
 
 
 class Process:
-    """`ottla serve` as a process. `error` is what it wrote to stderr, once it has ended."""
+    """`ottla serve` as a process."""
 
-    def __init__(self, process: subprocess.Popen[str], ports: list[int]) -> None:
+    def __init__(self, process: subprocess.Popen[str], ports: list[int], stderr: Path) -> None:
         self.process = process
         self.ports = ports
-        self.error = ""
+        self._stderr = stderr
+
+    @property
+    def error(self) -> str:
+        """What it has written to stderr so far."""
+        return self._stderr.read_text()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Tells it to stop and waits; its exit code."""
         self.process.send_signal(number)
-        _, self.error = self.process.communicate(timeout=PATIENCE_SECONDS)
-        return self.process.returncode
+        return self.process.wait(timeout=PATIENCE_SECONDS)
 
     def rss_bytes(self) -> int:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
@@ -202,25 +210,40 @@ class Process:
 
 
 @contextlib.contextmanager
-def process(folder: Path, *arguments: str, listeners: int = 1, environ: Mapping[str, str] = {}) -> Iterator[Process]:
-    """A broker of its own over `folder`/data; killed at the end if it was not ended."""
+def process(
+    folder: Path,
+    *arguments: str,
+    listeners: int = 1,
+    environ: Mapping[str, str] = {},
+    command: str | None = None,
+) -> Iterator[Process]:
+    """A broker of its own over `folder`/data; killed at the end if it was not ended. `command` is Python to run it."""
     flags = arguments if "--listen" in arguments else ("--listen", "127.0.0.1:0", *arguments)
-    with subprocess.Popen(
-        [*COMMAND, "--data-dir", str(folder / "data"), *flags],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environ},
-    ) as started:
+    stderr = folder / "stderr.txt"
+    with (
+        stderr.open("a") as sink,
+        subprocess.Popen(
+            [
+                *(COMMAND if command is None else [sys.executable, "-c", command, "serve"]),
+                "--data-dir",
+                str(folder / "data"),
+                *flags,
+            ],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=sink,
+            text=True,
+            env={**os.environ, **environ},
+        ) as started,
+    ):
         guard = threading.Timer(PATIENCE_SECONDS * 3, started.kill)
         guard.start()
         try:
-            assert started.stdout and started.stderr
+            assert started.stdout
             lines = [started.stdout.readline() for _ in range(listeners)]
             if not lines[-1]:
-                raise AssertionError(started.stderr.read())
-            yield Process(started, [int(line.rpartition(":")[2]) for line in lines])
+                raise AssertionError(stderr.read_text())
+            yield Process(started, [int(line.rpartition(":")[2]) for line in lines], stderr)
         finally:
             guard.cancel()
             started.kill()
@@ -279,8 +302,8 @@ def fetch(
             partition_max_bytes=partition_max_bytes,
             **(partition_fields or {}),
         )
-        named = {"topic": topic} if isinstance(topic, str) else {"topic_id": topic}
-        topics.append(FetchRequest.FetchTopic(partitions=[asked], **named))
+        name, topic_id = (topic, ZERO_UUID) if isinstance(topic, str) else ("", topic)
+        topics.append(FetchRequest.FetchTopic(topic=name, topic_id=topic_id, partitions=[asked]))
     return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, topics=topics, **more)
 
 

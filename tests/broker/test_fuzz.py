@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import structlog
 from harness import Broker, Client, Closed, fetch, frame, only, ping, produce, read_answer, records, running, values
-from values import random_value
+from values import random_value  # pyright: ignore[reportMissingImports]
 
 from ottla.broker.logs import get_logger
 from ottla.broker.router import ROUTES

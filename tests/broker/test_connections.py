@@ -1,0 +1,327 @@
+"""Connections: the order of answers, peers that do not read, listeners and addresses, and how the broker stops."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import (
+    Client,
+    Closed,
+    create_topics,
+    fetch,
+    frame,
+    new_topic,
+    only,
+    ping,
+    process,
+    produce,
+    records,
+    running,
+    values,
+)
+
+from ottla.broker import connections, server
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+
+# Order
+
+
+async def test_answers_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
+    """A fetch that waits holds back the answers behind it, not the work: the produce behind it is what wakes it."""
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client, other = await broker.client(), await broker.client()
+        waiting = await client.send(fetch(("t", 0, 0), max_wait_ms=1000), 11)
+        others = [await client.send(ping(), 0), await client.send(MetadataRequest(topics=[]), 9)]
+        await broker.settle()
+        assert broker.log("t").log_end_offset == 0
+        assert not client.reader._buffer  # type: ignore[attr-defined]
+        assert only(await other.call(produce(records(b"x")), 9)).error_code == 0
+        received = [await client.receive() for _ in range(3)]
+        assert [number for number, _ in received] == [waiting, *others]
+        assert values(only(received[0][1]).records) == [b"x"]
+
+
+async def test_many_requests_in_flight_are_all_answered_in_order(tmp_path: Path) -> None:
+    """More than the broker takes at once of one connection: the rest waits in the socket until answers leave."""
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        count = connections.IN_FLIGHT_MAX * 3
+        for _ in range(count // 2):
+            await client.send(fetch(("t", 0, 0), max_wait_ms=1000), 11)
+            await client.send(ping(), 0)
+        await broker.settle()
+        (open_one,) = [one for one in broker.running.connections.open if one._wire.unanswered]
+        assert open_one._wire.unanswered == connections.IN_FLIGHT_MAX
+        answered = []
+        for _ in range(6):
+            broker.clock.advance(1000)
+            await broker.settle()
+        for _ in range(count):
+            answered.append((await client.receive())[0])
+        assert answered == list(range(1, count + 1))
+
+
+async def test_requests_in_pieces_and_in_heaps(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        one = frame(produce(records(b"x" * 300)), 9, 1)
+        for byte in range(0, len(one), 7):
+            await client.send_bytes(one[byte : byte + 7])
+            await asyncio.sleep(0)
+        assert struct.unpack_from(">i", await client.receive_bytes()) == (1,)
+        heap = b"".join(frame(produce(records(b"%d" % n)), 9, n) for n in range(2000))
+        await client.send_bytes(heap)
+        numbers = [struct.unpack_from(">i", await client.receive_bytes())[0] for _ in range(2000)]
+        assert numbers == list(range(2000))
+        assert broker.log("t").log_end_offset == 2001
+
+
+# acks
+
+
+async def test_without_acks_there_is_no_answer(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await client.send(produce(records(b"a"), acks=0), 9)
+        number = await client.send(produce(records(b"b"), acks=1), 9)
+        received, answer = await client.receive()
+        assert (received, only(answer).base_offset) == (number, 1)
+
+
+@pytest.mark.parametrize("why", ["unknown topic", "bad batch", "internal topic"])
+async def test_without_acks_an_error_closes_the_connection(why: str, tmp_path: Path) -> None:
+    data = records(b"a")
+    topic = {"unknown topic": "nobody", "internal topic": "__consumer_offsets"}.get(why, "t")
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        before = await client.send(ping(), 0)
+        await client.send(produce(data[:-1] if why == "bad batch" else data, topic, acks=0), 9)
+        assert (await client.receive())[0] == before
+        assert await client.is_closed()
+
+
+@pytest.mark.parametrize("acks", [2, -2, 32767, -32768])
+async def test_other_acks_are_refused_for_every_partition(acks: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        answer = only(await client.call(produce(records(b"a"), acks=acks), 9))
+        assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (21, -1, -1)
+        assert broker.log("t").log_end_offset == 0
+
+
+# Peers that do not read
+
+
+async def test_a_peer_that_does_not_read_costs_its_socket_and_no_more(
+    tmp_path: Path, scaled: Callable[[int], int]
+) -> None:
+    """It asks for hundreds of megabytes and takes nothing; then it takes all, and every answer is whole."""
+    with process(tmp_path) as broker:
+        port = broker.ports[0]
+        well = await Client.connect(port)
+        await well.call(create_topics("t"), 4)
+        value = bytes(range(256)) * 3900
+        assert only(await well.call(produce(records(value)), 9)).error_code == 0
+        idle = await Client.connect(port)
+        await well.call(fetch(("t", 0, 0)), 11)
+        before = broker.rss_bytes()
+        count = scaled(400)
+        for _ in range(count):
+            idle.writer.write(frame(fetch(("t", 0, 0), partition_max_bytes=2 << 20), 11, 5))
+        for _ in range(50):
+            assert only(await well.call(produce(records(b"v"), acks=1), 9)).error_code == 0
+        grown = broker.rss_bytes() - before
+        assert grown < 12 << 20, f"{grown / 1e6:.1f} MB more"
+        for _ in range(count):
+            answer = await idle.receive_bytes()
+            assert len(answer) > len(value) and value in answer[:-1]
+        grown = broker.rss_bytes() - before
+        assert grown < 24 << 20, f"{grown / 1e6:.1f} MB more"
+        idle.close()
+        well.close()
+        assert broker.end() == 0
+        assert "Traceback" not in broker.error
+
+
+async def test_a_peer_that_does_not_read_stops_being_read(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        broker.log("t").append(records(b"v" * 1_000_000), now_ms=broker.clock.now_ms())
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.ports[0], limit=1 << 16)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for number in range(200):
+            writer.write(frame(fetch(("t", 0, 0), partition_max_bytes=2 << 20), 11, number))
+        for _ in range(20):
+            await broker.settle()
+        (stuck,) = [one for one in broker.running.connections.open if not one._reading]
+        assert stuck._transport.get_write_buffer_size() < 3_000_000
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        for number in range(200):
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            answer = await reader.readexactly(size)
+            assert struct.unpack_from(">i", answer) == (number,) and size > 1_000_000
+        assert stuck._reading
+        writer.close()
+
+
+async def test_a_peer_that_hangs_up_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        partition = broker.state.topics.partition("t", 0)
+        clients = [await broker.client() for _ in range(20)]
+        for client in clients:
+            await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
+        await broker.settle()
+        assert len(partition.waiters) == 20
+        for client in clients:
+            client.writer.transport.abort()
+        await broker.settle()
+        assert not partition.waiters
+        assert len(broker.running.connections.open) <= 1
+
+
+# Listeners
+
+
+async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
+    configs = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,INSIDE://[::1]:0,OUTSIDE://127.0.0.1:0,EVERY://[::]:0",
+        "advertised.listeners": "OUTSIDE://broker.example:19092",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT,EVERY:PLAINTEXT",
+    }
+    async with running(tmp_path / "data", overrides=configs) as broker:
+        ports = broker.ports
+        expected = [
+            (0, "127.0.0.1", ("127.0.0.1", ports[0])),
+            (1, "::1", ("::1", ports[1])),
+            (2, "127.0.0.1", ("broker.example", 19092)),
+            (3, "127.0.0.1", ("127.0.0.1", ports[3])),
+            (3, "::1", ("::1", ports[3])),
+        ]
+        for listener, host, address in expected:
+            client = await broker.client(listener, host)
+            (node,) = (await client.call(MetadataRequest(topics=[]), 9)).brokers
+            found = await client.call(FindCoordinatorRequest(key="g"), 2)
+            cluster = await client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
+            (described,) = cluster.brokers
+            for shown in (node, found, described):
+                assert (shown.host, shown.port) == address, (listener, host)
+
+
+# Stopping
+
+
+async def test_stopping_answers_what_is_in_flight(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client, silent = await broker.client(), await broker.client()
+        waiting = await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
+        await client.send(ping(), 0)
+        await broker.settle()
+        started = time.monotonic()
+        await broker.running.stop()
+        assert time.monotonic() - started < server.DRAIN_SECONDS / 2
+        number, answer = await client.receive()
+        assert number == waiting and (only(answer).error_code, len(only(answer).records)) == (0, 0)
+        assert (await client.receive())[0] == 2
+        assert await client.is_closed() and await silent.is_closed()
+        with pytest.raises(OSError):
+            await Client.connect(broker.ports[0])
+        broker.running.stop = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
+
+
+async def test_stopping_does_not_wait_for_a_peer_that_does_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "DRAIN_SECONDS", 0.1)
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        broker.log("t").append(records(b"v" * 1_000_000), now_ms=broker.clock.now_ms())
+        client = await broker.client()
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(40):
+            await client.send(fetch(("t", 0, 0), partition_max_bytes=2 << 20), 11)
+        await broker.settle()
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_flushes_and_ends_with_zero(number: signal.Signals, tmp_path: Path) -> None:
+    with process(tmp_path) as broker:
+        client = await Client.connect(broker.ports[0])
+        await client.call(create_topics("t"), 4)
+        assert only(await client.call(produce(records(b"kept"), acks=1), 9)).error_code == 0
+        await client.send(fetch(("t", 0, 1), max_wait_ms=60_000), 11)
+        await (other := await Client.connect(broker.ports[0])).call(ping(), 0)
+        assert broker.end(number) == 0
+        assert only((await client.receive())[1]).error_code == 0
+        assert await client.is_closed() and await other.is_closed()
+        client.close()
+        other.close()
+        assert "Traceback" not in broker.error
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    with process(tmp_path) as broker:
+        client = await Client.connect(broker.ports[0])
+        assert values(only(await client.call(fetch(("t", 0, 0)), 11)).records) == [b"kept"]
+        client.close()
+
+
+async def test_without_uvloop_the_plain_loop_serves(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "uvloop.py").write_text("raise ImportError('not here')\n")
+    with process(tmp_path, environ={"PYTHONPATH": str(hidden)}) as broker:
+        client = await Client.connect(broker.ports[0])
+        await client.call(create_topics("t"), 4)
+        assert only(await client.call(produce(records(b"x")), 9)).base_offset == 0
+        await client.send(fetch(("t", 0, 1), max_wait_ms=60_000), 11)
+        assert broker.end() == 0
+        assert only((await client.receive())[1]).error_code == 0
+        client.close()
+        assert "Traceback" not in broker.error
+
+
+async def test_more_partitions_than_files_may_be_open(tmp_path: Path) -> None:
+    """A topic that does not fit is refused, leaves nothing, and everything else goes on."""
+    wrapper = ("import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)); "
+               "sys.argv[0] = 'ottla'; runpy.run_module('ottla.broker', run_name='__main__')")  # fmt: skip
+    with process(tmp_path, command=wrapper) as broker:
+        client = await Client.connect(broker.ports[0])
+        await client.call(create_topics("t"), 4)
+        request = type(create_topics())(topics=[new_topic("big", 500)])
+        (answer,) = (await client.call(request, 5)).topics
+        assert answer.error_code == 56
+        assert only(await client.call(produce(records(b"x")), 9)).error_code == 0
+        request = type(create_topics())(topics=[new_topic("big", 20)])
+        (answer,) = (await client.call(request, 5)).topics
+        assert answer.error_code == 0
+        assert only(await client.call(produce(records(b"y"), "big", 19), 9)).error_code == 0
+        client.close()
+        assert broker.end() == 0
+    kept = [path for path in (tmp_path / "data").glob("big-*") if not path.name.endswith("-delete")]
+    assert len(kept) == 20
+
+
+async def test_a_port_is_free_again_after_a_stop(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as chosen:
+        port = chosen.getsockname()[1]
+    for _ in range(2):
+        async with running(tmp_path / "data", overrides={"listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as broker:
+            assert (await (await broker.client()).call(ping(), 0)).error_code == 0
+    with pytest.raises((OSError, Closed)):
+        await Client.connect(port)
