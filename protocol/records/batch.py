@@ -173,6 +173,8 @@ Entry = tuple[int, int, int, int, int, int, tuple[Span, ...]]
 
 # --- headers
 
+_made_header = tuple.__new__  # NamedTuple._make without its second check: this runs for every batch
+
 
 def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
     """The header at `position`, with its size and magic checked but not its CRC.
@@ -181,7 +183,7 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
     """
     if position < 0 or position + HEADER_BYTES > len(buffer):
         raise CorruptRecords(f"{len(buffer) - position} bytes where a batch header takes {HEADER_BYTES}")
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    header = _made_header(BatchHeader, _HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC:
         raise CorruptRecords(f"magic {header.magic} where {MAGIC} is expected")
     size = _LENGTH_PREFIX_BYTES + header.batch_length
@@ -208,8 +210,8 @@ def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     """Whether the batch of this header has the CRC it claims. Copies nothing."""
-    with memoryview(buffer) as view, view[position + _CRC_START : position + header.size_bytes] as covered:
-        return crc32c(covered) == header.crc
+    end = position + _LENGTH_PREFIX_BYTES + header.batch_length
+    return crc32c(memoryview(buffer)[position + _CRC_START : end]) == header.crc
 
 
 def assign(buffer: bytearray | memoryview, position: int, *, base_offset: int, leader_epoch: int) -> None:

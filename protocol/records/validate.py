@@ -127,16 +127,24 @@ def prepare(
 
 def _only_batch(records: bytes | bytearray | memoryview, produce_version: int) -> BatchHeader:
     """The header of the one batch that there must be. What is cut at the end is not there, as in Kafka."""
+    if len(records) >= batch.HEADER_BYTES and records[_MAGIC_AT] == batch.MAGIC:  # the usual case, with one look
+        _, length = _BASE_AND_LENGTH.unpack_from(records)
+        if length + _BASE_AND_LENGTH.size == len(records):
+            return _checked_codec(batch.read_header(records), produce_version)
     magic, size = _next_batch(records, 0)
     if magic is None:
         raise InvalidRecords("there is no whole record batch")
     if magic != batch.MAGIC:
         raise InvalidRecords(f"a batch of format v{magic}: Produce v{produce_version} takes v2 only")
-    header = batch.read_header(records)
-    if header.codec == Codec.ZSTD and produce_version < 7:
-        raise UnsupportedCodec(f"zstd needs Produce v7, this is v{produce_version}")
+    header = _checked_codec(batch.read_header(records), produce_version)
     if size != len(records) and _next_batch(records, size)[0] is not None:
         raise InvalidRecords("more than one record batch")
+    return header
+
+
+def _checked_codec(header: BatchHeader, produce_version: int) -> BatchHeader:
+    if produce_version < 7 and header.codec == Codec.ZSTD:
+        raise UnsupportedCodec(f"zstd needs Produce v7, this is v{produce_version}")
     return header
 
 
