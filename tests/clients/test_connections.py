@@ -1,4 +1,4 @@
-"""The broker under two thousand connections, and what a client of the real world sends that the schema does not allow."""
+"""Two thousand connections at once, and what a real client sends that the schema does not allow."""
 
 from __future__ import annotations
 

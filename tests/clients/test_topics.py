@@ -1,0 +1,253 @@
+"""What a topic's configs mean to real clients: times, recompression, sizes, and topics that make themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import MessageSizeTooLargeError as AioTooLarge
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from four_clients import READERS, WRITERS, run_kcat
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import MessageSizeTooLargeError
+from kafka.structs import TopicPartition as PyTopicPartition
+from mixed_records import difference, mixed
+from running_broker import RunningBroker
+
+from ottla.protocol.records.compression import Codec
+
+pytestmark = pytest.mark.slow
+
+START_MS = 1_700_000_000_000  # of records written with times of their own, a second apart
+
+
+def write_seconds(address: str, topic: str, count: int) -> None:
+    """Record n has the time START_MS + n seconds; every tenth goes out alone, so there is more than one batch."""
+    producer = Producer({"bootstrap.servers": address})
+    for number in range(count):
+        producer.produce(topic, str(number), partition=0, timestamp=START_MS + 1000 * number)
+        if number % 10 == 0:
+            producer.flush(10)
+    assert producer.flush(10) == 0
+
+
+def offsets_by_confluent(address: str, topic: str, times: list[int]) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "nobody"})
+    try:
+        return [consumer.offsets_for_times([TopicPartition(topic, 0, ms)], 10)[0].offset for ms in times]
+    finally:
+        consumer.close()
+
+
+def offsets_by_kafka_python(address: str, topic: str, times: list[int]) -> list[int]:
+    consumer = KafkaConsumer(bootstrap_servers=address)
+    try:
+        partition = PyTopicPartition(topic, 0)
+        found = [consumer.offsets_for_times({partition: ms})[partition] for ms in times]
+        return [-1 if one is None else one.offset for one in found]
+    finally:
+        consumer.close()
+
+
+def offsets_by_aiokafka(address: str, topic: str, times: list[int]) -> list[int]:
+    from aiokafka import AIOKafkaConsumer
+    from aiokafka import TopicPartition as AioTopicPartition
+
+    async def look_up() -> list[int]:
+        async with AIOKafkaConsumer(bootstrap_servers=address) as consumer:
+            partition = AioTopicPartition(topic, 0)
+            found = [(await consumer.offsets_for_times({partition: ms}))[partition] for ms in times]
+            return [-1 if one is None else one.offset for one in found]
+
+    return asyncio.run(look_up())
+
+
+def offsets_by_kcat(address: str, topic: str, times: list[int]) -> list[int]:
+    answers = [run_kcat("-Q", "-b", address, "-t", f"{topic}:0:{ms}").stdout.decode() for ms in times]
+    return [int(answer.rpartition(" ")[2]) for answer in answers]
+
+
+LOOKED_UP = {
+    "kafka-python": offsets_by_kafka_python,
+    "confluent-kafka": offsets_by_confluent,
+    "aiokafka": offsets_by_aiokafka,
+    "kcat": offsets_by_kcat,
+}
+
+
+@pytest.mark.parametrize("client", READERS)
+def test_seek_by_timestamp(client: str, broker: RunningBroker, topic: str) -> None:
+    write_seconds(broker.address, topic, 100)
+    times = [START_MS - 1, START_MS, START_MS + 1, START_MS + 55_000, START_MS + 98_999]
+    assert LOOKED_UP[client](broker.address, topic, times) == [0, 0, 1, 55, 99]
+    (after_the_last,) = LOOKED_UP[client](broker.address, topic, [START_MS + 99_001])
+    assert after_the_last in (-1, 100)  # librdkafka says "the end" for "none"
+
+
+def test_a_consumer_reads_on_from_the_time_it_seeks(broker: RunningBroker, topic: str) -> None:
+    write_seconds(broker.address, topic, 100)
+    consumer = KafkaConsumer(bootstrap_servers=broker.address)
+    try:
+        partition = PyTopicPartition(topic, 0)
+        consumer.assign([partition])
+        found = consumer.offsets_for_times({partition: START_MS + 42_500})[partition]
+        assert found is not None
+        consumer.seek(partition, found.offset)
+        record = next(iter(consumer))
+        assert (record.offset, record.value, record.timestamp) == (43, b"43", START_MS + 43_000)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_log_append_time_is_the_brokers_and_told_to_producer_and_consumer(
+    writer: str, broker: RunningBroker, name: str, create: Callable[..., str]
+) -> None:
+    create(broker.address, name, message_timestamp_type="LogAppendTime")
+    before = int(time.time() * 1000)
+    sent = mixed(200, plain=True, null_values=False)
+    WRITERS[writer](broker.address, name, sent, "lz4")
+    if writer == "confluent-kafka":
+        reports: list[tuple[int, int]] = []
+        producer = Producer({"bootstrap.servers": broker.address})
+        producer.produce(name, "x", timestamp=START_MS, on_delivery=lambda _, m: reports.append(m.timestamp()))
+        producer.flush(10)
+        assert reports[0][0] == 2 and reports[0][1] >= before  # 2: TIMESTAMP_LOG_APPEND_TIME
+    after = int(time.time() * 1000)
+    stored = list(broker.stored(name))
+    assert stored and all(header.log_append_time for header in stored)
+    assert all(before <= header.max_timestamp <= after for header in stored)
+    consumer = KafkaConsumer(bootstrap_servers=broker.address, auto_offset_reset="earliest")
+    try:
+        consumer.assign([PyTopicPartition(name, 0)])
+        record = next(iter(consumer))
+        assert record.timestamp_type == 1 and before <= record.timestamp <= after
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "sent_as", "stored_as"),
+    [
+        ("gzip", "lz4", Codec.GZIP),
+        ("lz4", "none", Codec.LZ4),
+        ("snappy", "zstd", Codec.SNAPPY),
+        ("zstd", "gzip", Codec.ZSTD),
+        ("uncompressed", "snappy", Codec.NONE),
+        ("producer", "zstd", Codec.ZSTD),
+    ],
+)
+def test_a_topics_compression_type_wins_over_the_producers(
+    asked: str, sent_as: str, stored_as: Codec, broker: RunningBroker, name: str, create: Callable[..., str]
+) -> None:
+    create(broker.address, name, compression_type=asked)
+    sent = mixed(1000)
+    WRITERS["confluent-kafka"](broker.address, name, sent, sent_as)
+    stored = list(broker.stored(name))
+    if asked == "producer":
+        stored = [header for header in stored if header.size_bytes > 4096]
+    assert {header.codec for header in stored} == {stored_as}
+    for reader, read in READERS.items():
+        if reader != "kcat":  # which says headers as text
+            assert difference(sent, read(broker.address, name, len(sent))) is None, reader
+
+
+# Too large
+
+
+def too_large_for_kafka_python(address: str, topic: str, size: int) -> None:
+    # An idempotent one takes any error for its end, and would not send the small one.
+    producer = KafkaProducer(bootstrap_servers=address, max_request_size=10_000_000, enable_idempotence=False)
+    try:
+        with pytest.raises(MessageSizeTooLargeError):
+            producer.send(topic, bytes(size)).get(15)
+        assert producer.send(topic, b"small").get(15).offset == 0
+    finally:
+        producer.close()
+
+
+def too_large_for_confluent(address: str, topic: str, size: int) -> None:
+    reports: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": address, "message.max.bytes": 10_000_000})
+    for value in (bytes(size), b"small"):
+        producer.produce(topic, value, on_delivery=lambda error, _: reports.append(error))
+        assert producer.flush(15) == 0
+    assert reports[0] is not None and reports[0].code() == KafkaError.MSG_SIZE_TOO_LARGE and reports[1] is None
+
+
+def too_large_for_aiokafka(address: str, topic: str, size: int) -> None:
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=address, max_request_size=10_000_000) as producer:
+            with pytest.raises(AioTooLarge):
+                await asyncio.wait_for(producer.send_and_wait(topic, bytes(size)), 15)
+            assert (await producer.send_and_wait(topic, b"small")).offset == 0
+
+    asyncio.run(send())
+
+
+TOO_LARGE = {
+    "kafka-python": too_large_for_kafka_python,
+    "confluent-kafka": too_large_for_confluent,
+    "aiokafka": too_large_for_aiokafka,
+}
+
+
+@pytest.mark.parametrize("client", TOO_LARGE)
+def test_a_message_larger_than_the_broker_takes_is_refused_and_the_next_is_not(
+    client: str, broker: RunningBroker, topic: str
+) -> None:
+    TOO_LARGE[client](broker.address, topic, 2_000_000)
+    assert [header.record_count for header in broker.stored(topic)] == [1]
+
+
+@pytest.mark.parametrize("client", TOO_LARGE)
+def test_a_topic_may_set_another_limit(
+    client: str, broker: RunningBroker, name: str, create: Callable[..., str]
+) -> None:
+    create(broker.address, name, max_message_bytes=1000)
+    TOO_LARGE[client](broker.address, name, 1001)
+
+
+# Topics that make themselves
+
+
+@pytest.mark.parametrize("client", WRITERS)
+def test_writing_to_a_topic_that_is_not_there_makes_it(client: str, broker: RunningBroker, name: str) -> None:
+    sent = mixed(5, plain=True, null_values=False)
+    WRITERS[client](broker.address, name, sent)
+    assert difference(sent, READERS[client](broker.address, name, 5)) is None
+    assert len(AdminClient({"bootstrap.servers": broker.address}).list_topics(name).topics[name].partitions) == 1
+
+
+def test_no_topic_makes_itself_when_the_broker_forbids_it(tmp_path_factory: pytest.TempPathFactory) -> None:
+    strict = RunningBroker(tmp_path_factory.mktemp("strict"), auto_create_topics_enable="false", num_partitions="3")
+    try:
+        errors: list[KafkaError | None] = []
+        producer = Producer({"bootstrap.servers": strict.address, "topic.metadata.propagation.max.ms": 200})
+        producer.produce("none", "x", on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(15) == 0
+        assert errors[0] is not None and errors[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+        assert "none" not in AdminClient({"bootstrap.servers": strict.address}).list_topics().topics
+    finally:
+        strict.close()
+
+
+def test_a_consumer_makes_a_topic_only_if_it_asks_for_that(broker: RunningBroker, name: str) -> None:
+    """librdkafka's asks not to, by default; kafka-python's asks for it whatever its own setting says (3.0.12)."""
+    shy = Consumer({"bootstrap.servers": broker.address, "group.id": name, "topic.metadata.refresh.interval.ms": 100})
+    try:
+        shy.subscribe([f"{name}-shy"])
+        shy.poll(1)
+    finally:
+        shy.close()
+    bold = KafkaConsumer(f"{name}-bold", bootstrap_servers=broker.address)
+    try:
+        bold.poll(1000)
+    finally:
+        bold.close()
+    there = AdminClient({"bootstrap.servers": broker.address}).list_topics(timeout=10).topics
+    assert f"{name}-shy" not in there and f"{name}-bold" in there
