@@ -82,10 +82,16 @@ def builder(cls: type, version: int) -> Callable[[Any, Callable[[Any], None]], N
     return build_message
 
 
+class TooManyItems(ValueError):
+    """The message has more than ITEMS_MAX items; no one field is at fault."""
+
+
 def explain(layout: Group, buffer: Any, position: int, error: Exception) -> MalformedMessage:
     """Reads the bytes again with the Struct, slowly, to learn which field is at fault."""
-    stream = io.BytesIO(bytes(memoryview(buffer)[position:]))
     name = layout.cls.__qualname__
+    if isinstance(error, TooManyItems):
+        return MalformedMessage(f"{name}: {error}")
+    stream = io.BytesIO(bytes(memoryview(buffer)[position:]))
     try:
         layout._parse(stream, Effort(EXPLAINED_ITEMS, str(error)), name)
     except MalformedMessage as explained:
@@ -205,7 +211,7 @@ class _ParserSource(_Source):
         self.add(depth + 1, f"{v}.append({item})")
 
     def too_many(self, depth: int) -> None:
-        self.add(depth, f"if items > {ITEMS_MAX}: raise ValueError('more than {ITEMS_MAX} items')")
+        self.add(depth, f"if items > {ITEMS_MAX}: raise TooManyItems('more than {ITEMS_MAX} items')")
 
     def group(self, depth: int, group: Group, v: str) -> None:
         run: list[tuple[str, Fixed]] = []
@@ -258,7 +264,7 @@ class _ParserSource(_Source):
 
 
 def _compiled_parser(layout: Group) -> Parser:
-    source = _ParserSource(long_varint=_long_varint)
+    source = _ParserSource(long_varint=_long_varint, TooManyItems=TooManyItems)
     source.add(0, "def parse(buf, pos):")
     source.add(1, "end = len(buf); items = 0")
     source.group(1, layout, "result")
