@@ -195,7 +195,10 @@ class Blob(Construct):
         if obj is None:
             self.length._build(None, stream, context, path)
             return obj
-        data = obj.encode() if self.text else obj
+        try:
+            data = obj.encode() if self.text else obj
+        except UnicodeEncodeError as error:
+            raise MalformedMessage(f"{path}: not encodable as UTF-8: {error.reason}") from None
         self.length._build(len(data), stream, context, path)
         stream.write(data)
         return obj

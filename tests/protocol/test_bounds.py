@@ -180,3 +180,15 @@ def test_the_search_for_the_field_at_fault_ends_early_in_a_large_frame() -> None
     assert error == (
         f"CreatePartitionsRequest.topics[0].assignments[{EXPLAINED_ITEMS - 1}] or behind it: bytes left over"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [("\ud800", "UTF-8"), ("x" * 32768, "fit"), (None, "null"), (7, "MetadataRequest"), (b"x", "MetadataRequest")],
+)
+def test_a_value_that_cannot_be_written_names_its_field(name: Any, fault: str) -> None:
+    topic: Any = MetadataRequest.MetadataRequestTopic  # type: ignore[attr-defined]
+    with pytest.raises(MalformedMessage, match=fault) as caught:
+        build(MetadataRequest(topics=[topic(name="good"), topic(name=name)]), 1)
+    if isinstance(name, str | None):
+        assert str(caught.value).startswith("MetadataRequest.topics[1].name: ")
