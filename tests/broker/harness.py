@@ -31,7 +31,7 @@ from ottla.protocol.primitives import ZERO_UUID
 from ottla.protocol.records import batch
 from ottla.protocol.schema import spec
 
-PATIENCE_SECONDS = 20  # a bound for what hangs, never waited for in a passing test
+PATIENCE_SECONDS = 15  # a bound for what hangs, never waited for in a passing test
 COMMAND = [sys.executable, "-m", "ottla.broker", "serve"]
 
 
