@@ -36,6 +36,12 @@ def create_topic(address: str, topic: str, partitions: int = 1, **configs: objec
     return topic
 
 
+def delete_topic(address: str, topic: str) -> None:
+    """Takes a topic away, and its data with it."""
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.delete_topics([topic])[topic].result(30)
+
+
 # kafka-python
 
 

@@ -27,8 +27,14 @@ def say_record(partition: int, offset: int, value: bytes) -> None:
     print(json.dumps({"record": [partition, offset, value.decode()]}), flush=True)
 
 
+def say_refused(error: Exception) -> None:
+    """A commit refused because of a rebalance or a broker that is away is no fault: a later one makes up for it."""
+    print(json.dumps({"refused": str(error)}), flush=True)
+
+
 def kafka_python(address: str, group: str, topic: str, settings: dict[str, str]) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.errors import KafkaError
 
     class Listener(ConsumerRebalanceListener):
         def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
@@ -55,18 +61,11 @@ def kafka_python(address: str, group: str, topic: str, settings: dict[str, str])
             for r in records:
                 say_record(r.partition, r.offset, r.value)
         if found:
-            commit_unless_rebalancing(consumer.commit)
+            try:
+                consumer.commit()
+            except KafkaError as error:
+                say_refused(error)
     consumer.close()
-
-
-def commit_unless_rebalancing(commit: Any) -> None:
-    """A commit refused because of a rebalance is no fault: the partitions' next owner reads those records again."""
-    from kafka.errors import CommitFailedError, IllegalGenerationError, RebalanceInProgressError, UnknownMemberIdError
-
-    try:
-        commit()
-    except (CommitFailedError, IllegalGenerationError, RebalanceInProgressError, UnknownMemberIdError) as error:
-        print(json.dumps({"refused": str(error)}), flush=True)
 
 
 def confluent_kafka(address: str, group: str, topic: str, settings: dict[str, str]) -> None:
@@ -97,7 +96,7 @@ def confluent_kafka(address: str, group: str, topic: str, settings: dict[str, st
             try:
                 consumer.commit(asynchronous=False)
             except KafkaException as error:
-                print(json.dumps({"refused": str(error)}), flush=True)
+                say_refused(error)
     consumer.close()
 
 
@@ -110,7 +109,7 @@ def report_error(message: Any) -> bool:
 def aiokafka(address: str, group: str, topic: str, _settings: dict[str, str]) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
     from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-    from aiokafka.errors import CommitFailedError
+    from aiokafka.errors import KafkaError
 
     class Listener(ConsumerRebalanceListener):
         async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
@@ -140,8 +139,8 @@ def aiokafka(address: str, group: str, topic: str, _settings: dict[str, str]) ->
                 if found:
                     try:
                         await consumer.commit()
-                    except CommitFailedError as error:
-                        print(json.dumps({"refused": str(error)}), flush=True)
+                    except KafkaError as error:
+                        say_refused(error)
 
     asyncio.run(run())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from four_clients import CODECS, KCAT_HEADERS, READERS, WRITERS
+from four_clients import CODECS, KCAT_HEADERS, READERS, WRITERS, delete_topic
 from mixed_records import Message, difference, mixed
 from running_broker import RunningBroker
 
@@ -34,16 +34,19 @@ def messages_for(client: str, count: int, *, plain: bool = False, seed: int = 1)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("client", WRITERS)
 def test_what_is_written_is_read_back_in_order_and_stored_as_asked(
-    client: str, codec: str, broker: RunningBroker, topic: str, scaled: Callable[[int], int]
+    client: str, codec: str, broker: RunningBroker, name: str, create: Callable[..., str], scaled: Callable[[int], int]
 ) -> None:
-    sent = messages_for(client, scaled(RECORDS))
-    WRITERS[client](broker.address, topic, sent, codec)
-    assert difference(sent, READERS[client](broker.address, topic, len(sent))) is None
-    stored = list(broker.stored(topic))
     asked = Codec[codec.upper()]
-    assert sum(header.record_count for header in stored) == len(sent)
-    assert {header.codec for header in stored} <= {asked, Codec.NONE}
-    assert {header.codec for header in stored if header.size_bytes >= COMPRESSIBLE_BYTES} == {asked}
+    for seed in range(scaled(1)):  # a larger scale is more rounds: one has some 25 MB in memory
+        topic = create(broker.address, f"{name}-{seed}")
+        sent = messages_for(client, min(RECORDS, scaled(RECORDS)), seed=seed)
+        WRITERS[client](broker.address, topic, sent, codec)
+        assert difference(sent, READERS[client](broker.address, topic, len(sent))) is None
+        stored = list(broker.stored(topic))
+        assert sum(header.record_count for header in stored) == len(sent)
+        assert {header.codec for header in stored} <= {asked, Codec.NONE}
+        assert {header.codec for header in stored if header.size_bytes >= COMPRESSIBLE_BYTES} == {asked}
+        delete_topic(broker.address, topic)
 
 
 @pytest.mark.parametrize("writer", WRITERS)
