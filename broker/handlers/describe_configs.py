@@ -5,6 +5,8 @@ Left out: other resources (loggers, groups, client metrics) answer INVALID_REQUE
 
 from __future__ import annotations
 
+import dataclasses
+
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ..config import Config, ConfigEntry, ConfigSource, TopicConfig
@@ -30,10 +32,11 @@ def _describe(asked: Asked, request: DescribeConfigsRequest, context: RequestCon
     try:
         config = _config(asked, context)
         wanted = None if asked.configuration_keys is None else set(asked.configuration_keys)
-        entries = [config.describe(name) for name in config.names() if wanted is None or name in wanted]
         if asked.resource_type == BROKER and not asked.resource_name:
-            # The default of all brokers: only what was set there.
-            entries = [entry for entry in entries if entry.source == ConfigSource.DYNAMIC_DEFAULT_BROKER]
+            entries = _of_all_brokers(context.broker.config)
+        else:
+            entries = [config.describe(name) for name in config.names()]
+        entries = [entry for entry in entries if wanted is None or entry.name in wanted]
     except Exception as error:
         message = str(error) if isinstance(error, Refused | ConfigError) else None
         return Result(
@@ -50,6 +53,18 @@ def _describe(asked: Asked, request: DescribeConfigsRequest, context: RequestCon
         resource_name=asked.resource_name,
         configs=[_entry(entry, request, context.api_version) for entry in entries],
     )
+
+
+def _of_all_brokers(config: Config) -> list[ConfigEntry]:
+    """Only what was set for all brokers, also where this one has another value of its own."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+    entries = []
+    for name, text in sorted(config.dynamic(source).items()):
+        entry = config.describe(name)
+        synonyms = tuple(synonym for synonym in entry.synonyms if synonym.source == source)
+        value = None if entry.sensitive else text
+        entries.append(dataclasses.replace(entry, value=value, source=source, synonyms=synonyms))
+    return entries
 
 
 def _config(asked: Asked, context: RequestContext) -> Config | TopicConfig:

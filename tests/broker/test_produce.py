@@ -169,7 +169,7 @@ async def test_a_topic_recompresses(codec: str, tmp_path: Path) -> None:
 
 
 def sequenced(sequence: int, count: int = 1, epoch: int = 0, producer_id: int = 9, timestamp: int = 0) -> bytearray:
-    fields = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+    fields: Any = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
     return records(*[b"s%d" % n for n in range(count)], timestamp=timestamp or 1_700_000_000_000, **fields)
 
 

@@ -1,0 +1,535 @@
+"""Topics over the wire: created, found, described, changed, grown and deleted by Kafka's rules and codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, Client, create_topics, fetch, new_topic, only, produce, records, running
+
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.primitives import ZERO_UUID
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def metadata(*names: str | None, all_topics: bool = False, **more: Any) -> MetadataRequest:
+    asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=None if all_topics else asked, **more)
+
+
+# CreateTopics
+
+
+def config(name: str, value: str | None) -> Any:
+    return CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name=name, value=value)
+
+
+def assigned(*nodes: list[int], first: int = 0) -> list[Any]:
+    made = CreateTopicsRequest.CreatableTopic.CreatableReplicaAssignment
+    return [made(partition_index=first + index, broker_ids=ids) for index, ids in enumerate(nodes)]
+
+
+REFUSED: dict[str, tuple[Any, int]] = {
+    "empty name": (new_topic(""), 17),
+    "dot": (new_topic("."), 17),
+    "dots": (new_topic(".."), 17),
+    "slash": (new_topic("a/b"), 17),
+    "umlaut": (new_topic("ä"), 17),
+    "too long": (new_topic("x" * 250), 17),
+    "the metadata log": (new_topic("__cluster_metadata"), 17),
+    "collides": (new_topic("has_dot"), 17),
+    "exists": (new_topic("has.dot"), 36),
+    "exists, and replicas": (new_topic("has.dot", 1, 3), 36),
+    "no partitions": (new_topic("n", 0), 37),
+    "negative partitions": (new_topic("n", -2), 37),
+    "too many partitions": (new_topic("n", 10_001), 44),
+    "2^31-1 partitions": (new_topic("n", 2**31 - 1), 44),
+    "no replicas": (new_topic("n", 1, 0), 38),
+    "two replicas": (new_topic("n", 1, 2), 38),
+    "negative replicas": (new_topic("n", 1, -2), 38),
+    "unknown config": (new_topic("n", configs=[config("no.such", "1")]), 40),
+    "bad config": (new_topic("n", configs=[config("retention.ms", "x")]), 40),
+    "config out of range": (new_topic("n", configs=[config("retention.ms", "-2")]), 40),
+    "config twice": (new_topic("n", configs=[config("retention.ms", "1"), config("retention.ms", "2")]), 42),
+    "assigned and counted": (new_topic("n", assignments=assigned([1])), 42),
+    "assigned elsewhere": (new_topic("n", -1, -1, assignments=assigned([2])), 39),
+    "assigned to two": (new_topic("n", -1, -1, assignments=assigned([1, 2])), 39),
+    "assigned to nobody": (new_topic("n", -1, -1, assignments=assigned([])), 39),
+    "assigned with a gap": (new_topic("n", -1, -1, assignments=assigned([1], first=1)), 39),
+    "assigned twice": (new_topic("n", -1, -1, assignments=assigned([1]) * 2), 39),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_a_topic_that_may_not_be(name: str, tmp_path: Path) -> None:
+    asked, code = REFUSED[name]
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("has.dot")
+        client = await broker.client()
+        for validate_only in (True, False):
+            request = CreateTopicsRequest(topics=[asked, new_topic("well")], validate_only=validate_only)
+            first, second = (await client.call(request, 7)).topics
+            assert (first.error_code, first.topic_id, first.num_partitions) == (code, ZERO_UUID, -1)
+            assert first.error_message
+            assert second.error_code == 0 and bool(second.topic_id != ZERO_UUID) != validate_only
+        assert {topic.name for topic in broker.state.topics} == {"has.dot", "well"}
+
+
+async def test_topics_of_one_request(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", overrides={"num.partitions": "3"}) as broker:
+        client = await broker.client()
+        topics = [
+            new_topic("twice"),
+            new_topic("default", -1, -1),
+            new_topic("by.hand", -1, -1, assignments=assigned([1], [1])),
+            new_topic("x" * 249, configs=[config("cleanup.policy", "compact"), config("retention.ms", None)]),
+            new_topic("many", 6000),
+            new_topic("more", 6000),
+            new_topic("twice"),
+        ]
+        topics[4:6] = [new_topic("many", 9_990), new_topic("more", 100)]
+        request = CreateTopicsRequest(topics=topics, validate_only=True)
+        answers = {topic.name: topic for topic in (await client.call(request, 7)).topics}
+        codes = {"twice": 42, "default": 0, "by.hand": 0, "x" * 249: 0, "many": 0, "more": 44}
+        # Ten thousand partitions is the most of one request.
+        assert {name: answer.error_code for name, answer in answers.items()} == {**codes, "many": 0}
+        assert len(broker.state.topics) == 0
+        request = CreateTopicsRequest(topics=topics[:4] + topics[6:])
+        answers = {topic.name: topic for topic in (await client.call(request, 7)).topics}
+        assert [answers[name].num_partitions for name in ("default", "by.hand")] == [3, 2]
+        shown = {entry.name: entry for entry in answers["x" * 249].configs}
+        assert (shown["cleanup.policy"].value, shown["cleanup.policy"].config_source) == ("compact", 1)
+        assert (shown["retention.ms"].value, shown["retention.ms"].config_source) == ("604800000", 5)
+        assert broker.state.topics.named("x" * 249).config.overrides == {"cleanup.policy": "compact"}
+
+
+# Metadata
+
+
+async def test_all_topics_and_none(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("a")
+        await broker.topic("b", 2)
+        broker.state.internal_topic("__consumer_offsets", 0)
+        client = await broker.client()
+        everything = ["__consumer_offsets", "a", "b"]
+        for version in (0, 1, 5, 9, 12, 13):
+            found = (await client.call(metadata(), version)).topics
+            assert sorted(topic.name for topic in found) == (everything if version == 0 else [])
+            if version:
+                found = (await client.call(metadata(all_topics=True), version)).topics
+                assert sorted(topic.name for topic in found) == everything
+                assert [topic.name for topic in found if topic.is_internal] == ["__consumer_offsets"]
+
+
+async def test_topics_are_made_when_they_are_asked_for(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", overrides={"num.partitions": "2"}) as broker:
+        client = await broker.client()
+        for version in (0, 3, 4, 12):
+            (topic,) = (await client.call(metadata(f"t{version}"), version)).topics
+            assert (topic.error_code, len(topic.partitions)) == (0, 2), version
+        (topic,) = (await client.call(metadata("nobody", allow_auto_topic_creation=False), 9)).topics
+        assert (topic.error_code, topic.partitions) == (3, [])
+        (topic,) = (await client.call(metadata("bad/name"), 9)).topics
+        assert topic.error_code == 17
+        (topic,) = (await client.call(metadata("t.0"), 9)).topics
+        assert topic.error_code == 0
+        (topic,) = (await client.call(metadata("t_0"), 9)).topics
+        assert topic.error_code == 17  # collides
+        (topic,) = (await client.call(metadata("__consumer_offsets"), 9)).topics
+        assert (topic.error_code, topic.is_internal) == (0, True)
+        assert broker.state.topics.named("__consumer_offsets").config["cleanup.policy"] == ["compact"]
+        found = (await client.call(metadata("t0", "t3", "t0"), 9)).topics
+        assert [topic.name for topic in found] == ["t0", "t3"]
+
+
+async def test_topics_by_id(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        ids = [await broker.topic(name) for name in ("a", "b")]
+        client = await broker.client()
+        asked = [MetadataRequest.MetadataRequestTopic(topic_id=id, name=None) for id in [*ids, b"n" * 16]]
+        found = (await client.call(MetadataRequest(topics=asked), 12)).topics
+        assert [(topic.name, topic.topic_id, topic.error_code) for topic in found] == [
+            ("a", ids[0], 0),
+            ("b", ids[1], 0),
+            (None, b"n" * 16, 100),
+        ]
+
+
+async def test_operations_are_listed_where_asked_for(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        unasked = await client.call(metadata("t"), 8)
+        assert unasked.cluster_authorized_operations == unasked.topics[0].topic_authorized_operations == -(2**31)
+        flags = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
+        asked = await client.call(metadata("t", **flags), 8)
+        assert asked.cluster_authorized_operations == 0b1111110100000
+        assert asked.topics[0].topic_authorized_operations == 0b110111111000
+        for wanted, expected in ((False, -(2**31)), (True, 0b1111110100000)):
+            request = DescribeClusterRequest(include_cluster_authorized_operations=wanted)
+            assert (await client.call(request, 0)).cluster_authorized_operations == expected
+
+
+# Pages
+
+
+async def test_topics_page_by_page(tmp_path: Path) -> None:
+    request_class = DescribeTopicPartitionsRequest
+    async with running(tmp_path / "data") as broker:
+        for name, partitions in (("c", 3), ("a", 2), ("b", 4)):
+            await broker.topic(name, partitions)
+        client = await broker.client()
+
+        async def pages(names: Iterable[str], limit: int) -> list[list[tuple[str, int, list[int]]]]:
+            found, cursor = [], None
+            while True:
+                asked = [request_class.TopicRequest(name=name) for name in names]
+                request = request_class(topics=asked, response_partition_limit=limit, cursor=cursor)
+                answer = await client.call(request, 0)
+                found.append([(t.name, t.error_code, [p.partition_index for p in t.partitions]) for t in answer.topics])
+                if answer.next_cursor is None:
+                    return found
+                at = answer.next_cursor
+                cursor = request_class.Cursor(topic_name=at.topic_name, partition_index=at.partition_index)
+
+        whole = [("a", 0, [0, 1]), ("b", 0, [0, 1, 2, 3]), ("c", 0, [0, 1, 2])]
+        assert await pages([], 2000) == [whole]
+        assert await pages(["c", "a", "c"], 2000) == [[whole[0], whole[2]]]
+        assert await pages([], 3) == [
+            [("a", 0, [0, 1]), ("b", 0, [0])],
+            [("b", 0, [1, 2, 3])],
+            [("c", 0, [0, 1, 2])],
+        ]
+        for limit in (1, 2, 4, 5, 9):
+            parts = [(name, p) for page in await pages([], limit) for name, _, indexes in page for p in indexes]
+            assert parts == [(name, p) for name, _, indexes in whole for p in indexes], limit
+        assert await pages([], -1) == await pages([], 1)
+        assert await pages(["a", "nobody", "x/y"], 9) == [[whole[0], ("nobody", 3, []), ("x/y", 17, [])]]
+        cursor = request_class.Cursor(topic_name="a", partition_index=-1)
+        refused = request_class(topics=[request_class.TopicRequest(name="a")], cursor=cursor)
+        assert [topic.error_code for topic in (await client.call(refused, 0)).topics] == [42]
+
+
+# Growing and deleting
+
+
+async def test_partitions_are_added(tmp_path: Path) -> None:
+    topic = CreatePartitionsRequest.CreatePartitionsTopic
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 2)
+        client = await broker.client()
+
+        async def grow(*asked: tuple[str, int], nodes: list[list[int]] | None = None, dry: bool = False) -> list[int]:
+            given = None if nodes is None else [topic.CreatePartitionsAssignment(broker_ids=ids) for ids in nodes]
+            topics = [topic(name=name, count=count, assignments=given) for name, count in asked]
+            request = CreatePartitionsRequest(topics=topics, timeout_ms=1, validate_only=dry)
+            return [result.error_code for result in (await client.call(request, 2)).results]
+
+        assert await grow(("t", 3), dry=True) == [0]
+        assert len(broker.state.topics.named("t").partitions) == 2
+        for count, code in ((2, 37), (1, 37), (0, 37), (-1, 37), (10_003, 44), (2**31 - 1, 44)):
+            assert await grow(("t", count)) == [code], count
+        for nodes, code in (([[1]], 39), ([[1], [2]], 39), ([[1], []], 39), ([[1], [1]], 0)):
+            assert await grow(("t", 4), nodes=nodes, dry=True) == [code], nodes
+        assert await grow(("t", 5), ("t", 5)) == [42]
+        assert await grow(("t", 4), ("nobody", 4)) == [0, 3]
+        assert only(await client.call(produce(records(b"v"), partition=3), 9)).error_code == 0
+
+
+async def test_topics_are_deleted(tmp_path: Path) -> None:
+    state = DeleteTopicsRequest.DeleteTopicState
+    async with running(tmp_path / "data") as broker:
+        ids = {name: await broker.topic(name) for name in ("a", "b", "c", "d")}
+        client = await broker.client()
+        asked = [
+            state(name="a", topic_id=ZERO_UUID),
+            state(topic_id=ids["b"]),
+            state(name="c", topic_id=ids["c"]),
+            state(topic_id=ZERO_UUID),
+            state(topic_id=b"n" * 16),
+            state(name="nobody", topic_id=ZERO_UUID),
+            state(name="d", topic_id=ZERO_UUID),
+            state(name="d", topic_id=ZERO_UUID),
+        ]
+        answer = await client.call(DeleteTopicsRequest(topics=asked, timeout_ms=1), 6)
+        assert [(r.name, r.error_code) for r in answer.responses] == [
+            ("a", 0),
+            ("b", 0),
+            ("c", 42),
+            (None, 42),
+            (None, 100),
+            ("nobody", 3),
+            ("d", 42),
+        ]
+        assert [r.topic_id for r in answer.responses[:2]] == [ids["a"], ids["b"]]
+        assert {topic.name for topic in broker.state.topics} == {"c", "d"}
+        folders = {path.name for path in (tmp_path / "data").iterdir() if path.is_dir()}
+        assert folders == {"__cluster_metadata-0", "c-0", "d-0"}
+
+
+@pytest.mark.parametrize(("version", "code"), [(1, 42), (3, 73), (6, 73)])
+async def test_deletion_may_be_disabled(version: int, code: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data", overrides={"delete.topic.enable": "false"}) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        request = DeleteTopicsRequest(timeout_ms=1)
+        if version < 6:
+            request.topic_names = ["t"]
+        else:
+            request.topics = [DeleteTopicsRequest.DeleteTopicState(name="t", topic_id=ZERO_UUID)]
+        assert (await client.call(request, version)).responses[0].error_code == code
+        assert len(broker.state.topics) == 1
+
+
+async def test_a_deleted_topic_may_be_made_again(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        for number in range(5):
+            (made,) = (await client.call(create_topics("t", partitions=number + 1), 7)).topics
+            assert made.error_code == 0
+            for partition in range(number + 1):
+                data = records(b"%d" % number)
+                answer = only(await client.call(produce(data, partition=partition), 9))
+                assert (answer.error_code, answer.base_offset) == (0, 0)
+            (gone,) = (await client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 4)).responses
+            assert gone.error_code == 0
+            assert only(await client.call(fetch(("t", 0, 0)), 11)).error_code == 3
+
+
+async def test_records_are_deleted(tmp_path: Path) -> None:
+    topic = DeleteRecordsRequest.DeleteRecordsTopic
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        await broker.topic("compacted", 1, {"cleanup.policy": "compact"})
+        broker.state.internal_topic("__consumer_offsets", 0)
+        broker.log("t").append(records(*[b"v"] * 10), now_ms=broker.clock.now_ms())
+        client = await broker.client()
+
+        async def delete(name: str, offset: int, partition: int = 0) -> tuple[int, int]:
+            asked = topic(
+                name=name, partitions=[topic.DeleteRecordsPartition(partition_index=partition, offset=offset)]
+            )
+            answer = only(await client.call(DeleteRecordsRequest(topics=[asked], timeout_ms=1), 1))
+            return answer.error_code, answer.low_watermark
+
+        assert await delete("t", 3) == (0, 3)
+        assert await delete("t", 2) == (0, 3)
+        assert await delete("t", 0) == (0, 3)
+        assert await delete("t", 11) == (1, -1)
+        assert await delete("t", -2) == (1, -1)
+        assert await delete("t", -1) == (0, 10)
+        assert await delete("t", 10) == (0, 10)
+        assert await delete("compacted", 0) == (44, -1)
+        assert await delete("__consumer_offsets", 0) == (17, -1)
+        assert await delete("t", 0, 1) == (3, -1)
+        answer = only(await client.call(produce(records(b"v")), 9))
+        assert (answer.base_offset, answer.log_start_offset) == (10, 10)
+
+
+# Configs
+
+
+async def changed(
+    client: Client, kind: int, name: str, *changes: tuple[str, int, str | None], dry: bool = False
+) -> int:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    configs = [resource.AlterableConfig(name=key, config_operation=what, value=value) for key, what, value in changes]
+    asked = resource(resource_type=kind, resource_name=name, configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=dry)
+    (answer,) = (await client.call(request, 1)).responses
+    assert (answer.resource_type, answer.resource_name) == (kind, name)
+    return answer.error_code
+
+
+async def described(client: Client, kind: int, name: str, *keys: str) -> dict[str, tuple[str | None, int]]:
+    asked = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
+    (result,) = (await client.call(DescribeConfigsRequest(resources=[asked]), 4)).results
+    assert result.error_code == 0
+    return {entry.name: (entry.value, entry.config_source) for entry in result.configs}
+
+
+async def test_configs_of_a_topic(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        assert await changed(client, TOPIC, "t", ("retention.ms", SET, "5"), ("segment.bytes", SET, "2000000")) == 0
+        assert broker.log("t").config.segment_bytes == 2_000_000
+        assert await changed(client, TOPIC, "t", ("segment.bytes", DELETE, None)) == 0
+        assert broker.log("t").config.segment_bytes == 1 << 30
+        assert await described(client, TOPIC, "t", "retention.ms", "segment.bytes", "no.such") == {
+            "retention.ms": ("5", 1),
+            "segment.bytes": ("1073741824", 5),
+        }
+        assert await changed(client, TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == 0
+        assert (await described(client, TOPIC, "t", "cleanup.policy"))["cleanup.policy"] == ("delete,compact", 1)
+        assert await changed(client, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")) == 0
+        assert broker.state.topics.named("t").config["cleanup.policy"] == ["compact"]
+        assert only(await client.call(produce(records(b"no key")), 9)).error_code == 87
+        before = broker.state.topics.named("t").config.overrides
+        refusals: list[tuple[int, str, list[tuple[str, int, str | None]], int]] = [
+            (TOPIC, "t", [("no.such", SET, "1")], 40),
+            (TOPIC, "t", [("retention.ms", SET, "x")], 40),
+            (TOPIC, "t", [("max.message.bytes", SET, "9"), ("retention.ms", SET, "x")], 40),
+            (TOPIC, "t", [("retention.ms", APPEND, "1")], 40),
+            (TOPIC, "t", [("retention.ms", SET, None)], 42),
+            (TOPIC, "t", [("cleanup.policy", APPEND, None)], 42),
+            (TOPIC, "t", [("retention.ms", SET, "1"), ("retention.ms", SET, "2")], 42),
+            (TOPIC, "t", [("retention.ms", 4, "1")], 42),
+            (TOPIC, "nobody", [("retention.ms", SET, "1")], 3),
+            (TOPIC, "a/b", [("retention.ms", SET, "1")], 17),
+            (BROKER, "2", [("log.retention.ms", SET, "1")], 42),
+            (BROKER, "1", [("node.id", SET, "7")], 40),
+            (BROKER, "1", [("no.such", SET, "7")], 40),
+            (8, "1", [("root", SET, "INFO")], 42),
+        ]
+        for kind, name, changes, code in refusals:
+            for dry in (True, False):
+                assert await changed(client, kind, name, *changes, dry=dry) == code, (kind, name, changes)
+        assert await changed(client, TOPIC, "t", ("retention.ms", SET, "77"), dry=True) == 0
+        assert broker.state.topics.named("t").config.overrides == before
+
+
+async def test_alter_configs_replaces_them_all(tmp_path: Path) -> None:
+    resource = AlterConfigsRequest.AlterConfigsResource
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 1, {"retention.ms": "5", "segment.bytes": "2000000"})
+        client = await broker.client()
+
+        async def alter(*resources: tuple[int, str, dict[str, str | None]], dry: bool = False) -> list[int]:
+            asked = [
+                resource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[resource.AlterableConfig(name=key, value=value) for key, value in configs.items()],
+                )
+                for kind, name, configs in resources
+            ]
+            answer = await client.call(AlterConfigsRequest(resources=asked, validate_only=dry), 1)
+            return [response.error_code for response in answer.responses]
+
+        assert await alter((TOPIC, "t", {"retention.ms": "6"}), dry=True) == [0]
+        assert await alter((TOPIC, "t", {"retention.ms": "6"}), (TOPIC, "nobody", {})) == [0, 3]
+        assert broker.state.topics.named("t").config.overrides == {"retention.ms": "6"}
+        assert broker.log("t").config.segment_bytes == 1 << 30
+        assert await alter((TOPIC, "t", {"retention.ms": None})) == [42]
+        assert await alter((TOPIC, "t", {}), (TOPIC, "t", {})) == [42, 42]
+        assert await alter((TOPIC, "t", {})) == [0]
+        assert broker.state.topics.named("t").config.overrides == {}
+
+
+async def test_configs_of_the_broker_reach_its_topics(tmp_path: Path) -> None:
+    """Of this broker before those of all, and a topic's own before both."""
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        await broker.topic("own", 1, {"max.message.bytes": "5000"})
+        client = await broker.client()
+        large = produce(records(b"v" * 3000))
+        assert await changed(client, BROKER, "", ("message.max.bytes", SET, "2000")) == 0
+        assert only(await client.call(large, 9)).error_code == 10
+        assert only(await client.call(produce(records(b"v" * 3000), "own"), 9)).error_code == 0
+        assert await changed(client, BROKER, "1", ("message.max.bytes", SET, "4000")) == 0
+        assert only(await client.call(large, 9)).error_code == 0
+        shown = await described(client, BROKER, "1", "message.max.bytes")
+        assert shown == {"message.max.bytes": ("4000", 2)}
+        assert await described(client, BROKER, "") == {"message.max.bytes": ("2000", 3)}
+        assert (await described(client, TOPIC, "t", "max.message.bytes"))["max.message.bytes"] == ("4000", 2)
+        assert await changed(client, BROKER, "1", ("message.max.bytes", DELETE, None)) == 0
+        assert only(await client.call(large, 9)).error_code == 10
+
+
+# The rest
+
+
+async def test_log_dirs(tmp_path: Path) -> None:
+    topic = DescribeLogDirsRequest.DescribableLogDirTopic
+    folders = [tmp_path / "one", tmp_path / "two"]
+    async with running(*folders) as broker:
+        await broker.topic("t", 4)
+        await broker.topic("u", 2)
+        client = await broker.client()
+
+        async def shown(asked: list[Any] | None) -> list[list[tuple[str, int]]]:
+            results = (await client.call(DescribeLogDirsRequest(topics=asked), 4)).results
+            assert [Path(result.log_dir) for result in results] == folders
+            return [[(t.name, p.partition_index) for t in r.topics for p in t.partitions] for r in results]
+
+        everything = await shown(None)
+        assert sorted(everything[0] + everything[1]) == [*(("t", n) for n in range(4)), ("u", 0), ("u", 1)]
+        assert [len(found) for found in everything] == [3, 3] or [len(f) for f in everything] == [2, 4]
+        assert await shown([]) == [[], []]
+        found = await shown([topic(topic="t", partitions=[1, 9]), topic(topic="nobody", partitions=[0])])
+        assert found[0] + found[1] == [("t", 1)]
+
+
+@pytest.mark.parametrize("key_type", [2, 3, -1])
+async def test_there_are_coordinators_of_groups_only(key_type: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        answer = await client.call(FindCoordinatorRequest(key="k", key_type=key_type), 3)
+        assert (answer.error_code, answer.node_id, answer.host, answer.port) == (42, -1, "", -1)
+        request = FindCoordinatorRequest(coordinator_keys=["a", "b"], key_type=key_type)
+        found = (await client.call(request, 6)).coordinators
+        assert [(c.key, c.error_code, c.node_id) for c in found] == [("a", 42, -1), ("b", 42, -1)]
+        request = FindCoordinatorRequest(coordinator_keys=["a", "b"], key_type=1)
+        found = (await client.call(request, 6)).coordinators
+        assert [(c.key, c.error_code, c.node_id) for c in found] == [("a", 53, -1), ("b", 53, -1)]
+
+
+@pytest.mark.parametrize(("endpoint", "code"), [(1, 0), (2, 114), (0, 115), (3, 115)])
+async def test_this_listener_describes_brokers(endpoint: int, code: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint)
+        answer = await client.call(request, 1)
+        assert (answer.error_code, len(answer.brokers)) == (code, 0 if code else 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({}, 0),
+        ({"producer_id": 7, "producer_epoch": 3}, 0),
+        ({"producer_id": 7}, 42),
+        ({"producer_epoch": 3}, 42),
+        ({"transactional_id": "x"}, 53),
+    ],
+)
+async def test_producer_ids(fields: dict[str, Any], code: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        request = InitProducerIdRequest(**{"transactional_id": None, "transaction_timeout_ms": 1, **fields})
+        answer = await client.call(request, 4)
+        expected = (0, 0, 0) if code == 0 else (code, -1, -1)
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == expected
+
+
+async def test_each_topic_has_an_id_of_its_own(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        ids = {await broker.topic(f"t{number}") for number in range(50)}
+        assert len(ids) == 50 and bytes(16) not in ids
+        await _holds(broker, ids)
+
+
+async def _holds(broker: Broker, ids: set[bytes]) -> None:
+    client = await broker.client()
+    found = (await client.call(metadata(all_topics=True), 12)).topics
+    assert {topic.topic_id for topic in found} == ids
