@@ -21,6 +21,7 @@ from .logs import get_logger
 from .metadata_log import TOPIC as METADATA_TOPIC
 from .metadata_log import TOPIC_ID as METADATA_TOPIC_ID
 
+FIRST_DIRECTORY_ID = bytes(15) + b"\x64"  # those below are words (unassigned, lost), not directories (KIP-858)
 METADATA_SEGMENT_BYTES = 1 << 30  # metadata.log.segment.bytes
 
 
@@ -118,11 +119,16 @@ class LogDirs:
     def open_partition(
         self, topic: str, index: int, topic_id: bytes, config: LogConfig, directory_id: bytes | None, now_ms: int
     ) -> PartitionLog:
-        """Opens a partition where its folder is, else makes it in the directory of that id. Raises StorageError."""
+        """Opens a partition where its folder is, else makes it in the directory of that id.
+
+        Raises StorageError, also when that directory was not given: the partition must not begin anew elsewhere.
+        """
         holder = self._found.pop((topic, index), None)
         is_new = holder is None
         if holder is None:
-            holder = next((log_dir for log_dir in self.directories if log_dir.id == directory_id), self.directories[0])
+            holder = self._holder(directory_id)
+            if holder is None:
+                raise StorageError(f"{topic}-{index} lies in a data directory that was not given: log.dirs lacks one")
         try:
             log = self._open(holder, topic, index, topic_id, config, now_ms)
         except StorageError:
@@ -132,6 +138,11 @@ class LogDirs:
             raise
         holder.placed = max(0, holder.placed - 1)
         return log
+
+    def _holder(self, directory_id: bytes | None) -> LogDir | None:
+        if directory_id is None or directory_id < FIRST_DIRECTORY_ID:
+            return self.directories[0]
+        return next((log_dir for log_dir in self.directories if log_dir.id == directory_id), None)
 
     def _open(
         self, holder: LogDir, topic: str, index: int, topic_id: bytes, config: LogConfig, now_ms: int

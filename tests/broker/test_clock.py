@@ -1,0 +1,58 @@
+"""Both clocks: the one that tests move, and the machine's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from ottla.broker.clock import ManualClock, SystemClock
+
+
+def test_timers_fire_in_order_each_at_its_time() -> None:
+    clock = ManualClock(1000)
+    fired: list[tuple[str, int]] = []
+    clock.call_at(1030, lambda: fired.append(("c", clock.now_ms())))
+    clock.call_at(1010, lambda name: fired.append((name, clock.now_ms())), "a")
+    clock.call_at(1010, lambda: fired.append(("b", clock.now_ms())))
+    clock.call_at(1020, lambda: fired.append(("never", clock.now_ms()))).cancel()
+    clock.advance(9)
+    assert fired == []
+    clock.advance(1)
+    assert fired == [("a", 1010), ("b", 1010)]
+    clock.advance(100)
+    assert fired[2:] == [("c", 1030)] and clock.now_ms() == 1110
+
+
+def test_a_timer_may_set_another_in_reach() -> None:
+    clock = ManualClock(0)
+    fired: list[int] = []
+
+    def again() -> None:
+        fired.append(clock.now_ms())
+        clock.call_at(clock.now_ms() + 10, again)
+
+    clock.call_at(10, again)
+    clock.advance(35)
+    assert fired == [10, 20, 30] and clock.now_ms() == 35
+
+
+def test_a_time_that_is_past_fires_with_the_next_move() -> None:
+    clock = ManualClock(100)
+    fired: list[int] = []
+    clock.call_at(50, lambda: fired.append(clock.now_ms()))
+    clock.advance(0)
+    assert fired == [100]
+
+
+async def test_the_machines_clock() -> None:
+    loop = asyncio.get_running_loop()
+    clock = SystemClock(loop)
+    assert abs(clock.now_ms() - time.time() * 1000) < 1000
+    fired: asyncio.Future[str] = loop.create_future()
+    clock.call_at(clock.now_ms() + 60_000, fired.set_result, "late").cancel()
+    clock.call_at(clock.now_ms() - 5, fired.set_result, "past")
+    assert await asyncio.wait_for(fired, 5) == "past"
+    soon: asyncio.Future[int] = loop.create_future()
+    due = clock.now_ms() + 5
+    clock.call_at(due, lambda: soon.set_result(clock.now_ms()))
+    assert await asyncio.wait_for(soon, 5) >= due

@@ -1,0 +1,120 @@
+"""The table of errors is complete: whatever any module may raise has a code, or a reason why it needs none."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+import pytest
+import structlog
+
+import ottla.broker
+import ottla.protocol
+import ottla.storage
+from ottla.broker import errors, router
+from ottla.broker.errors import CODES, Refused, code_of
+from ottla.broker.logs import get_logger
+from ottla.broker.router import ROUTES, Call
+from ottla.protocol.compiler import build
+from ottla.protocol.errors import ErrorCode, ProtocolViolation
+from ottla.protocol.schema import empty_value
+
+ELSEWHERE = {
+    "Refused": "names its own code",
+    "ProtocolViolation": "closes the connection",
+    "StartupError": "ends the start, with one line",
+    "TooManyItems": "becomes a MalformedMessage where it is raised",
+}
+
+
+def exceptions() -> set[type[Exception]]:
+    found: set[type[Exception]] = set()
+    for package in (ottla.protocol, ottla.storage, ottla.broker):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if module.name.endswith("__main__"):
+                continue
+            for value in vars(importlib.import_module(module.name)).values():
+                if isinstance(value, type) and issubclass(value, Exception) and value.__module__ == module.name:
+                    found.add(value)
+    return found
+
+
+def test_every_exception_has_a_code() -> None:
+    found = exceptions()
+    assert len(found) > 12
+    without = {cls.__name__ for cls in found if cls not in CODES}
+    assert without == set(ELSEWHERE)
+    assert set(CODES) <= found
+
+
+def test_codes_are_kafkas() -> None:
+    expected = {
+        "ConfigError": 40,
+        "CorruptRecords": 2,
+        "DirectoryLocked": 56,
+        "DuplicateSequence": 46,
+        "FencedProducer": 47,
+        "InvalidRecords": 87,
+        "InvalidTimestamps": 32,
+        "MalformedMessage": 42,
+        "MessageTooLarge": 10,
+        "OffsetOutOfRange": 1,
+        "OutOfOrderSequence": 45,
+        "ProducerRefused": 45,
+        "RecordListTooLarge": 18,
+        "StorageError": 56,
+        "UnknownProducer": 59,
+        "UnsupportedCodec": 76,
+    }
+    assert {cls.__name__: int(code) for cls, code in CODES.items()} == expected
+
+
+def test_what_nobody_expected_is_logged_with_its_stack() -> None:
+    get_logger()
+    with structlog.testing.capture_logs() as events:
+        assert code_of(Refused(ErrorCode.INVALID_REQUEST)) == 42
+        assert not events
+        error = KeyError("x")
+        assert code_of(error) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [(event["log_level"], event["exc_info"]) for event in events] == [("error", error)]
+
+
+@pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: route.name)
+def test_a_handler_that_fails_is_answered_or_closes(route: router.Route) -> None:
+    """In every version; an answer without room for an error of the whole closes the connection."""
+    response_class = getattr(importlib.import_module(route.served.request_class.__module__), f"{route.name}Response")
+    for version in route.served.versions.range():
+        assert build(empty_value(response_class), version) is not None
+        made = Call(None, None, b"", version, route)
+        try:
+            parts = router.failure(made, Refused(ErrorCode.INVALID_REQUEST))
+        except ProtocolViolation:
+            field = response_class._fields.get("error_code")
+            assert field is None or version not in field.versions
+        else:
+            assert b"".join(parts)
+
+
+def test_a_response_that_cannot_be_written_is_our_error() -> None:
+    route = ROUTES[22]
+    get_logger()
+    with structlog.testing.capture_logs() as events:
+        parts = Call(None, None, b"", 2, route).parts(_unwritable())
+    assert len(events) == 1
+    response = importlib.import_module(route.served.request_class.__module__).InitProducerIdResponse
+    from ottla.protocol.compiler import parse
+
+    assert parse(response, 2, b"".join(parts)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _unwritable() -> Any:
+    from ottla.protocol.messages.init_producer_id import InitProducerIdResponse
+
+    return InitProducerIdResponse(error_code=0, producer_id=1 << 70, producer_epoch=0)
+
+
+def test_a_refusal_speaks_for_itself() -> None:
+    refused = errors.Refused(ErrorCode.INVALID_REQUEST, "why")
+    assert (str(refused), refused.message) == ("why", "why")
+    assert str(errors.Refused(ErrorCode.INVALID_REQUEST)) == "INVALID_REQUEST"

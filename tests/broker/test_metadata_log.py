@@ -1,0 +1,177 @@
+"""Metadata records byte for byte as Kafka writes them (schemas of Apache Kafka 3.9), and blocks of producer ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.broker import metadata_log
+from ottla.broker.metadata_log import MetadataLog, decode, encode, read_all
+from ottla.broker.producer_ids import BLOCK_IDS, ProducerIds
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.messages import metadata_records as made
+from ottla.protocol.schema import spec
+from ottla.storage.errors import StorageError
+from ottla.storage.files import DiskFiles
+from ottla.storage.log import LogConfig, PartitionLog
+
+ID = bytes(range(16))
+DIRECTORY = bytes(range(16, 32))
+
+# Frame: version 1, type, version of the type; then the flexible form: lengths plus one, a count of tagged fields.
+GOLDEN: list[tuple[Any, str]] = [
+    (made.TopicRecord(name="orders", topic_id=ID), "010200" + "07" + b"orders".hex() + ID.hex() + "00"),
+    (made.RemoveTopicRecord(topic_id=ID), "010900" + ID.hex() + "00"),
+    (
+        made.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="5"),
+        "010400" + "02" + "0274" + "0d" + b"retention.ms".hex() + "0235" + "00",
+    ),
+    (
+        made.ConfigRecord(resource_type=4, resource_name="", name="a", value=None),
+        "010400" + "04" + "01" + "0261" + "00" + "00",
+    ),
+    (
+        made.ProducerIdsRecord(broker_id=1, broker_epoch=-1, next_producer_id=1000),
+        "010f00" + "00000001" + "ffffffffffffffff" + "00000000000003e8" + "00",
+    ),
+    (
+        made.FeatureLevelRecord(name="metadata.version", feature_level=21),
+        "010c00" + "11" + b"metadata.version".hex() + "0015" + "00",
+    ),
+    (
+        made.PartitionRecord(
+            partition_id=3,
+            topic_id=ID,
+            replicas=[1],
+            isr=[1],
+            removing_replicas=[],
+            adding_replicas=[],
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=[DIRECTORY],
+        ),
+        "010301"
+        + "00000003"
+        + ID.hex()
+        + "0200000001" * 2
+        + "01" * 2
+        + "00000001"
+        + "00000000" * 2
+        + "02"
+        + DIRECTORY.hex()
+        + "00",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "golden"), GOLDEN, ids=[type(record).__name__ for record, _ in GOLDEN])
+def test_records_byte_for_byte(record: Any, golden: str) -> None:
+    assert encode(record).hex() == golden
+    assert decode(bytes.fromhex(golden)) == record
+
+
+def test_every_written_record_has_golden_bytes() -> None:
+    assert {type(record) for record, _ in GOLDEN} == set(metadata_log.WRITTEN_VERSIONS)
+    keys = {"TopicRecord": 2, "PartitionRecord": 3, "ConfigRecord": 4, "RemoveTopicRecord": 9, "FeatureLevelRecord": 12}
+    for name, key in {**keys, "ProducerIdsRecord": 15}.items():
+        assert spec(getattr(made, name)).api_key == key
+
+
+def test_newer_versions_of_a_record_are_read() -> None:
+    """v2 of PartitionRecord adds tagged fields (KIP-966); tags that nobody knows are passed over."""
+    record, golden = GOLDEN[-1]
+    newer = bytes.fromhex("010302" + golden[6:-2] + "02" + "01" + "05" + "0200000001" + "09" + "01" + "ff")
+    found = decode(newer)
+    assert found is not None
+    assert (found.partition_id, found.eligible_leader_replicas, found.last_known_elr) == (3, [1], None)
+    assert found.directories == record.directories
+
+
+def test_types_that_are_not_used_are_passed_over() -> None:
+    assert decode(bytes.fromhex("011b00" + "deadbeef")) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "01", "0102", "020200", "010201", "0102ff", "010200", "01020007", "ffffffffffff", "0109" + "00" + "00" * 18],
+)
+def test_what_is_no_record(value: str) -> None:
+    with pytest.raises(MalformedMessage):
+        decode(bytes.fromhex(value))
+
+
+def opened(folder: Path) -> MetadataLog:
+    return MetadataLog(log_of(folder))
+
+
+def log_of(folder: Path) -> PartitionLog:
+    return PartitionLog.open(
+        DiskFiles(),
+        folder,
+        topic=metadata_log.TOPIC,
+        partition=0,
+        topic_id=metadata_log.TOPIC_ID,
+        config=LogConfig(),
+        now_ms=0,
+        clean_shutdown=False,
+    )
+
+
+def test_the_log_begins_with_its_version_and_keeps_the_order(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    written = [record for record, _ in GOLDEN]
+    log.append(written[:3], 5)
+    log.append(written[3:], 6)
+    level = made.FeatureLevelRecord(name="metadata.version", feature_level=metadata_log.METADATA_VERSION_LEVEL)
+    log.close()
+    again = opened(tmp_path)
+    assert list(again.replay()) == [level, *written]
+    again.close()
+
+
+def test_damage_is_a_storage_error(tmp_path: Path) -> None:
+    log = opened(tmp_path)
+    log.append([GOLDEN[0][0]], 5)
+    log._log.append_records([_Bare(b"\x01\x02\x00")], now_ms=0)
+    with pytest.raises(StorageError, match="__cluster_metadata-0"):
+        list(log.replay())
+    assert len(list(read_all(log._log))) == 3
+    log.close()
+
+
+class _Bare:
+    timestamp = 0
+    key = None
+    headers = ()
+
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+
+
+def test_producer_ids_are_never_given_twice(tmp_path: Path) -> None:
+    """A block is durable before its first id; after a crash the next block begins."""
+    given: list[int] = []
+    for life in range(4):
+        log = opened(tmp_path)
+        ids = ProducerIds(log, 1)
+        for record in log.replay():
+            if isinstance(record, made.ProducerIdsRecord):
+                ids.replay(record)
+        given += [ids.allocate(0) for _ in range([1, BLOCK_IDS, BLOCK_IDS + 1, 2][life])]
+        log._log.abandon()  # as a kill leaves it
+    assert len(set(given)) == len(given)
+    assert given[0] == 0 and given[1] == BLOCK_IDS and max(given) < 6 * BLOCK_IDS
+
+
+def test_a_block_that_cannot_be_written_is_not_used() -> None:
+    class Full:
+        def append(self, records: Any, now_ms: int) -> None:
+            raise StorageError("no space left")
+
+    ids = ProducerIds(Full(), 1)  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            ids.allocate(0)
