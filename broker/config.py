@@ -39,11 +39,13 @@ ACTED_ON = frozenset(
     """
     advertised.listeners auto.create.topics.enable broker.id cleanup.policy compression.gzip.level
     compression.lz4.level compression.type compression.zstd.level controller.listener.names delete.topic.enable
-    group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
+    fetch.max.bytes group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
+    group.min.session.timeout.ms
     index.interval.bytes listener.security.protocol.map listeners log.cleanup.policy log.dir log.dirs
     log.index.interval.bytes log.index.size.max.bytes log.message.timestamp.after.max.ms
     log.message.timestamp.before.max.ms log.message.timestamp.type log.roll.hours log.roll.jitter.hours
-    log.roll.jitter.ms log.roll.ms log.segment.bytes max.message.bytes message.max.bytes message.timestamp.after.max.ms
+    log.roll.jitter.ms log.roll.ms log.segment.bytes max.incremental.fetch.session.cache.slots max.message.bytes
+    max.request.partition.size.limit message.max.bytes message.timestamp.after.max.ms
     message.timestamp.before.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
     offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.num.partitions
     offsets.topic.segment.bytes ottla.validate.records segment.bytes segment.index.bytes segment.jitter.ms segment.ms

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from ..protocol.errors import ErrorCode
 from .errors import Refused
 
-SLOTS = 1000  # max.incremental.fetch.session.cache.slots
 EVICTABLE_AFTER_MS = 120_000
 EPOCH_MAX = (1 << 31) - 1
 INITIAL_EPOCH = 0
@@ -102,7 +101,7 @@ class FetchPlan:
 class FetchSessions:
     """The cache of one broker; `random_id` makes non-zero ids of 31 bits."""
 
-    def __init__(self, random_id: Callable[[], int], slots: int = SLOTS) -> None:
+    def __init__(self, random_id: Callable[[], int], slots: int) -> None:
         self._random_id = random_id
         self._slots = slots
         self._sessions: OrderedDict[int, Session] = OrderedDict()  # least recently used first
@@ -173,7 +172,7 @@ class FetchSessions:
         return session.id, sent
 
     def _begin(self, partitions: dict[PartitionKey, Wanted], uses_topic_ids: bool, now_ms: int) -> Session | None:
-        if len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms):
+        if self._slots == 0 or (len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms)):
             return None
         while True:
             id = self._random_id()

@@ -61,7 +61,9 @@ class BrokerState:
         self.cluster_id: str = logs.cluster_id
         self._ports = ports
         self._random = random.SystemRandom()
-        self.fetch_sessions = FetchSessions(lambda: self._random.randrange(1, 1 << 31))
+        self.fetch_sessions = FetchSessions(
+            lambda: self._random.randrange(1, 1 << 31), self.config["max.incremental.fetch.session.cache.slots"]
+        )
 
     @classmethod
     def open(

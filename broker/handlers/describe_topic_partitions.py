@@ -18,8 +18,6 @@ Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = Topic.DescribeTopicPartitionsResponsePartition
 Cursor = DescribeTopicPartitionsResponse.Cursor
 
-PARTITIONS_MAX = 2000  # max.request.partition.size.limit
-
 
 @handles(DescribeTopicPartitionsRequest)
 async def describe_topic_partitions(
@@ -36,7 +34,7 @@ async def describe_topic_partitions(
             return DescribeTopicPartitionsResponse(
                 topics=[Topic(error_code=refused, name=name, topic_id=ZERO_UUID, partitions=[]) for name in asked]
             )
-    left = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    left = max(1, min(request.response_partition_limit, broker.config["max.request.partition.size.limit"]))
     answer = DescribeTopicPartitionsResponse(topics=[])
     for name in asked:
         if name < first_name:

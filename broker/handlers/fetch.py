@@ -11,6 +11,7 @@ from itertools import groupby
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
+from ...protocol.records import batch
 from ...storage.errors import OffsetOutOfRange
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
@@ -23,7 +24,6 @@ Topic = FetchResponse.FetchableTopicResponse
 Answer = Topic.PartitionData
 
 READ_COMMITTED = 1
-FETCH_MAX_BYTES = 57_671_680  # fetch.max.bytes: what the broker sends at most, whatever is asked
 
 
 @handles(FetchRequest, served="4+")
@@ -38,7 +38,7 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
     answers, enough = _read(plan, request, context)
     if not enough:
         answers.clear()  # a wait keeps nothing of what was read
-        waiter = FetchWaiter(_watched(plan, broker, uses_topic_ids), _min_bytes(request), broker.loop)
+        waiter = FetchWaiter(_watched(plan, broker, uses_topic_ids), _min_bytes(request, context), broker.loop)
         await waiter.wait(broker.clock, context.now_ms() + request.max_wait_ms)
         answers, _ = _read(plan, request, context)
     try:
@@ -54,20 +54,20 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
     )
 
 
-def _max_bytes(request: FetchRequest) -> int:
-    return max(0, min(request.max_bytes, FETCH_MAX_BYTES))
+def _max_bytes(request: FetchRequest, context: RequestContext) -> int:
+    return max(0, min(request.max_bytes, context.broker.config["fetch.max.bytes"]))
 
 
-def _min_bytes(request: FetchRequest) -> int:
+def _min_bytes(request: FetchRequest, context: RequestContext) -> int:
     """More than may be sent is not waited for."""
-    return min(request.min_bytes, _max_bytes(request))
+    return min(request.min_bytes, _max_bytes(request, context))
 
 
 def _read(
     plan: FetchPlan, request: FetchRequest, context: RequestContext
 ) -> tuple[list[tuple[PartitionKey, Answer]], bool]:
     """The answers of all partitions in order, and whether they may leave now."""
-    left = _max_bytes(request)
+    left = _max_bytes(request, context)
     found = 0
     enough = request.max_wait_ms <= 0 or not plan.partitions
     committed = request.isolation_level == READ_COMMITTED
@@ -94,7 +94,27 @@ def _read(
             )
             enough = True
         answers.append((key, answer))
-    return answers, enough or found >= _min_bytes(request)
+    enough = enough or found >= _min_bytes(request, context)
+    return answers, enough or _is_enough_there(plan, answers, request, context)
+
+
+def _is_enough_there(
+    plan: FetchPlan, answers: list[tuple[PartitionKey, Answer]], request: FetchRequest, context: RequestContext
+) -> bool:
+    """Whether there are min_bytes in the logs, though the bounds cut some of them off from this answer."""
+    left, there = _max_bytes(request, context), 0
+    for (key, wanted), (_, answer) in zip(plan.partitions.items(), answers, strict=True):
+        log = _partition(key, context.broker, context.api_version >= 13).log
+        size = len(answer.records or b"")
+        there += size
+        if log.available_bytes(wanted.offset) > size:  # that may be too high, so look where the answer ends
+            end_offset = wanted.offset
+            for _, header in batch.headers(answer.records or b""):
+                end_offset = header.next_offset
+            if end_offset < log.high_watermark:
+                there += max(0, min(wanted.max_bytes, left) - size)
+        left = max(0, left - size)
+    return there >= _min_bytes(request, context)
 
 
 def _partition(key: PartitionKey, broker: BrokerState, uses_topic_ids: bool) -> Partition:

@@ -161,6 +161,33 @@ async def test_the_answer_is_bounded_over_all_partitions_in_order(tmp_path: Path
         assert await read(1 << 20, partition_max_bytes=2 * size) == [(3, 2), (2, 2), (1, 2)]
 
 
+async def test_the_broker_has_a_bound_of_its_own(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", overrides={"fetch.max.bytes": "1024"}) as broker:
+        await broker.topic("t", 2)
+        await filled(broker, 400, 400, 400)
+        await filled(broker, 1, partition=1)
+        client = await broker.client()
+        answer = await client.call(fetch(("t", 0, 0), ("t", 1, 0), max_wait_ms=60_000, min_bytes=1 << 20), 11)
+        assert [batches(part) for part in parts(answer)] == [[(0, 0), (1, 1)], [(0, 0)]]
+
+
+async def test_what_the_bounds_cut_off_counts_as_there(tmp_path: Path) -> None:
+    """A client whose least is its most is not made to wait when whole batches do not add up to it."""
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 2)
+        size = await filled(broker, 100, 100, 100)
+        client = await broker.client()
+        patient: dict[str, Any] = {"max_wait_ms": 60_000}
+        limit = size * 2 + 5
+        for bounds in ({"max_bytes": limit}, {"partition_max_bytes": limit}):
+            answer = await client.call(fetch(("t", 0, 0), ("t", 1, 0), min_bytes=limit, **bounds, **patient), 11)
+            assert [len(batches(part)) for part in parts(answer)] == [2, 0]
+        await client.send(fetch(("t", 0, 1), ("t", 1, 0), min_bytes=limit, max_bytes=limit, **patient), 11)
+        assert await is_waiting(broker)
+        await filled(broker, 100)
+        assert [len(batches(part)) for part in parts((await client.receive())[1])] == [2, 0]
+
+
 async def test_a_batch_is_sent_whole_to_who_asks_for_its_middle(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")

@@ -215,10 +215,17 @@ async def test_a_recreated_topic_is_another_partition(tmp_path: Path) -> None:
         assert await session.fetch(**forgotten((old, 0))) == []
 
 
+async def test_no_slots_are_no_sessions(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", overrides={"max.incremental.fetch.session.cache.slots": "0"}) as broker:
+        await broker.topic("t")
+        session = Session(await broker.client())
+        assert await session.fetch(("t", 0, 0)) == [("t", 0, 0)]
+        assert session.id == 0
+
+
 async def test_a_full_cache_answers_without_a_session(tmp_path: Path) -> None:
-    async with running(tmp_path / "data") as broker:
+    async with running(tmp_path / "data", overrides={"max.incremental.fetch.session.cache.slots": "2"}) as broker:
         await broker.topic("t", 3)
-        broker.state.fetch_sessions._slots = 2
         client = await broker.client()
         small, large = Session(client), Session(client)
         await small.fetch(("t", 0, 0))
@@ -301,7 +308,7 @@ class SessionMachine(RuleBasedStateMachine):
         smallest = min(old, key=lambda id: (len(self.model[id].order), id))
         return smallest if size >= len(self.model[smallest].order) else None
 
-    @rule(ms=st.sampled_from([1, 1000, EVICTABLE_AFTER_MS, EVICTABLE_AFTER_MS + 1]))
+    @rule(ms=st.sampled_from([1, 1000, *range(EVICTABLE_AFTER_MS - 3, EVICTABLE_AFTER_MS + 2)]))
     def passes(self, ms: int) -> None:
         self.now_ms += ms
 

@@ -190,7 +190,7 @@ async def test_random_requests_are_answered(tmp_path: Path, seed: int, scaled: C
         guesser = Guesser(chooser, await prepared(broker))
         client, pinger = await broker.client(), await broker.client()
         with Unhurt(broker, seed) as unhurt:
-            for number in range(scaled(4000)):
+            for number in range(scaled(8000)):
                 route = chooser.choice(list(ROUTES.values()))
                 version = chooser.choice(list(route.served.versions.range()))
                 request_class = route.served.request_class

@@ -190,6 +190,14 @@ async def test_operations_are_listed_where_asked_for(tmp_path: Path) -> None:
 # Pages
 
 
+async def test_the_broker_bounds_a_page(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", overrides={"max.request.partition.size.limit": "3"}) as broker:
+        await broker.topic("t", 5)
+        answer = await (await broker.client()).call(DescribeTopicPartitionsRequest(topics=[]), 0)
+        assert len(answer.topics[0].partitions) == 3
+        assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("t", 3)
+
+
 async def test_topics_page_by_page(tmp_path: Path) -> None:
     request_class = DescribeTopicPartitionsRequest
     async with running(tmp_path / "data") as broker:
