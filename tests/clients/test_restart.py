@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import kafka.net.inet
@@ -14,6 +15,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, Producer
 from four_clients import READERS, WRITERS
 from kafka import KafkaProducer
+from losing_proxy import LosingProxy
 from mixed_records import difference, mixed
 from running_broker import RunningBroker
 
@@ -151,6 +153,34 @@ def test_an_idempotent_producer_goes_on_over_restarts_and_each_record_is_there_o
     )
     assert found == list(range(len(found)))
     assert set(progress.offsets) <= set(found)
+
+
+@pytest.mark.parametrize("client", PRODUCERS)
+def test_a_lost_answer_makes_no_duplicate(
+    client: str, tmp_path: Path, create: Callable[..., str], scaled: Callable[[int], int]
+) -> None:
+    """The broker has appended, the client is not told and sends again: the broker knows the batch by its sequence."""
+    proxy = LosingProxy(every=4)
+    running = RunningBroker(tmp_path, advertised_listeners=f"PLAINTEXT://{proxy.address}")
+    proxy.target = running.port
+    progress = Progress()
+    thread = threading.Thread(target=PRODUCERS[client], args=(proxy.address, "t", progress))
+    try:
+        create(proxy.address, "t")
+        thread.start()
+        while proxy.lost < 5 * scaled(1):
+            progress.wait_for(len(progress.offsets) + 1)
+        progress.stop.set()
+        thread.join(60)
+        assert not progress.failures, progress.failures[0]
+        found = numbers_in(running, "t")
+        assert found == list(range(len(found)))
+        assert all(found[offset] == number for number, offset in progress.offsets.items())
+    finally:
+        progress.stop.set()
+        thread.join(60)
+        running.close()
+        proxy.close()
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])

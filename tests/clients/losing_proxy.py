@@ -1,0 +1,81 @@
+"""A door between clients and a broker that loses answers: the broker has appended, and the client never hears of it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from typing import BinaryIO
+
+PRODUCE = 0
+
+
+def _frame(stream: BinaryIO) -> bytes:
+    """The next request or response with its size; empty at the end."""
+    size = stream.read(4)
+    if len(size) < 4:
+        return b""
+    body = stream.read(struct.unpack(">i", size)[0])
+    return size + body
+
+
+class LosingProxy:
+    """Passes everything on, but instead of every `every`-th answer to a Produce it closes the connection."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.target = 0
+        self.lost = 0
+        self._answers = 0
+        self._lock = threading.Lock()
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:  # it has stopped
+                client.close()
+                continue
+            asked: set[bytes] = set()  # correlation ids of the Produce requests under way
+            for source, to, pass_on in ((client, broker, self._request), (broker, client, self._answer)):
+                threading.Thread(target=self._pump, args=(source, to, pass_on, asked), daemon=True).start()
+
+    def _pump(self, source: socket.socket, to: socket.socket, pass_on, asked: set[bytes]) -> None:  # type: ignore[no-untyped-def]
+        with source, source.makefile("rb") as stream:
+            try:
+                while (frame := _frame(stream)) and pass_on(frame, asked):
+                    to.sendall(frame)
+                to.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def _request(self, frame: bytes, asked: set[bytes]) -> bool:
+        if struct.unpack_from(">h", frame, 4)[0] == PRODUCE:
+            asked.add(frame[8:12])
+        return True
+
+    def _answer(self, frame: bytes, asked: set[bytes]) -> bool:
+        if frame[4:8] not in asked:
+            return True
+        asked.discard(frame[4:8])
+        with self._lock:
+            self._answers += 1
+            if self._answers % self.every:
+                return True
+            self.lost += 1
+            return False
