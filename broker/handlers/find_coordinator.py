@@ -30,9 +30,7 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
         host, port = context.broker.endpoint(context.arrival)
     if context.api_version < SEVERAL_KEYS_SINCE:
         # Kafka writes the text of the code here, also of NONE.
-        return FindCoordinatorResponse(
-            error_code=error, error_message=message, node_id=node_id, host=host, port=port
-        )
+        return FindCoordinatorResponse(error_code=error, error_message=message, node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(
         coordinators=[
             FindCoordinatorResponse.Coordinator(

@@ -244,6 +244,23 @@ async def test_a_full_cache_answers_without_a_session(tmp_path: Path) -> None:
         await large.fetch()
 
 
+async def test_the_session_that_nobody_used_for_long_goes_first(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", overrides={"max.incremental.fetch.session.cache.slots": "2"}) as broker:
+        await broker.topic("t", 3)
+        client = await broker.client()
+        used, idle, new = Session(client), Session(client), Session(client)
+        await used.fetch(("t", 0, 0))
+        await idle.fetch(("t", 0, 0), ("t", 1, 0))
+        broker.clock.advance(EVICTABLE_AFTER_MS - 1000)
+        await used.fetch()
+        broker.clock.advance(1001)
+        await new.fetch(("t", 0, 0))
+        assert new.id
+        answer = await client.call(fetch(session_id=idle.id, session_epoch=1), 11)
+        assert answer.error_code == NOT_FOUND
+        await used.fetch()
+
+
 # The cache against a model
 
 
