@@ -323,6 +323,7 @@ async def bad_inputs(port: int, count: int, chooser: random.Random) -> None:
         client.close()
 
 
+@pytest.mark.soak
 async def test_bad_input_costs_no_memory_and_leaves_no_stack_in_the_log(
     tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:

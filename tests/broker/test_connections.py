@@ -127,6 +127,7 @@ async def test_other_acks_are_refused_for_every_partition(acks: int, tmp_path: P
 # Peers that do not read
 
 
+@pytest.mark.soak
 async def test_a_peer_that_does_not_read_costs_its_socket_and_no_more(
     tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:

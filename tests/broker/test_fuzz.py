@@ -183,6 +183,7 @@ async def serves_others(broker: Broker) -> None:
     client.close()
 
 
+@pytest.mark.soak
 async def test_random_requests_are_answered(tmp_path: Path, seed: int, scaled: Callable[[int], int]) -> None:
     chooser = random.Random(seed)
     answered = closed = 0
@@ -218,6 +219,7 @@ async def test_random_requests_are_answered(tmp_path: Path, seed: int, scaled: C
     assert answered > 0.9 * (answered + closed), (answered, closed)
 
 
+@pytest.mark.soak
 async def test_damaged_requests_are_answered_or_closed(tmp_path: Path, seed: int, scaled: Callable[[int], int]) -> None:
     chooser = random.Random(seed)
     answered = closed = 0
