@@ -125,6 +125,7 @@ def test_the_log_begins_with_its_version_and_keeps_the_order(tmp_path: Path) -> 
     written = [record for record, _ in GOLDEN]
     log.append(written[:3], 5)
     log.append(written[3:], 6)
+    assert log._log.recovery_point == log._log.log_end_offset == 1 + len(written)  # on the disk, not only written
     level = made.FeatureLevelRecord(name="metadata.version", feature_level=metadata_log.METADATA_VERSION_LEVEL)
     log.close()
     again = opened(tmp_path)
