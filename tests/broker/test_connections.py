@@ -30,6 +30,7 @@ from harness import (
 from ottla.broker import connections, server
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.join_group import JoinGroupRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 
 # Order
@@ -243,6 +244,25 @@ async def test_stopping_answers_what_is_in_flight(tmp_path: Path) -> None:
         assert await client.is_closed() and await silent.is_closed()
         with pytest.raises(OSError):
             await Client.connect(broker.ports[0])
+        broker.running.stop = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
+
+
+async def test_stopping_answers_who_waits_for_a_group(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        await client.send(request, 2)
+        await broker.settle()
+        stopping = asyncio.ensure_future(broker.running.stop())
+        answer = (await client.receive())[1]
+        assert answer.error_code in (14, 15, 16)  # codes on which a client looks for its coordinator again
+        await asyncio.wait_for(stopping, server.DRAIN_SECONDS / 2)
         broker.running.stop = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
 
 

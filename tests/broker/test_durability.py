@@ -160,6 +160,21 @@ async def test_folders_of_no_topic_are_put_aside(tmp_path: Path) -> None:
         assert (path / f"{0:020d}.log").stat().st_size > 0
 
 
+async def test_of_two_folders_of_one_partition_one_is_put_aside(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    async with running(*folders) as broker:
+        await broker.topic("t", 1)
+        broker.log("t").append(records(b"v"), now_ms=broker.clock.now_ms())
+    (first,) = tmp_path.glob("*/t-0")
+    copy = next(folder for folder in folders if folder != first.parent) / "t-0"
+    shutil.copytree(first, copy)
+    for _ in range(2):
+        async with running(*folders) as broker:
+            client = await broker.client()
+            assert values(only(await client.call(fetch(("t", 0, 0)), 11)).records) == [b"v"]
+    assert len(list(tmp_path.glob("*/t-0"))) == len(list(tmp_path.glob("*/t-0.*-stray"))) == 1
+
+
 async def test_a_crash_between_the_record_and_the_folder(tmp_path: Path) -> None:
     """The topic is there; its folder is made at the next start."""
     folder = tmp_path / "data"
