@@ -11,6 +11,7 @@ has the order on the disk.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import threading
@@ -453,7 +454,8 @@ class PartitionLog:
         """Makes everything appended so far durable; the new recovery point. May run in another thread.
 
         After a failed sync nobody knows what is durable, and a second sync would not say: the log takes no more records
-        until it is opened anew. Raises StorageError.
+        until it is opened anew. Where no descriptor was free for a file, nothing was tried and a later flush tries
+        again. Raises StorageError.
         """
         with self._sync_lock:
             if self._failure is not None:
@@ -462,6 +464,7 @@ class PartitionLog:
             unsynced, self._unsynced = self._unsynced, []
             hints, self._unsynced_hints = self._unsynced_hints, set()
             directory_changed, self._directory_changed = self._directory_changed or bool(hints), False
+        undone = unsynced, hints, directory_changed
         try:
             for segment in unsynced:
                 segment.sync()
@@ -470,10 +473,20 @@ class PartitionLog:
             if directory_changed:
                 self._files.sync_directory(self._directory)
         except OSError as error:
-            self._failure = f"a sync failed: {error}"
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._put_off(*undone)
+            else:
+                self._failure = f"a sync failed: {error}"
             raise StorageError(f"cannot sync {self._directory}: {error}") from error
         self.recovery_point = max(self.recovery_point, end_offset)
         return self.recovery_point
+
+    def _put_off(self, unsynced: list[Segment], hints: set[str], directory_changed: bool) -> None:
+        """Takes back what a flush was about to make durable."""
+        with self._sync_lock:
+            self._unsynced = [*unsynced, *(segment for segment in self._unsynced if segment not in unsynced)]
+            self._unsynced_hints |= hints
+            self._directory_changed = self._directory_changed or directory_changed
 
     def _sync_file(self, name: str) -> None:
         file = self._files.open(os.path.join(self._directory, name))

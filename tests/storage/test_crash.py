@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 from collections.abc import Callable
 from itertools import product
@@ -11,7 +12,7 @@ import pytest
 from batches import FOLDER, make, open_log, sequenced, values
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_files import Killed, SimulatedFiles
+from simulated_files import Killed, SimulatedFile, SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.storage import errors
@@ -266,6 +267,28 @@ def test_after_a_failed_sync_the_log_serves_and_takes_nothing_until_it_is_opened
     log = open_log(files, clean=False, recovery_point=1)
     assert log.append(make(b"c"), now_ms=0).base_offset == 2
     assert log.flush() == 3
+
+
+def test_a_sync_that_found_no_descriptor_is_only_put_off(monkeypatch: pytest.MonkeyPatch):
+    files = SimulatedFiles()
+    log = open_log(files)
+    log.append(make(b"a"), now_ms=0)
+
+    def no_descriptor(path: str, *, create: bool = False) -> SimulatedFile:
+        raise OSError(errno.EMFILE, "too many open files", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "open", no_descriptor)
+        with pytest.raises(errors.StorageError, match="too many open files"):
+            log.flush()
+    assert log.append(make(b"b"), now_ms=0).base_offset == 1
+    files.log.clear()
+    assert log.flush() == log.recovery_point == 2
+    assert {line for line in files.log if "sync" in line} >= {
+        f"sync {FOLDER}/{0:020d}.log",
+        f"sync {FOLDER}/leader-epoch-checkpoint",
+        f"syncdir {FOLDER}",
+    }
 
 
 def test_every_flipped_bit_of_the_last_batch_cuts_there_and_nowhere_else():
