@@ -112,6 +112,8 @@ def tansu_command(port: int) -> list[str]:
 def _spawn(name: str, command: list[str], address: Address, data: Path | None) -> Peer:
     quiet = subprocess.DEVNULL
     environment = {**os.environ, "RUST_LOG": "warn"}
+    # As for a user, whose Python keeps its compiled modules from one start to the next.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environment)
     peer = Peer(name, process, address, data)
     try:
