@@ -214,27 +214,32 @@ class _ParserSource(_Source):
         self.add(depth, f"if items > {ITEMS_MAX}: raise TooManyItems('more than {ITEMS_MAX} items')")
 
     def group(self, depth: int, group: Group, v: str) -> None:
+        """Makes the value and fills its slots one by one: half the time of calling its constructor."""
         run: list[tuple[str, Fixed]] = []
-        given: list[str] = []
 
         def read_run() -> None:
             if run:
                 fmt = "".join(fixed.fmt for _, fixed in run)
                 size = struct.calcsize(">" + fmt)
-                targets = ", ".join(name for name, _ in run)
+                targets = ", ".join(f"{v}.{name}" for name, _ in run)
                 self.add(depth, f"{targets}, = {self.unpack(fmt)}(buf, pos); pos += {size}")
                 run.clear()
 
+        self.add(depth, f"{v} = new({self.bind('C', group.cls)})")
         for name, codec in group.plan:
-            x = self.name()
-            given.append(f"{name}={x}")
             if isinstance(codec, Fixed):
-                run.append((x, codec))
+                run.append((name, codec))
             else:
                 read_run()
+                x = self.name()
                 self.value(depth, codec, x)
+                self.add(depth, f"{v}.{name} = {x}")
         read_run()
-        self.add(depth, f"{v} = {self.bind('C', group.cls)}({', '.join(given)})")
+        read = {name for name, _ in group.plan}
+        for name in group.cls._fields:
+            if name not in read:
+                default = default_of(group.cls, name)
+                self.add(depth, f"{v}.{name} = {'[]' if default == [] else self.bind('default', default)}")
         if group.tags is not None:
             self.tagged(depth, group.tags, v)
 
@@ -264,7 +269,7 @@ class _ParserSource(_Source):
 
 
 def _compiled_parser(layout: Group) -> Parser:
-    source = _ParserSource(long_varint=_long_varint, TooManyItems=TooManyItems)
+    source = _ParserSource(long_varint=_long_varint, TooManyItems=TooManyItems, new=object.__new__)
     source.add(0, "def parse(buf, pos):")
     source.add(1, "end = len(buf); items = 0")
     source.group(1, layout, "result")

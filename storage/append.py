@@ -1,4 +1,4 @@
-"""What an append will do, decided before anything is written: values in, a plan out. No disk, no state of its own."""
+"""What an append will do, decided before anything is written. Changes nothing; has no state of its own."""
 
 from __future__ import annotations
 
@@ -26,19 +26,9 @@ from .producer_state import (
     judge,
     remember,
 )
+from .segment import Segment
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
-
-
-class SegmentState(NamedTuple):
-    """What the roll rules ask of the active segment. first_timestamp_ms is the first batch's largest, or -1."""
-
-    base_offset: int
-    size_bytes: int
-    first_timestamp_ms: int
-    created_ms: int
-    jitter_ms: int
-    is_index_full: bool
 
 
 class Plan(NamedTuple):
@@ -49,25 +39,21 @@ class Plan(NamedTuple):
     producer: Producer | None
 
 
-def must_roll(
-    segment: SegmentState, config: LogConfig, *, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
-) -> bool:
-    """Whether an append of these measures belongs into a new segment (Kafka's rules, in its order).
+def must_roll(segment: Segment, config: LogConfig, header: BatchHeader, *, last_offset: int, now_ms: int) -> bool:
+    """Whether a batch whose last record gets `last_offset` belongs into a new segment (Kafka's rules, in its order).
 
     Time counts by the records, not by the clock, where the first batch has a timestamp: an idle partition never rolls,
     and one timestamp of the far future rolls at once.
     """
     if segment.size_bytes == 0:
         return False
-    if segment.size_bytes > config.segment_bytes - size_bytes:
+    if segment.size_bytes > config.segment_bytes - header.size_bytes:
         return True
-    if segment.first_timestamp_ms >= 0:
-        waited_ms = max_timestamp_ms - segment.first_timestamp_ms
-    else:
-        waited_ms = now_ms - segment.created_ms
+    first_ms = segment.first_timestamp()
+    waited_ms = header.max_timestamp - first_ms if first_ms >= 0 else now_ms - segment.created_ms
     if waited_ms > config.segment_ms - segment.jitter_ms:
         return True
-    return segment.is_index_full or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+    return last_offset - segment.base_offset > MAX_RELATIVE_OFFSET or segment.is_index_full(config.segment_index_bytes)
 
 
 def refusal(verdict: Verdict, header: BatchHeader) -> ProducerRefused:
@@ -86,7 +72,7 @@ def refusal(verdict: Verdict, header: BatchHeader) -> ProducerRefused:
 def plan(
     header: BatchHeader,
     known: Producer | None,
-    segment: SegmentState,
+    segment: Segment,
     config: LogConfig,
     *,
     end_offset: int,
@@ -107,12 +93,5 @@ def plan(
         if verdict is not ACCEPT:
             raise refusal(verdict, header)
         producer = remember(known, header, end_offset, config.producer_rules)
-    roll = must_roll(
-        segment,
-        config,
-        size_bytes=header.size_bytes,
-        last_offset=end_offset + header.last_offset_delta,
-        max_timestamp_ms=header.max_timestamp,
-        now_ms=now_ms,
-    )
-    return Plan(header._replace(base_offset=end_offset, partition_leader_epoch=leader_epoch), roll, producer)
+    roll = must_roll(segment, config, header, last_offset=end_offset + header.last_offset_delta, now_ms=now_ms)
+    return Plan(header.placed(end_offset, leader_epoch), roll, producer)

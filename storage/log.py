@@ -24,7 +24,7 @@ from ..protocol.records import batch, validate
 from ..protocol.records.batch import BatchHeader
 from ..protocol.records.errors import CorruptRecords, InvalidRecords
 from . import checkpoint
-from .append import SegmentState, plan
+from .append import plan
 from .config import LogConfig
 from .errors import OffsetOutOfRange, StorageError
 from .files import Files
@@ -237,14 +237,7 @@ class PartitionLog:
         planned = plan(
             header,
             known,
-            SegmentState(
-                active.base_offset,
-                active.size_bytes,
-                active.first_timestamp(),
-                active.created_ms,
-                active.jitter_ms,
-                active.is_index_full(self.config.segment_index_bytes),
-            ),
+            active,
             self.config,
             end_offset=base_offset,
             leader_epoch=self.leader_epoch,

@@ -146,6 +146,10 @@ class BatchHeader(NamedTuple):
             return -1
         return (self.base_sequence + self.last_offset_delta) & _INT32_MAX
 
+    def placed(self, base_offset: int, leader_epoch: int) -> BatchHeader:
+        """The same batch at an offset and in an epoch of a log; `_replace` takes thrice as long."""
+        return _made_header(BatchHeader, (base_offset, self[1], leader_epoch, *self[3:]))
+
 
 class Header(NamedTuple):
     """A record's header. Key bytes that are not UTF-8 survive as surrogate escapes, so that rewriting loses nothing."""
