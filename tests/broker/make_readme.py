@@ -24,8 +24,9 @@ def served() -> str:
 
     rows = ["| API | key | versions |", "|---|---|---|"]
     for key, route in sorted(ROUTES.items()):
-        versions = route.served.advertised
-        rows.append(f"| {route.name} | {key} | {versions.first}-{versions.last} |")
+        versions, advertised = route.served.versions, route.served.advertised
+        note = f" (advertised: {advertised.first}-{advertised.last})" if advertised != versions else ""
+        rows.append(f"| {route.name} | {key} | {versions.first}-{versions.last}{note} |")
     return "\n".join(rows)
 
 
