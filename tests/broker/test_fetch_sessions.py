@@ -323,7 +323,8 @@ class SessionMachine(RuleBasedStateMachine):
         if not old:
             return None
         smallest = min(old, key=lambda id: (len(self.model[id].order), id))
-        return smallest if size >= len(self.model[smallest].order) else None
+        # The newcomer is compared as if its id were 0: of equal size, the one that is there stays.
+        return smallest if size > len(self.model[smallest].order) else None
 
     @rule(ms=st.sampled_from([1, 1000, *range(EVICTABLE_AFTER_MS - 3, EVICTABLE_AFTER_MS + 2)]))
     def passes(self, ms: int) -> None:
@@ -408,6 +409,23 @@ class SessionMachine(RuleBasedStateMachine):
             session = self.cache._sessions[id]
             assert [key.index for key in session.partitions] == modelled.order
             assert session.epoch == modelled.epoch
+
+
+@pytest.mark.parametrize(("size", "has_room"), [(1, False), (2, True)])
+def test_an_old_session_that_is_used_gives_way_to_a_larger_one_only(size: int, has_room: bool) -> None:
+    cache = FetchSessions(lambda: 7 if not len(cache) else 8, slots=1)
+
+    def begin(partitions: list[int], now_ms: int) -> int:
+        plan = cache.plan(asking(partitions, 0, 0), False, now_ms)
+        answers = [
+            (key, Answer(partition_index=0, error_code=0, high_watermark=0, records=b"")) for key in plan.partitions
+        ]
+        return cache.conclude(plan, answers, False, now_ms)[0]
+
+    assert begin([0], 0) == 7
+    later = EVICTABLE_AFTER_MS + 1
+    cache.plan(asking([], 7, 1), False, later - 1)
+    assert bool(begin(list(range(size)), later)) == has_room
 
 
 def test_the_cache_does_what_the_rules_say() -> None:
