@@ -42,6 +42,11 @@ CODES: dict[type[Exception], ErrorCode] = {
 }
 
 
+def message_of(error: Exception) -> str | None:
+    """The text for the client beside the code; None where the error is not of the request's making."""
+    return str(error) if isinstance(error, Refused | ConfigError) else None
+
+
 def code_of(error: Exception) -> ErrorCode:
     """The code that answers `error`; a defect of ours is logged here, with its stack."""
     if isinstance(error, Refused):

@@ -82,7 +82,7 @@ class Session:
 class FetchPlan:
     """What one request reads: `partitions` in order. `session` is None for a full fetch without one."""
 
-    __slots__ = ("incremental", "partitions", "session", "session_epoch", "wants_session")
+    __slots__ = ("partitions", "session", "session_epoch", "wants_session")
 
     def __init__(
         self,
@@ -93,7 +93,6 @@ class FetchPlan:
     ) -> None:
         self.partitions = partitions
         self.session = session
-        self.incremental = session is not None
         self.session_epoch = session.epoch if session else 0
         self.wants_session = wants_session
 

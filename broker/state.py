@@ -125,7 +125,12 @@ class BrokerState:
         )
         for partition in offsets_topic.partitions if offsets_topic else ():
             if partition.log.log_end_offset > partition.log.log_start_offset:
-                self.groups.load(partition.index, ((r.key or b"", r.value) for r in read_all(partition.log)))
+                entries = ((record.key or b"", record.value) for record in read_all(partition.log))
+                if code := self.groups.load(partition.index, entries):
+                    # Kafka too serves the others, and answers for these that their coordinator is not available.
+                    get_logger().error(
+                        "groups cannot be read", topic=GROUP_OFFSETS_TOPIC, partition=partition.index, code=code.name
+                    )
         self.groups.start()
 
     def _replay_broker_config(self, record: ConfigRecord) -> None:

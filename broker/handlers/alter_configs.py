@@ -6,9 +6,8 @@ from collections import Counter
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from ..config_facts import ConfigError
 from ..context import RequestContext, handles
-from ..errors import Refused, code_of
+from ..errors import Refused, code_of, message_of
 from ..resources import replace
 
 Result = AlterConfigsResponse.AlterConfigsResourceResponse
@@ -37,6 +36,6 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -
             )
         except Exception as error:
             result.error_code = code_of(error)
-            result.error_message = str(error) if isinstance(error, Refused | ConfigError) else None
+            result.error_message = message_of(error)
         responses.append(result)
     return AlterConfigsResponse(responses=responses)

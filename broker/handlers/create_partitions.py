@@ -7,7 +7,7 @@ from collections import Counter
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ..context import RequestContext, handles
-from ..errors import Refused, code_of
+from ..errors import Refused, code_of, message_of
 from ..topics import PARTITIONS_AT_ONCE_MAX, Topic
 from .create_topics import check_assignments
 
@@ -30,7 +30,7 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
             if not request.validate_only:
                 context.broker.topics.add_partitions(topic, asked.count, context.now_ms())
         except Exception as error:
-            message = error.message or None if isinstance(error, Refused) else None
+            message = message_of(error)
             results.append(Result(name=name, error_code=code_of(error), error_message=message))
         else:
             results.append(Result(name=name, error_code=0))

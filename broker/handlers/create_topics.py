@@ -7,9 +7,8 @@ from collections import Counter
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ..config import TopicConfig
-from ..config_facts import ConfigError
 from ..context import RequestContext, handles
-from ..errors import Refused, code_of
+from ..errors import Refused, code_of, message_of
 from ..topics import PARTITIONS_AT_ONCE_MAX
 
 Asked = CreateTopicsRequest.CreatableTopic
@@ -35,12 +34,8 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
             results.append(result)
         except Exception as error:
             code = code_of(error)
-            results.append(Result(name=name, error_code=code, error_message=_message(error)))
+            results.append(Result(name=name, error_code=code, error_message=message_of(error)))
     return CreateTopicsResponse(topics=results)
-
-
-def _message(error: Exception) -> str | None:
-    return str(error) if isinstance(error, Refused | ConfigError) else None
 
 
 def _create(asked: Asked, validate_only: bool, left: int, context: RequestContext) -> Result:

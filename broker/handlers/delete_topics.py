@@ -8,7 +8,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ...protocol.primitives import ZERO_UUID
 from ..context import RequestContext, handles
-from ..errors import Refused, code_of
+from ..errors import Refused, code_of, message_of
 
 Result = DeleteTopicsResponse.DeletableTopicResult
 
@@ -47,6 +47,6 @@ def _delete(name: str | None, topic_id: bytes, is_duplicate: bool, context: Requ
         topics.delete(topic, context.now_ms())
         context.broker.groups.forget_topic(topic.name)
     except Exception as error:
-        message = error.message or None if isinstance(error, Refused) else None
+        message = message_of(error)
         return Result(name=name, topic_id=topic_id, error_code=code_of(error), error_message=message)
     return Result(name=topic.name, topic_id=topic.id, error_code=0)

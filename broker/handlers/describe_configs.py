@@ -10,9 +10,8 @@ import dataclasses
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ..config import Config, ConfigEntry, ConfigSource, TopicConfig
-from ..config_facts import ConfigError
 from ..context import RequestContext, handles
-from ..errors import Refused, code_of
+from ..errors import Refused, code_of, message_of
 from ..resources import BROKER, TOPIC, check_broker_name
 from ..topics import check_name
 
@@ -38,7 +37,7 @@ def _describe(asked: Asked, request: DescribeConfigsRequest, context: RequestCon
             entries = [config.describe(name) for name in config.names()]
         entries = [entry for entry in entries if wanted is None or entry.name in wanted]
     except Exception as error:
-        message = str(error) if isinstance(error, Refused | ConfigError) else None
+        message = message_of(error)
         return Result(
             error_code=code_of(error),
             error_message=message,

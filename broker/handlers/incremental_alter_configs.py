@@ -9,9 +9,8 @@ from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from ..config_facts import ConfigError
 from ..context import RequestContext, handles
-from ..errors import Refused, code_of
+from ..errors import Refused, code_of, message_of
 from ..resources import Change, alter
 
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
@@ -42,6 +41,6 @@ async def incremental_alter_configs(
             )
         except Exception as error:
             result.error_code = code_of(error)
-            result.error_message = str(error) if isinstance(error, Refused | ConfigError) else None
+            result.error_message = message_of(error)
         responses.append(result)
     return IncrementalAlterConfigsResponse(responses=responses)

@@ -10,13 +10,17 @@ import pytest
 from harness import Client, create_topics, fetch, new_topic, only, process, produce, records, running, values
 
 from ottla.broker.options import StartupError
+from ottla.broker.topics import GROUP_OFFSETS_TOPIC
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.delete_records import DeleteRecordsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.metadata_records import ConfigRecord, PartitionRecord, TopicRecord
+from ottla.protocol.records import batch
 
 
 async def set_config(client: Client, kind: int, name: str, key: str, value: str) -> None:
@@ -134,6 +138,26 @@ async def test_a_missing_directory_stops_the_start(tmp_path: Path) -> None:
     async with running(*folders) as broker:
         assert len(broker.state.topics.named("t").partitions) == 2
     assert not list(tmp_path.glob("*/*-stray"))
+
+
+async def test_groups_whose_log_cannot_be_read_are_refused_and_the_others_served(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        broker.state.internal_topic(GROUP_OFFSETS_TOPIC, broker.clock.now_ms())
+        partition_of = broker.state.groups.partition_of
+        broken = partition_of("broken")
+        sound = next(name for name in map(str, range(100)) if partition_of(name) != broken)
+        garbage = batch.Record(0, broker.clock.now_ms(), b"\x00", b"")
+        broker.log(GROUP_OFFSETS_TOPIC, broken).append_records([garbage], now_ms=broker.clock.now_ms())
+    with process(tmp_path) as started:
+        client = await Client.connect(started.ports[0])
+        codes = {}
+        for group in ("broken", sound):
+            request = HeartbeatRequest(group_id=group, generation_id=1, member_id="m")
+            codes[group] = (await client.call(request, 3)).error_code
+        client.close()
+        assert codes == {"broken": ErrorCode.COORDINATOR_NOT_AVAILABLE, sound: ErrorCode.UNKNOWN_MEMBER_ID}
+    logged = (tmp_path / "stderr.txt").read_text()
+    assert "groups cannot be read" in logged and f"partition={broken}" in logged
 
 
 async def test_folders_of_no_topic_are_put_aside(tmp_path: Path) -> None:
