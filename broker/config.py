@@ -19,6 +19,7 @@ from typing import Any
 
 from .config_facts import ConfigError, ConfigType, Fact, facts, format_value, nearest, parse_value
 from .config_sources import from_environment, read_properties_file
+from .releases import Profile, own_profile
 
 __all__ = [
     "ACTED_ON",
@@ -127,8 +128,14 @@ class Config:
     a dynamic value changes, so that what was derived from this object knows when to derive it again.
     """
 
-    def __init__(self, static: Mapping[str, str] | None = None, warnings: Sequence[str] = ()) -> None:
-        """A configuration from texts by name, as `load` collects them. Raises ConfigError."""
+    def __init__(
+        self, static: Mapping[str, str] | None = None, warnings: Sequence[str] = (), *, profile: Profile | None = None
+    ) -> None:
+        """A configuration from texts by name, as `load` collects them; `profile` is Ottla's own unless given.
+
+        Raises ConfigError.
+        """
+        self.profile: Profile = profile or own_profile()
         self._static: dict[str, str] = {}
         self._dynamic: dict[ConfigSource, dict[str, str]] = {
             ConfigSource.DYNAMIC_BROKER: {},

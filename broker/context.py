@@ -48,6 +48,17 @@ def handles(request_class: type, *, served: str | None = None, advertised: str |
     return label
 
 
+class Apis(NamedTuple):
+    """What one broker serves, by API key: what ApiVersions lists, what is answered.
+
+    `readers` is the router's: (key, version) -> what it needs to read and answer such a request.
+    """
+
+    advertised: dict[int, Versions]
+    served: dict[int, Versions]
+    readers: dict[tuple[int, int], Any]
+
+
 class Arrival(NamedTuple):
     """Which way a connection came in: the listener's name, our own address that it reached, and the client's host."""
 

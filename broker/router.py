@@ -1,8 +1,9 @@
 """From a frame to its handler: the one tuple of handlers, the version gate, and the table that ApiVersions answers.
 
-Owns which APIs are served. Reads headers and requests, never a socket. An unknown key, a version that is not served and
-a request that cannot be read are ProtocolViolations, for which the connection is closed; ApiVersions alone answers a
-version it does not know, in the layout of v0, with error 35 and its own range (KIP-511).
+Owns which APIs a broker serves: those of its profile that have a handler here. Reads headers and requests, never a
+socket. An unknown key, a version that is not served and a request that cannot be read are ProtocolViolations, for which
+the connection is closed; ApiVersions alone answers a version it does not know, in the layout of v0, with error 35
+(KIP-511).
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from ..protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ..protocol.headers import API_VERSIONS_KEY, read_prefix, read_rest, response_header
 from ..protocol.messages.api_versions import ApiVersionsResponse
 from ..protocol.schema import Versions, empty_value, spec
-from .context import Handler, RequestContext, Served
+from .context import Apis, Handler, RequestContext, Served
 from .errors import code_of
 from .handlers import HANDLERS
 
 if TYPE_CHECKING:
     from .context import Arrival
+    from .releases import Profile
     from .state import BrokerState
 
 
@@ -45,8 +47,20 @@ def _route(handler: Handler) -> Route:
     return Route(declared.api_key, name, handler, served, declared.flexible)
 
 
+Reader = tuple[Route, Callable[..., Any], bool]  # of a request in one version; whether that version is flexible
 ROUTES: dict[int, Route] = {route.api_key: route for route in sorted(map(_route, HANDLERS))}
-ADVERTISED: dict[int, Versions] = {key: route.served.advertised for key, route in ROUTES.items()}
+
+
+def _reader(broker: BrokerState, api_key: int, api_version: int) -> Reader:
+    """The reader of a served version; remembered, since every request asks. Raises ProtocolViolation."""
+    if api_key not in broker.apis.served:
+        raise ProtocolViolation(f"API key {api_key} is not served")
+    route = ROUTES[api_key]
+    if api_version not in broker.apis.served[api_key]:
+        raise ProtocolViolation(f"{route.name} v{api_version} is not served")
+    found = route, parser(route.served.request_class, api_version), api_version in route.flexible
+    broker.readers[api_key, api_version] = found
+    return found
 
 
 class Call(NamedTuple):
@@ -71,19 +85,24 @@ class Call(NamedTuple):
         return out
 
 
-_readers: dict[tuple[int, int], tuple[Route, Callable[..., Any], bool]] = {}
+def apis_of(profile: Profile) -> Apis:
+    """What a broker with this profile serves: the profile's versions, as far as they are implemented."""
+    advertised: dict[int, Versions] = {}
+    served: dict[int, Versions] = {}
+    for key, route in ROUTES.items():
+        answered = _both(profile.served.get(key), route.served.versions)
+        if answered is not None:
+            served[key] = answered
+            advertised[key] = _both(profile.apis[key], route.served.advertised) or answered
+    return Apis(advertised, served, {})
 
 
-def _reader(api_key: int, api_version: int) -> tuple[Route, Callable[..., Any], bool]:
-    """The route and the reader of a served version; remembered, since every request asks."""
-    route = ROUTES.get(api_key)
-    if route is None:
-        raise ProtocolViolation(f"API key {api_key} is not served")
-    if api_version not in route.served.versions:
-        raise ProtocolViolation(f"{route.name} v{api_version} is not served")
-    found = route, parser(route.served.request_class, api_version), api_version in route.flexible
-    _readers[api_key, api_version] = found
-    return found
+def _both(one: Versions | None, other: Versions) -> Versions | None:
+    """The versions that are in both; None when there are none."""
+    if one is None:
+        return None
+    shared = Versions(max(one.first, other.first), min(one.last, other.last))
+    return shared if shared.first <= shared.last else None
 
 
 def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call:
@@ -91,12 +110,12 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call:
     prefix = read_prefix(frame)
     api_key, api_version, correlation_id, _ = prefix
     try:
-        route, read, flexible = _readers.get((api_key, api_version)) or _reader(api_key, api_version)
+        route, read, flexible = broker.readers.get((api_key, api_version)) or _reader(broker, api_key, api_version)
     except ProtocolViolation:
-        if api_key != API_VERSIONS_KEY:
+        if api_key != API_VERSIONS_KEY or api_key not in broker.apis.served:
             raise
         header = response_header(correlation_id, api_key, False)
-        return Call(None, _unknown_api_versions(), header, 0, ROUTES[api_key])
+        return Call(None, _unknown_api_versions(broker), header, 0, ROUTES[api_key])
     client_id, position = read_rest(frame, prefix, flexible)
     try:
         request = read(_as_meant(frame, position, api_key, api_version), position)
@@ -120,10 +139,13 @@ def _as_meant(frame: memoryview, position: int, api_key: int, api_version: int) 
     return frame
 
 
-def _unknown_api_versions() -> ApiVersionsResponse:
-    own = ADVERTISED[API_VERSIONS_KEY]
-    entry = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=own.first, max_version=own.last)
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+def _unknown_api_versions(broker: BrokerState) -> ApiVersionsResponse:
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[])
+    if broker.profile.behaviour.unknown_version_lists_range:
+        own = broker.apis.advertised[API_VERSIONS_KEY]
+        entry = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=own.first, max_version=own.last)
+        response.api_keys.append(entry)
+    return response
 
 
 def failure(made: Call, error: Exception) -> list[Any]:

@@ -53,7 +53,8 @@ async def _serve(options: ServeOptions) -> int:
     for listener, sock in zip(options.listeners, running.sockets, strict=True):
         host, port = sock.getsockname()[:2]
         print(f"ottla ready on {format_address(listener.host or host, port)}", flush=True)
-    get_logger().info("serving", profile="ottla", cluster_id=running.state.cluster_id, topics=len(running.state.topics))
+    state = running.state
+    get_logger().info("serving", profile=state.profile.name, cluster_id=state.cluster_id, topics=len(state.topics))
     await stop
     try:
         await running.stop()
@@ -107,7 +108,8 @@ async def start(options: ServeOptions, loop: asyncio.AbstractEventLoop, clock: C
             listener.name: sock.getsockname()[1] for listener, sock in zip(options.listeners, sockets, strict=True)
         }
         try:
-            state = BrokerState.open(options, ports, router.ADVERTISED, clock or SystemClock(loop), loop)
+            apis = router.apis_of(options.config.profile)
+            state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop)
         except StorageError as error:
             raise StartupError(str(error)) from error
     except BaseException:

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
 from ..protocol.records import batch
-from ..protocol.schema import Versions
 from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
 from .clock import Clock
 from .config import Config, ConfigError, ConfigSource
-from .context import Arrival
+from .context import Apis, Arrival
 from .fetch_sessions import FetchSessions
 from .groups.coordinator import GroupCoordinator
 from .groups.settings import CoordinatorSettings
@@ -46,14 +45,16 @@ class BrokerState:
         self,
         options: ServeOptions,
         ports: Mapping[str, int],
-        advertised_apis: Mapping[int, Versions],
+        apis: Apis,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         logs: LogDirs,
     ) -> None:
         self.options = options
         self.config: Config = options.config
-        self.advertised_apis = advertised_apis
+        self.profile = options.config.profile
+        self.apis = apis
+        self.readers = apis.readers
         self.clock = clock
         self.loop = loop
         self.logs = logs
@@ -70,7 +71,7 @@ class BrokerState:
         cls,
         options: ServeOptions,
         ports: Mapping[str, int],
-        advertised_apis: Mapping[int, Versions],
+        apis: Apis,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         files: Files | None = None,
@@ -78,7 +79,7 @@ class BrokerState:
         """Opens the data directories and rebuilds what they hold. Raises StorageError; then all is closed again."""
         logs = LogDirs.open(files or DiskFiles(), options.data_dirs, _node_id(options.config))
         try:
-            state = cls(options, ports, advertised_apis, clock, loop, logs)
+            state = cls(options, ports, apis, clock, loop, logs)
             state._load()
         except BaseException:
             logs.release()

@@ -17,7 +17,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 @handles(ApiVersionsRequest)
 async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """Answers the table of the router."""
+    """Answers the table of the broker's profile."""
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
@@ -26,6 +26,6 @@ async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> 
         error_code=ErrorCode.NONE,
         api_keys=[
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions.first, max_version=versions.last)
-            for key, versions in context.broker.advertised_apis.items()
+            for key, versions in context.broker.apis.advertised.items()
         ],
     )

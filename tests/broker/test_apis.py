@@ -27,7 +27,8 @@ from harness import (
 )
 
 from ottla.broker import router
-from ottla.broker.router import ADVERTISED, ROUTES
+from ottla.broker.releases import own_profile
+from ottla.broker.router import ROUTES, apis_of
 from ottla.protocol.compiler import parse
 from ottla.protocol.messages.alter_configs import AlterConfigsRequest
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -56,6 +57,8 @@ from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpoch
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.messages.sync_group import SyncGroupRequest
 from ottla.protocol.schema import spec
+
+ADVERTISED = apis_of(own_profile()).advertised
 
 
 class World:

@@ -25,6 +25,8 @@ ELSEWHERE = {
     "ProtocolViolation": "closes the connection",
     "StartupError": "ends the start, with one line",
     "TooManyItems": "becomes a MalformedMessage where it is raised",
+    "UnknownBehaviour": "ends the start, with one line",
+    "UnknownRelease": "ends the start, with one line",
 }
 
 

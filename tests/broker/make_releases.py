@@ -1,0 +1,46 @@
+"""Makes `broker/releases.json`, the table of the API versions that each Kafka release advertises.
+
+Run it with the path of a reference file: a JSON object with `zookeeper_broker` and `kraft_broker`, each release name ->
+API key -> [lowest, highest version], as collected from Apache Kafka's own definitions:
+
+    python tests/broker/make_releases.py REFERENCE.json
+
+A broker is the one with ZooKeeper up to 3.2 and the one with KRaft from 3.3, where KRaft was declared ready. Releases
+before 0.8.2 stay out: no client of today can tell them from 0.8.2. `tests/broker/test_releases.py` compares the file
+with what brokers of each release answer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+OLDEST, FIRST_KRAFT = "0.8.2", "3.3"
+SHORT = {"0.9.0": "0.9", "0.11.0": "0.11"}  # the names that people use
+TARGET = Path(__file__).resolve().parents[2] / "broker" / "releases.json"
+
+Table = dict[str, dict[str, list[int]]]
+
+
+def rows(zookeeper: Table, kraft: Table) -> Table:
+    """Release -> API key -> [first, last], the oldest release first."""
+    names = list(zookeeper)
+    chosen = {name: zookeeper[name] for name in names[names.index(OLDEST) : names.index(FIRST_KRAFT)]}
+    names = list(kraft)
+    chosen |= {name: kraft[name] for name in names[names.index(FIRST_KRAFT) :]}
+    return {SHORT.get(name, name): apis for name, apis in chosen.items()}
+
+
+def text(table: Table) -> str:
+    """The whole file, one release a line."""
+    lines = [f"{json.dumps(name)}:{json.dumps(apis, separators=(',', ':'))}" for name, apis in table.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    reference = json.loads(Path(sys.argv[1]).read_text())
+    TARGET.write_text(text(rows(reference["zookeeper_broker"], reference["kraft_broker"])))
+    print(f"{TARGET}: {TARGET.stat().st_size} bytes")
