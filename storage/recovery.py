@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import zlib
 from dataclasses import dataclass, field
 
@@ -30,10 +29,9 @@ from .errors import StorageError
 from .files import Files
 from .producer_state import Producer, advance
 from .segment import LOG_SUFFIX, SUFFIXES, Segment, file_name
+from .swap import SEGMENT_FILE, finish_leftovers
 
-DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
 MAX_SEGMENT_BYTES = 2**31 - 1  # a position is an int32
-_SEGMENT_FILE = re.compile(r"(\d{20})(\.(?:log|index|timeindex|txnindex))(\.cleaned|\.swap)?")
 
 
 @dataclass(slots=True)
@@ -65,7 +63,7 @@ def open_segments(
 ) -> Recovered:
     """Runs the passes. At least one segment results. Raises StorageError."""
     try:
-        names = _finish_leftovers(files, directory, files.list(directory), config)
+        names = finish_leftovers(files, directory, files.list(directory))
         recovered = Recovered(_list_segments(files, directory, names, config, now_ms), log_start_offset, [])
         first = recovered.segments[0].base_offset if recovered.segments else 0
         recovered.log_start_offset = max(log_start_offset, first)
@@ -77,60 +75,18 @@ def open_segments(
     return recovered
 
 
-# -- passes 1 and 2
-
-
-def _finish_leftovers(files: Files, directory: str, names: list[str], config: LogConfig) -> list[str]:
-    """Pass 1. A cleaner's output replaces segments in two steps: all its files become `.swap`, then the segments which
-    they cover go and the suffix falls. A `.cleaned` file means that the first step was not complete, so that it and all
-    `.swap` files at or behind it are void; `.swap` files alone mean that the second step has to be done."""
-    if not any(name.endswith((DELETED, CLEANED, SWAP, ".tmp")) for name in names):
-        return names
-    matches = [match for match in map(_SEGMENT_FILE.fullmatch, names) if match]
-    cleaned = [int(match[1]) for match in matches if match[3] == CLEANED]
-    swaps = [match for match in matches if match[3] == SWAP]
-    void = [match[0] for match in swaps if cleaned and int(match[1]) >= min(cleaned)]
-    swaps = [match for match in swaps if match[0] not in void]
-    for name in names:
-        if name.endswith((DELETED, CLEANED, ".tmp")) or name in void:
-            files.remove(os.path.join(directory, name))
-    swap_logs = sorted(int(match[1]) for match in swaps if match[2] == LOG_SUFFIX)
-    if swap_logs:
-        end = _end_of_swap(files, directory, swap_logs[-1], config)
-        for match in matches:
-            if match[3] is None and swap_logs[0] <= int(match[1]) < end:
-                files.remove(os.path.join(directory, match[0]))
-    for match in swaps:
-        path = os.path.join(directory, match[0])
-        files.replace(path, path.removesuffix(SWAP))
-    files.sync_directory(directory)
-    return files.list(directory)
-
-
-def _end_of_swap(files: Files, directory: str, base_offset: int, config: LogConfig) -> int:
-    """The offset behind the last batch of a `.log.swap` file."""
-    path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX + SWAP))
-    data = memoryview(files.read_bytes(path))
-    position, end = 0, base_offset + 1
-    try:
-        while position < len(data):
-            header = read_header(data, position)
-            end = header.next_offset
-            position += header.size_bytes
-    except CorruptRecords as error:
-        raise StorageError(f"{path} at byte {position}: {error}") from error
-    return end
+# -- pass 2 (pass 1 is `finish_leftovers`)
 
 
 def _list_segments(files: Files, directory: str, names: list[str], config: LogConfig, now_ms: int) -> list[Segment]:
     """Pass 2. Each segment but the last ends where the next one begins."""
     known = set(names)
     for name in names:
-        match = _SEGMENT_FILE.fullmatch(name)
+        match = SEGMENT_FILE.fullmatch(name)
         if match and match[2] != LOG_SUFFIX and match[1] + LOG_SUFFIX not in known:
             files.remove(os.path.join(directory, name))
     segments: list[Segment] = []
-    bases = sorted(int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and _SEGMENT_FILE.fullmatch(name))
+    bases = sorted(int(name[:20]) for name in names if name.endswith(LOG_SUFFIX) and SEGMENT_FILE.fullmatch(name))
     for base_offset in bases:
         size_bytes = files.size(os.path.join(directory, file_name(base_offset)))
         if size_bytes > MAX_SEGMENT_BYTES:

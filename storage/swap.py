@@ -1,0 +1,118 @@
+"""Replacing segments of a partition by rewritten ones, so that a crash at any step leaves the old or the new ones.
+
+Owns the suffixes that files have on their way in or out, the order of their renames, and what the next opening makes of
+what it finds half done. The protocol is Apache Kafka's (its cleaner's), so either of the two can complete or undo what
+the other began:
+
+1. The new segments are written as `.log.cleaned`, `.index.cleaned`, ... and synced.
+2. They are renamed to `.swap`, the highest base offset first. The last rename commits: while a `.cleaned` file is left,
+   it and every `.swap` file at or behind its offset are void, and the old segments hold.
+3. The segments from the lowest `.swap` up to the end of the highest are removed, and the `.swap` files take the plain
+   names. Whoever finds `.swap` files without `.cleaned` ones does this again.
+
+There is no marker besides the names. Which base offsets are replaced by which follows from them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Sequence
+
+from ..protocol.records.batch import CorruptRecords, read_header
+from .errors import StorageError
+from .files import Files
+from .segment import LOG_SUFFIX, file_name
+
+DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
+SEGMENT_FILE = re.compile(r"(\d{20})(\.(?:log|index|timeindex|txnindex))(\.cleaned|\.swap)?")
+"""Base offset, kind and, for a file on its way in, how far it has come."""
+
+
+def swap_in(files: Files, directory: str, new: Sequence[int], old: Sequence[int]) -> None:
+    """Puts new segments, written and synced as `.cleaned` files, in the place of old ones; both by base offset.
+
+    The first of both is the same. Durable on return. After an OSError the folder is to be opened anew, which completes
+    or undoes the swap, before anything else is done with it.
+    """
+    names = files.list(directory)
+    for base_offset in sorted(new, reverse=True):
+        ready = [name for name in names if name.startswith(f"{base_offset:020d}.") and name.endswith(CLEANED)]
+        for name in sorted(ready, key=_log_last):
+            path = os.path.join(directory, name)
+            files.replace(path, path.removesuffix(CLEANED) + SWAP)
+    files.sync_directory(directory)
+    # The end of the highest `.swap` need not lie behind all that is replaced, if the last records were dropped.
+    for base_offset in sorted(old, reverse=True)[:-1]:
+        _remove_segment(files, directory, names, base_offset)
+    _complete(files, directory, files.list(directory))
+
+
+def _log_last(name: str) -> tuple[bool, str]:
+    return LOG_SUFFIX + "." in name, name
+
+
+def _remove_segment(files: Files, directory: str, names: Sequence[str], base_offset: int) -> None:
+    for name in names:
+        match = SEGMENT_FILE.fullmatch(name)
+        if match and match[3] is None and int(match[1]) == base_offset:
+            with contextlib.suppress(FileNotFoundError):
+                files.remove(os.path.join(directory, name))
+
+
+def finish_leftovers(files: Files, directory: str, names: list[str]) -> list[str]:
+    """What an opening does first with a folder of these names: completes or undoes a swap, removes what was deleted or
+    half written. The names that are left. Raises OSError, StorageError.
+
+    It may be interrupted like everything else: each step leaves names from which the same is concluded.
+    """
+    if not any(name.endswith((DELETED, CLEANED, SWAP, ".tmp")) for name in names):
+        return names
+    matches = [match for match in map(SEGMENT_FILE.fullmatch, names) if match]
+    cleaned = [int(match[1]) for match in matches if match[3] == CLEANED]
+    void = [match[0] for match in matches if match[3] == SWAP and cleaned and int(match[1]) >= min(cleaned)]
+    # The void go first: without the `.cleaned` files they would be taken for valid.
+    unwanted = [*void, *(name for name in names if name.endswith((DELETED, CLEANED, ".tmp")))]
+    for name in unwanted:
+        files.remove(os.path.join(directory, name))
+    _complete(files, directory, [name for name in names if name not in unwanted])
+    return files.list(directory)
+
+
+def _complete(files: Files, directory: str, names: list[str]) -> None:
+    """The third step. A log gets its name before its indexes: those are rebuilt, were they lost."""
+    matches = [match for match in map(SEGMENT_FILE.fullmatch, names) if match]
+    swaps = sorted(
+        (match for match in matches if match[3] == SWAP), key=lambda match: (match[2] != LOG_SUFFIX, match[0])
+    )
+    logs = [int(match[1]) for match in swaps if match[2] == LOG_SUFFIX]
+    if logs:
+        end = _end_of_swap(files, directory, max(logs))
+        for match in matches:
+            if match[3] is None and min(logs) <= int(match[1]) < end:
+                files.remove(os.path.join(directory, match[0]))
+    for match in swaps:
+        path = os.path.join(directory, match[0])
+        files.replace(path, path.removesuffix(SWAP))
+    files.sync_directory(directory)
+
+
+def _end_of_swap(files: Files, directory: str, base_offset: int) -> int:
+    """The offset behind the last batch of a `.log.swap` file."""
+    path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX + SWAP))
+    file = files.open(path)
+    try:
+        size = file.size()
+        data = memoryview(file.read(0, size)) if size else memoryview(b"")
+    finally:
+        file.close()
+    position, end = 0, base_offset + 1
+    try:
+        while position < len(data):
+            header = read_header(data, position)
+            end = header.next_offset
+            position += header.size_bytes
+    except CorruptRecords as error:
+        raise StorageError(f"{path} at byte {position}: {error}") from error
+    return end
