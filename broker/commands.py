@@ -16,9 +16,10 @@ from typing import NoReturn
 from .cli import USAGE_ERROR
 from .config import Config, ConfigError
 from .options import ServeOptions, StartupError, flags_to_configs, serve_options
+from .releases import NEWEST, OWN, RELEASES, UnknownRelease, profile
 
 # Flags that later versions will have: their names are kept free, and using one says so.
-RESERVED_FLAGS = ("--release", "--brokers", "--control", "--record")
+RESERVED_FLAGS = ("--brokers", "--control", "--record")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -56,6 +57,12 @@ def serve_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="one config by Kafka's name; wins over all"
     )
+    parser.add_argument(
+        "--release",
+        default=OWN,
+        metavar="X.Y",
+        help=f"behave as that release of Kafka, {RELEASES[0]} to {NEWEST} (default: {OWN}, the ways of no release)",
+    )
     parser.add_argument("--log-format", choices=["console", "json"], default="console", help="how to log to stderr")
     for flag in RESERVED_FLAGS:
         parser.add_argument(flag, action=_Reserved, nargs="?", help=argparse.SUPPRESS)
@@ -63,7 +70,10 @@ def serve_parser() -> argparse.ArgumentParser:
 
 
 def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeOptions, str]:
-    """The options of `ottla serve` and the log format. Raises ConfigError, or SystemExit for argparse's own errors."""
+    """The options of `ottla serve` and the log format. Raises ConfigError or UnknownRelease.
+
+    SystemExit for argparse's own errors.
+    """
     parsed = serve_parser().parse_args(list(arguments))
     overrides: dict[str, str] = {}
     for text in parsed.override:
@@ -72,7 +82,7 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
             raise ConfigError(f"--override {text}: expected KEY=VALUE")
         overrides[name.strip()] = value
     flags = flags_to_configs(parsed.listen, parsed.advertise, parsed.data_dir)
-    config = Config.load(overrides, flags, environ, parsed.config)
+    config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
     options = serve_options(config, flag_listeners=bool(parsed.listen) and "listeners" not in overrides)
     return options, parsed.log_format
 
@@ -84,11 +94,7 @@ def serve(arguments: Sequence[str]) -> int:
         from . import logs, server  # after the checks: these import the event loop and the whole broker
 
         logs.configure(log_format)
-        for warning in options.config.warnings:
-            logs.get_logger().warning("config ignored", reason=warning)
-        if names := options.config.not_acted_on():
-            logs.get_logger().info("configs accepted but not acted on", names=names)
         return server.serve(options)
-    except (ConfigError, StartupError) as error:
+    except (ConfigError, StartupError, UnknownRelease) as error:
         print(f"ottla serve: {error}", file=sys.stderr)
         return USAGE_ERROR

@@ -2,24 +2,35 @@
 
 Owns precedence (`--override`, flags, `KAFKA_*` variables, server.properties, defaults), Kafka's chains of synonyms
 (`retention.ms` <- `log.retention.ms` <- `log.retention.minutes` <- `log.retention.hours`) and what DescribeConfigs
-shows. Facts about single configs are `config_facts.py`'s, notations `config_sources.py`'s. Must not know sockets or
-topics' logs. Sources: ConfigDef's rules, KIP-226 (dynamic broker configs), KIP-569 (types in DescribeConfigs).
+shows. Facts about single configs in a release are `config_facts.py`'s, what the configs of message formats mean
+`format_rules.py`'s, notations `config_sources.py`'s. Must not know sockets or topics' logs. Sources: ConfigDef's rules,
+KIP-226 (dynamic broker configs), KIP-569 (types in DescribeConfigs).
 
 The entries of a synonym list stand in the order in which they win, the one in force first.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from .config_facts import ConfigError, ConfigType, Fact, facts, format_value, nearest, parse_value
+from .config_facts import (
+    BEHAVIOUR_PREFIX,
+    ConfigError,
+    ConfigType,
+    Fact,
+    broker_fact,
+    facts,
+    format_value,
+    parse_value,
+    unknown_config,
+)
 from .config_sources import from_environment, read_properties_file
-from .releases import Profile, own_profile
+from .format_rules import check_formats, profile_in_force
+from .releases import BEHAVIOUR_NAMES, Profile, own_profile
 
 __all__ = [
     "ACTED_ON",
@@ -43,19 +54,18 @@ ACTED_ON = frozenset(
     fetch.max.bytes group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
     group.min.session.timeout.ms
     index.interval.bytes listener.security.protocol.map listeners log.cleanup.policy log.dir log.dirs
-    log.index.interval.bytes log.index.size.max.bytes log.message.timestamp.after.max.ms
-    log.message.timestamp.before.max.ms log.message.timestamp.type log.roll.hours log.roll.jitter.hours
-    log.roll.jitter.ms log.roll.ms log.segment.bytes max.incremental.fetch.session.cache.slots max.message.bytes
-    max.request.partition.size.limit message.max.bytes message.timestamp.after.max.ms
-    message.timestamp.before.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
+    inter.broker.protocol.version log.index.interval.bytes log.index.size.max.bytes log.message.downconversion.enable
+    log.message.format.version log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
+    log.message.timestamp.difference.max.ms log.message.timestamp.type log.record.version.force.upgrade log.roll.hours
+    log.roll.jitter.hours log.roll.jitter.ms log.roll.ms log.segment.bytes max.incremental.fetch.session.cache.slots
+    max.message.bytes max.request.partition.size.limit message.downconversion.enable message.format.version
+    message.max.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
+    message.timestamp.difference.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
     offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.num.partitions
     offsets.topic.segment.bytes ottla.validate.records segment.bytes segment.index.bytes segment.jitter.ms segment.ms
     socket.request.max.bytes transaction.state.log.num.partitions transaction.state.log.segment.bytes
     """.split()
-)
-
-# Names kept for what is not built yet: taking them silently would promise something.
-RESERVED = ("ottla.behaviour.",)
+) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}
 
 # The units of the older names, in milliseconds.
 _IN_MS = {
@@ -64,8 +74,6 @@ _IN_MS = {
     "log.roll.hours": 3_600_000,
     "log.roll.jitter.hours": 3_600_000,
 }
-
-_LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(.+)")
 
 
 class ConfigSource(IntEnum):
@@ -101,26 +109,6 @@ class ConfigEntry:
     synonyms: tuple[Synonym, ...]
 
 
-def _broker_fact(name: str) -> Fact | None:
-    """The fact for a broker config, `listener.name.<listener>.[<mechanism>.]` prefixes taken off."""
-    known = facts("broker")
-    if fact := known.get(name):
-        return fact
-    if match := _LISTENER_PREFIX.fullmatch(name):
-        return known.get(match[1]) or known.get(match[1].partition(".")[2])
-    return None
-
-
-def _unknown(name: str, where: str) -> str:
-    if name.startswith(RESERVED):
-        return f"{name} {where} is reserved: it cannot be set yet"
-    topic = facts("topic").get(name)
-    if topic and topic.synonyms:
-        return f"{name} {where} is a topic config; the broker's name for it is {topic.synonyms[0]}"
-    close = nearest(name, facts("broker"))
-    return f"unknown config {name} {where}" + (f"; did you mean {close}?" if close else "")
-
-
 class Config:
     """The broker's configuration: `config["num.partitions"]` is the typed value in force.
 
@@ -135,6 +123,7 @@ class Config:
 
         Raises ConfigError.
         """
+        # First the release as it was, which says what configs there are; then as the configs change it.
         self.profile: Profile = profile or own_profile()
         self._static: dict[str, str] = {}
         self._dynamic: dict[ConfigSource, dict[str, str]] = {
@@ -145,14 +134,16 @@ class Config:
         self.warnings: tuple[str, ...] = tuple(warnings)
         self.revision = 0
         for name, text in (static or {}).items():
-            fact = _broker_fact(name)
+            fact = self.fact(name)
             if fact is None:
-                raise ConfigError(_unknown(name, "in the configuration"))
+                raise ConfigError(unknown_config(name, "in the configuration", self.profile))
             parse_value(fact, text, name)
             if name == "broker.id" and text.strip() == "-1":
                 continue  # Kafka's "choose one for me", which is what its absence says
             self._static[name] = text
         self._check_together()
+        self.warnings += tuple(check_formats(self))
+        self.profile = profile_in_force(self)
 
     @classmethod
     def load(
@@ -161,32 +152,43 @@ class Config:
         flags: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
         file: Path | None = None,
+        profile: Profile | None = None,
     ) -> Config:
         """Collects the sources, strongest first: `--override`, flags, `KAFKA_*` variables, properties file, defaults.
 
-        Raises ConfigError with one line for the user: an unknown name among the overrides, a file that cannot be read,
-        a malformed value of a known name in any source, also in one that a stronger source hides.
+        `profile` is the release, Ottla's own unless given. Raises ConfigError with one line for the user: an unknown
+        name among the overrides, a file that cannot be read, a malformed value of a known name in any source, also in
+        one that a stronger source hides.
         """
+        profile = profile or own_profile()
         static: dict[str, str] = {}
         warnings: list[str] = []
         layers: list[tuple[str, dict[str, tuple[str, str]]]] = []
         if file is not None:
             layers.append(("file", {name: (text, f"in {file}") for name, text in read_properties_file(file).items()}))
-        variables = from_environment(environ or {}, facts("broker"))
+        variables = from_environment(environ or {}, facts("broker", profile.name))
         layers.append(("environment", {name: (text, f"(from {which})") for name, (text, which) in variables.items()}))
         layers.append(("flags", {name: (text, "from the flags") for name, text in (flags or {}).items()}))
         layers.append(("overrides", {name: (text, "in --override") for name, text in (overrides or {}).items()}))
         for kind, layer in layers:
             for name, (text, where) in layer.items():
-                fact = _broker_fact(name)
+                fact = broker_fact(name, profile)
                 if fact is not None:
                     parse_value(fact, text, name)
                     static[name] = text
                 elif kind in ("file", "environment"):
-                    warnings.append(_unknown(name, where))
+                    warnings.append(unknown_config(name, where, profile))
                 else:
-                    raise ConfigError(_unknown(name, where))
-        return cls(static, warnings)
+                    raise ConfigError(unknown_config(name, where, profile))
+        return cls(static, warnings, profile=profile)
+
+    def facts(self, scope: str) -> dict[str, Fact]:
+        """What this broker's release knows of the configs of a scope, by name."""
+        return facts(scope, self.profile.name)
+
+    def fact(self, name: str) -> Fact | None:
+        """The fact for a broker config, `listener.name.<listener>.[<mechanism>.]` prefixes taken off."""
+        return broker_fact(name, self.profile)
 
     def _check_together(self) -> None:
         """What Kafka checks between configs and what the range of a single one cannot say."""
@@ -201,7 +203,7 @@ class Config:
         try:
             return self._values[name]
         except KeyError:
-            fact = _broker_fact(name)
+            fact = self.fact(name)
             if fact is None:
                 raise
             value = self._values[name] = self.resolve(_chain(fact, name))
@@ -212,15 +214,26 @@ class Config:
         for name in chain:
             for layer in (*self._dynamic.values(), self._static):
                 if name in layer:
-                    return _converted(name, layer[name], chain)
-        known = facts("broker")
+                    return self._converted(name, layer[name], chain)
+        known = self.facts("broker")
         for name in chain:
             fact = known.get(name)
             if fact is not None and fact.default is not None:
-                return _converted(name, fact.default, chain, trusted=True)
+                return self._converted(name, fact.default, chain, trusted=True)
         # A prefixed name that is not set reads as the plain one.
-        plain = _broker_fact(chain[0]) if chain[0] not in known else None
+        plain = self.fact(chain[0]) if chain[0] not in known else None
         return self[plain.name] if plain else None
+
+    def _converted(self, name: str, text: str, chain: Sequence[str], *, trusted: bool = False) -> Any:
+        """The value in the unit of the chain's first name. A default is trusted: some break Kafka's own rules."""
+        fact = self.fact(name)
+        assert fact is not None, name
+        value = parse_value(fact._replace(valid=None, flags="") if trusted else fact, text, name)
+        return value * _IN_MS[name] if name in _IN_MS and name != chain[0] and value != -1 else value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The typed value in force, or `default` where the release has no such config."""
+        return default if self.fact(name) is None else self[name]
 
     def is_set(self, name: str) -> bool:
         """Whether any source other than the defaults gives the config, under this name or a synonym."""
@@ -228,7 +241,7 @@ class Config:
 
     def source(self, name: str) -> ConfigSource:
         """Which kind of source the value in force came from. KeyError if unknown."""
-        fact = _broker_fact(name)
+        fact = self.fact(name)
         if fact is None:
             raise KeyError(name)
         found = self.synonyms(_chain(fact, name))
@@ -238,25 +251,24 @@ class Config:
         """Every place that gives a value for the names of `chain`, the one in force first."""
         found: list[Synonym] = []
         for source, layer in (*self._dynamic.items(), (ConfigSource.STATIC_BROKER, self._static)):
-            found.extend(_synonym(name, layer[name], source) for name in chain if name in layer)
+            for name in chain:
+                if name in layer and (fact := self.fact(name)):
+                    found.append(_synonym(fact, name, layer[name], source))
+        known = self.facts("broker")
         for name in chain:
-            fact = facts("broker").get(name)
-            if fact is not None and fact.default is not None:
-                found.append(_synonym(name, fact.default, ConfigSource.DEFAULT))
+            if name in known and (default := known[name].default) is not None:
+                found.append(_synonym(known[name], name, default, ConfigSource.DEFAULT))
         return found
 
     def names(self) -> list[str]:
-        """The names DescribeConfigs lists when asked for all: the newest release's, and older ones that are set."""
-        listed = [
-            name
-            for name, fact in facts("broker").items()
-            if (fact.last is None and not fact.internal) or name in self._static
-        ]
-        return listed + sorted(name for name in self._static if name not in facts("broker"))
+        """The names DescribeConfigs lists when asked for all: the release's, and internal ones that are set."""
+        known = self.facts("broker")
+        listed = [name for name, fact in known.items() if not fact.internal or name in self._static]
+        return listed + sorted(name for name in self._static if name not in known)
 
     def describe(self, name: str) -> ConfigEntry:
         """What DescribeConfigs shows of a broker config. KeyError if unknown."""
-        fact = _broker_fact(name)
+        fact = self.fact(name)
         if fact is None:
             raise KeyError(name)
         synonyms = self.synonyms(_chain(fact, name))
@@ -271,9 +283,9 @@ class Config:
         `source` is DYNAMIC_BROKER (this broker) or DYNAMIC_DEFAULT_BROKER (all brokers). Raises ConfigError for a name
         that is unknown or read only, a value that is malformed, a config of one broker set for all.
         """
-        fact = _broker_fact(name)
+        fact = self.fact(name)
         if fact is None:
-            raise ConfigError(_unknown(name, "in the request"))
+            raise ConfigError(unknown_config(name, "in the request", self.profile))
         if fact.read_only:
             raise ConfigError(f"Cannot update these configs dynamically: Set({name})")
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER and fact.dynamic == "per-broker":
@@ -312,7 +324,8 @@ class TopicConfig:
         """Raises ConfigError when an override is unknown or malformed, as `validate_topic_configs` does."""
         self._broker = broker_config
         self._overrides = dict(overrides or {})
-        validate_topic_configs(self._overrides)
+        self._facts = broker_config.facts("topic")
+        validate_topic_configs(self._overrides, self._facts)
         self._values: dict[str, Any] = {}
         self._revision = broker_config.revision
 
@@ -329,8 +342,12 @@ class TopicConfig:
         try:
             return self._values[name]
         except KeyError:
-            value = self._values[name] = self._value(facts("topic")[name])
+            value = self._values[name] = self._value(self._facts[name])
             return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The typed value in force, or `default` where the release has no such config."""
+        return self[name] if name in self._facts else default
 
     def _value(self, fact: Fact) -> Any:
         if fact.name in self._overrides:
@@ -340,28 +357,27 @@ class TopicConfig:
         return None if fact.default is None else parse_value(fact, fact.default)
 
     def names(self) -> list[str]:
-        """The names DescribeConfigs lists when asked for all: the newest release's, and older ones that are set."""
-        return [
-            name
-            for name, fact in facts("topic").items()
-            if (fact.last is None and not fact.internal) or name in self._overrides
-        ]
+        """The names DescribeConfigs lists when asked for all: the release's, and internal ones that are set."""
+        return [name for name, fact in self._facts.items() if not fact.internal or name in self._overrides]
 
     def describe(self, name: str) -> ConfigEntry:
         """What DescribeConfigs shows of a topic config. KeyError if unknown."""
-        fact = facts("topic")[name]
+        fact = self._facts[name]
         synonyms = self._broker.synonyms(fact.synonyms)
         if name in self._overrides:
-            synonyms.insert(0, _synonym(name, self._overrides[name], ConfigSource.DYNAMIC_TOPIC))
+            synonyms.insert(0, _synonym(fact, name, self._overrides[name], ConfigSource.DYNAMIC_TOPIC))
         elif not fact.synonyms and fact.default is not None:
-            synonyms.append(_synonym(name, fact.default, ConfigSource.DEFAULT))
+            synonyms.append(_synonym(fact, name, fact.default, ConfigSource.DEFAULT))
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         return _entry(fact, name, self[name], source, synonyms)
 
 
-def validate_topic_configs(configs: Mapping[str, str | None]) -> None:
-    """Checks the configs of CreateTopics and AlterConfigs. Raises ConfigError, whose text goes with INVALID_CONFIG."""
-    known = facts("topic")
+def validate_topic_configs(configs: Mapping[str, str | None], known: Mapping[str, Fact] | None = None) -> None:
+    """Checks the configs of CreateTopics and AlterConfigs, of which a release knows `known`.
+
+    Raises ConfigError, whose text goes with INVALID_CONFIG.
+    """
+    known = facts("topic") if known is None else known
     values: dict[str, Any] = {}
     for name, text in configs.items():
         if (fact := known.get(name)) is None:
@@ -381,16 +397,7 @@ def _chain(fact: Fact, name: str) -> tuple[str, ...]:
     return fact.synonyms if fact.synonyms and fact.synonyms[0] == name else (name,)
 
 
-def _converted(name: str, text: str, chain: Sequence[str], *, trusted: bool = False) -> Any:
-    """The value of `text` in the unit of the first name. A default is trusted: Kafka has some that break its rules."""
-    fact = _broker_fact(name)
-    assert fact is not None, name
-    value = parse_value(fact._replace(valid=None, flags="") if trusted else fact, text, name)
-    return value * _IN_MS[name] if name in _IN_MS and name != chain[0] and value != -1 else value
-
-
-def _synonym(name: str, text: str, source: ConfigSource) -> Synonym:
-    fact = facts("topic")[name] if source is ConfigSource.DYNAMIC_TOPIC else _broker_fact(name) or facts("topic")[name]
+def _synonym(fact: Fact, name: str, text: str, source: ConfigSource) -> Synonym:
     value = None if fact.sensitive else format_value(fact, parse_value(fact._replace(valid=None, flags=""), text))
     return Synonym(name, value, source)
 

@@ -1,8 +1,11 @@
 """What is known of each config (type, default, valid range, where it may be set) and how its value is parsed.
 
-Owns the facts table (`configs.json`, made by `tests/broker/make_configs.py` from Apache Kafka's own definitions) and
-the rules of Kafka's `ConfigDef` for turning text into a typed value. Must not know where a value came from: files,
-environment and precedence are `config.py`'s.
+Owns the facts table (`configs.json`, made by `tests/broker/make_configs.py` from Apache Kafka's own definitions in six
+releases), what a profile takes from it, and the rules of Kafka's `ConfigDef` for turning text into a typed value. Must
+not know where a value came from: files, environment and precedence are `config.py`'s.
+
+A profile whose release is not among the six reads the nearest later one, with the corrections that `releases.py` has.
+Ottla's own profile has every config of 3.9 and later, each as the newest release that has it defines it.
 
 The table is read when the first fact is asked for, once for the process; a fact's check is parsed when first used.
 """
@@ -16,6 +19,8 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from .releases import OWN, Profile, behaviour_kinds, profile, protocol_place
 
 INT_BOUNDS = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
 # Longer text than this is no value of any config; it is refused before anything is split or converted.
@@ -42,7 +47,7 @@ class ConfigType(IntEnum):
 
 
 class Fact(NamedTuple):
-    """One config as its newest release defines it."""
+    """One config as a profile has it."""
 
     name: str
     scope: str  # broker, topic, group or client-metrics
@@ -52,7 +57,7 @@ class Fact(NamedTuple):
     synonyms: tuple[str, ...]  # broker names to look up, first match wins
     flags: str  # s sensitive, r read only, i internal, n a list that must not be empty
     dynamic: str | None  # None, "cluster" or "per-broker"
-    last: str | None  # the last release that had it; None when the newest still does
+    shown: str | None = None  # the type that DescribeConfigs tells, where the release called it another
 
     @property
     def sensitive(self) -> bool:
@@ -68,11 +73,17 @@ class Fact(NamedTuple):
 
     @property
     def type_code(self) -> ConfigType:
-        return ConfigType[self.type]
+        return ConfigType[self.shown or self.type]
 
 
-# Ottla's own configs; they exist in no Kafka.
-OWN_FACTS = (Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None, None),)
+CACHED_BATCHES_MAX = 1000  # per producer; each takes some 100 bytes
+
+# Ottla's own configs; they exist in no Kafka. The second is KIP-724's, which no release shipped.
+OWN_FACTS = (
+    Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None),
+    Fact("log.record.version.force.upgrade", "broker", "STRING", None, "nothing or 2", (), "r", None),
+)
+BEHAVIOUR_PREFIX = "ottla.behaviour."
 
 # Kafka has no default for a node's id, and three replicas for internal topics; Ottla is one node. Kafka listens on
 # every interface; a broker that asks nobody for a password should not.
@@ -86,6 +97,8 @@ OWN_DEFAULTS = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 
+OLDEST_OF_OWN = "3.9.1"  # what only older releases had is not known to the own profile
+
 # Names that Kafka itself resolves in code rather than by its synonym table.
 OWN_SYNONYMS = {"node.id": ("node.id", "broker.id"), "log.dirs": ("log.dirs", "log.dir")}
 
@@ -96,19 +109,84 @@ def _table() -> dict[str, Any]:
 
 
 @functools.cache
-def facts(scope: str) -> dict[str, Fact]:
-    """All configs of a scope (broker, topic, group, client-metrics) by name, removed ones of 3.9 included."""
+def facts(scope: str, release: str = OWN) -> dict[str, Fact]:
+    """All configs of a scope (broker, topic, group, client-metrics) that a profile has, by name."""
     found: dict[str, Fact] = {}
+    played = profile(release)
     for row in _table()["rows"]:
-        if row[1] != scope:
-            continue
-        fact = Fact(*row)._replace(synonyms=tuple(row[5]))
-        if scope == "broker":
-            own_synonyms = OWN_SYNONYMS.get(fact.name, fact.synonyms)
-            fact = fact._replace(default=OWN_DEFAULTS.get(fact.name, fact.default), synonyms=own_synonyms)
-        found[fact.name] = fact
-    found.update((fact.name, fact) for fact in OWN_FACTS if fact.scope == scope)
+        if row[1] == scope and (fact := _fact(row, played)) is not None:
+            found[fact.name] = fact
+    own = (*OWN_FACTS, *_behaviour_facts(played))
+    found.update((fact.name, fact) for fact in own if fact.scope == scope)
     return found
+
+
+def _fact(row: list[Any], played: Profile) -> Fact | None:
+    """One row of the table as a profile has it; None where it does not."""
+    name, scope, kind, default, valid, synonyms, flags, dynamic, places, moved = row
+    tables: list[str] = _table()["tables"]
+    if played.config_table is None:
+        place = max(int(n) for n in places)
+        if place < tables.index(OLDEST_OF_OWN):
+            return None
+    else:
+        place = tables.index(played.config_table)
+        if str(place) not in places or played.lacks_config(name):
+            return None
+    there = moved.get(str(place), {})
+    dynamic = there.get("dynamic", dynamic)
+    if "dynamic" in there:
+        flags = flags.replace("r", "") + ("r" if dynamic is None else "")
+    if "internal" in there:
+        flags = flags.replace("i", "") + ("i" if there["internal"] else "")
+    valid = there.get("valid", valid)
+    if valid == "releases":
+        valid = f"releases to {played.protocol_version}"
+    default = played.config_default(name) or there.get("default", default)
+    synonyms = tuple(there.get("synonyms", synonyms))
+    if scope == "broker":
+        default = OWN_DEFAULTS.get(name, default)
+        synonyms = OWN_SYNONYMS.get(name, synonyms)
+    # Values are always read as the newest type, which is what the broker's modules expect.
+    return Fact(name, scope, kind, default, valid, synonyms, flags, dynamic, there.get("type"))
+
+
+def _behaviour_facts(played: Profile) -> list[Fact]:
+    """The behaviours as configs that nobody is shown unless they are set."""
+    found = []
+    for name, kind in behaviour_kinds().items():
+        default = str(getattr(played.behaviour, name)).lower()
+        shape = {bool: ("BOOLEAN", None), int: ("INT", f"[1,...,{CACHED_BATCHES_MAX}]")}.get(kind)
+        type_name, valid = shape or ("STRING", f"[{', '.join(map(str, kind))}]")
+        found.append(Fact(f"{BEHAVIOUR_PREFIX}{name}", "broker", type_name, default, valid, (), "ri", None))
+    return found
+
+
+_LISTENER_PREFIX = re.compile(r"listener\.name\.[^.]+\.(.+)")
+
+
+def broker_fact(name: str, played: Profile) -> Fact | None:
+    """The fact for a broker config, `listener.name.<listener>.[<mechanism>.]` prefixes taken off."""
+    known = facts("broker", played.name)
+    if fact := known.get(name):
+        return fact
+    if match := _LISTENER_PREFIX.fullmatch(name):
+        return known.get(match[1]) or known.get(match[1].partition(".")[2])
+    return None
+
+
+def unknown_config(name: str, where: str, played: Profile) -> str:
+    """The message about a broker config that the profile does not have."""
+    topic = facts("topic", played.name).get(name)
+    if topic and topic.synonyms:
+        return f"{name} {where} is a topic config; the broker's name for it is {topic.synonyms[0]}"
+    if name in facts("broker") and not played.is_own:
+        return f"unknown config {name} {where}: Kafka {played.name} does not have it"
+    kind, known = "config", list(facts("broker", played.name))
+    if name.startswith(BEHAVIOUR_PREFIX):
+        kind, known = "behaviour", [known_name for known_name in known if known_name.startswith(BEHAVIOUR_PREFIX)]
+    close = nearest(name, known)
+    return f"unknown {kind} {name} {where}" + (f"; did you mean {close}?" if close else "")
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
@@ -208,8 +286,10 @@ def _notation(valid: str | None) -> Check:
     assert valid is not None
     if valid == "non-empty string":
         return lambda value: None if value else "String must be non-empty"
-    if valid == "releases":
-        return _release
+    if valid == "nothing or 2":
+        return lambda value: None if value in ("", "2") else "Expected 2, or nothing"
+    if valid.startswith("releases to "):
+        return functools.partial(_release, valid.removeprefix("releases to "))
     if match := _RANGE.fullmatch(valid):
         return _range(match)
     if valid.startswith("[partitionId]"):
@@ -250,11 +330,10 @@ def _choice(choices: list[str], *, ignore_case: bool) -> Check:
     return check
 
 
-def _release(value: str) -> str | None:
-    """Version names: "2.8-IV1" as listed, and as Kafka does "2.8", "2.8.1": the first two parts, three below 1.0."""
-    releases: list[str] = _table()["releases"]
-    parts = value.split(".")
-    short = ".".join(parts[: 3 if value.startswith("0.") else 2])
-    if value in releases or any(name == short or name.startswith(short + "-") for name in releases):
-        return None
-    return f"Version {value} is not a valid version"
+def _release(newest: str, value: str) -> str | None:
+    """Version names, up to the release's own."""
+    try:
+        known = protocol_place(value) <= protocol_place(newest)
+    except ValueError:
+        known = False
+    return None if known else f"Version {value} is not a valid version"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from ..protocol.records.compression import Codec
 from ..protocol.records.validate import Rules
 from ..storage.config import LogConfig
+from ..storage.producer_state import Answer, ProducerRules
 from .config import Config, TopicConfig
+from .format_rules import timestamp_range_ms
 
 _CODECS = {
     "uncompressed": Codec.NONE,
@@ -21,16 +23,19 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
     """What a partition's log has to know of its topic's configs."""
     codec = _CODECS.get(topic["compression.type"])  # None: "producer", each batch keeps its own
     has_level = codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
-    level = topic[f"compression.{topic['compression.type']}.level"] if has_level else None
+    level = topic.get(f"compression.{topic['compression.type']}.level") if has_level else None
+    before, after = timestamp_range_ms(topic, broker)
+    behaviour = broker.profile.behaviour
     rules = Rules(
         max_message_bytes=topic["max.message.bytes"],
-        log_append_time=topic["message.timestamp.type"] == "LogAppendTime",
-        timestamp_before_max_ms=topic["message.timestamp.before.max.ms"],
-        timestamp_after_max_ms=topic["message.timestamp.after.max.ms"],
+        log_append_time=topic.get("message.timestamp.type") == "LogAppendTime",
+        timestamp_before_max_ms=before,
+        timestamp_after_max_ms=after,
         compacted="compact" in topic["cleanup.policy"],
         compression=codec,
         compression_level=level,
         walk_records=broker["ottla.validate.records"],
+        append_time_bit_allowed=behaviour.append_time_bit_allowed,
     )
     return LogConfig(
         segment_bytes=topic["segment.bytes"],
@@ -41,4 +46,11 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
         retention_ms=topic["retention.ms"],
         retention_bytes=topic["retention.bytes"],
         rules=rules,
+        producer_rules=ProducerRules(
+            unknown_producer=Answer[behaviour.unknown_producer.upper()],
+            marker_only=Answer[behaviour.marker_only.upper()],
+            below_cache=Answer[behaviour.below_cache.upper()],
+            cached_batches=behaviour.cached_batches,
+            drop_below_log_start=behaviour.drop_below_log_start,
+        ),
     )

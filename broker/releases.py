@@ -2,8 +2,9 @@
 
 Owns the profiles (`--release 0.8.2` to `4.3`, and Ottla's own): which versions of which API each one advertises and
 serves, and its `Behaviour`, each field of which can be set alone by `--override ottla.behaviour.<name>=<value>`. Owns
-also the order of `inter.broker.protocol.version` and `message.format.version`, and which configs are older or younger
-than the table of configs shows. Must not know sockets, configuration or logs: it is read before any of them exists.
+also the order of `inter.broker.protocol.version` and `message.format.version`, and which row of the table of configs a
+release reads, with what that table does not know. Must not know sockets, configuration or logs: it is read before any
+of them exists.
 
 A profile stands for the last patch of its release. Where patches of one release differ, the earlier behaviour has a
 name of three parts: `1.0.1` (like 1.0.0), `2.0.0`, `4.0.0`.
@@ -20,7 +21,7 @@ import dataclasses
 import functools
 import json
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -91,8 +92,6 @@ class Behaviour:
 
 
 BEHAVIOUR_NAMES = tuple(declared.name for declared in dataclasses.fields(Behaviour))
-CACHED_BATCHES_MAX = 1000  # per producer; each costs some 100 bytes
-
 Moves = Sequence[tuple[str, Any]]  # (from this release on, this), oldest release first
 
 # What each release does. The first row reaches back to the oldest, where the question may not arise.
@@ -118,6 +117,51 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
 }
 
+# Every `inter.broker.protocol.version` that 3.9 takes, oldest first.
+PROTOCOL_VERSIONS = tuple(
+    """0.8.0 0.8.1 0.8.2 0.9.0 0.10.0-IV0 0.10.0-IV1 0.10.1-IV0 0.10.1-IV1 0.10.1-IV2 0.10.2-IV0 0.11.0-IV0 0.11.0-IV1
+    0.11.0-IV2 1.0-IV0 1.1-IV0 2.0-IV0 2.0-IV1 2.1-IV0 2.1-IV1 2.1-IV2 2.2-IV0 2.2-IV1 2.3-IV0 2.3-IV1 2.4-IV0 2.4-IV1
+    2.5-IV0 2.6-IV0 2.7-IV0 2.7-IV1 2.7-IV2 2.8-IV0 2.8-IV1 3.0-IV0 3.0-IV1 3.1-IV0 3.2-IV0 3.3-IV0 3.3-IV1 3.3-IV2
+    3.3-IV3 3.4-IV0 3.5-IV0 3.5-IV1 3.5-IV2 3.6-IV0 3.6-IV1 3.6-IV2 3.7-IV0 3.7-IV1 3.7-IV2 3.7-IV3 3.7-IV4 3.8-IV0
+    3.9-IV0""".split()
+)
+FIRST_V2_ONLY = "3.0-IV1"  # KIP-724: from here on everything is written as v2
+FIRST_ZSTD = "2.1-IV0"  # KIP-110
+_FORMATS_FROM = ("0.10.0-IV0", "0.11.0-IV0")  # the first versions of formats v1 and v2: KIP-32, KIP-98
+_VERSION_CONFIGS = ("inter.broker.protocol.version", "log.message.format.version", "message.format.version")
+_FORMAT_DEFAULT = "3.0-IV1"  # of the format's version, since it is ignored
+
+# Which release of the table of configs stands for which.
+_CONFIG_TABLES: Moves = (
+    ("0.8.2", "2.8.2"),
+    ("3.0", "3.0.2"),
+    ("3.1", "3.9.1"),
+    ("4.0.0", "4.0.0"),
+    ("4.1", "4.1.1"),
+    ("4.2", "4.3.1"),
+)
+# Configs that a release before the one in the table did not have, as far as they act here.
+_CONFIGS_SINCE = {
+    "inter.broker.protocol.version": "0.9",
+    "message.format.version": "0.10.0",  # KIP-31, KIP-32, with the next two
+    "message.timestamp.type": "0.10.0",
+    "message.timestamp.difference.max.ms": "0.10.0",
+    "message.downconversion.enable": "2.0.0",  # KIP-283
+    "message.timestamp.before.max.ms": "3.6",  # KIP-937
+    "message.timestamp.after.max.ms": "3.6",
+    "producer.id.expiration.ms": "3.4",  # KIP-854
+    "compression.gzip.level": "3.8",  # KIP-390
+    "compression.lz4.level": "3.8",
+    "compression.zstd.level": "3.8",
+}
+_CONFIGS_SINCE |= {f"log.{name}": since for name, since in _CONFIGS_SINCE.items() if name.startswith("message.")}
+# Defaults that moved before 2.8, the oldest in the table.
+_CONFIG_DEFAULTS: dict[str, Moves] = {
+    "max.message.bytes": (("0.8.2", "1000012"), ("2.5", None)),
+    "message.max.bytes": (("0.8.2", "1000012"), ("2.5", None)),
+    "offsets.retention.minutes": (("0.8.2", "1440"), ("2.0.0", None)),  # KIP-186
+}
+
 # Only brokers and controllers call these. GetTelemetrySubscriptions and PushTelemetry (71, 72) are advertised by a
 # broker with a receiver for telemetry, which there is none of here.
 INTER_BROKER_KEYS = frozenset({*range(4, 8), 27, *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)})
@@ -132,10 +176,6 @@ _JOIN_GROUP_FROM: Moves = (("0.8.2", 0), ("4.0.0", 2), ("4.0", 0))
 
 class UnknownRelease(ValueError):
     """No release of that name. The text is for the user and names the nearest."""
-
-
-class UnknownBehaviour(ValueError):
-    """No behaviour of that name, or no value of it. The text is for the user."""
 
 
 def at(moves: Moves, release: str) -> Any:
@@ -186,9 +226,39 @@ class Profile:
             found[_PRODUCE] = found[_PRODUCE]._replace(first=at(_PRODUCE_SERVED_FROM, self.name))
         return found
 
-    def with_behaviour(self, settings: dict[str, str]) -> Profile:
-        """This profile with single behaviours set from text. Raises UnknownBehaviour."""
-        values = {name: behaviour_value(name, text) for name, text in settings.items()}
+    @property
+    def config_table(self) -> str | None:
+        """The release in the table of configs that stands for this one; None for the own profile, which has them all.
+
+        Where the table lacks a release, it is the nearest later one.
+        """
+        return None if self.is_own else at(_CONFIG_TABLES, self.name)
+
+    def lacks_config(self, name: str) -> bool:
+        """Whether a config of that table is younger than this release."""
+        since = _CONFIGS_SINCE.get(name)
+        return since is not None and not self.is_own and at(((since, True),), self.name) is None
+
+    def config_default(self, name: str) -> str | None:
+        """The default of a config where the table does not know it; None where it does."""
+        if name in _VERSION_CONFIGS:
+            newest = self.protocol_version
+            is_format = name != _VERSION_CONFIGS[0]
+            return _FORMAT_DEFAULT if newest and is_format and writes_v2_only(newest) else newest
+        return None if self.is_own else at(_CONFIG_DEFAULTS.get(name, ()), self.name)
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The newest `inter.broker.protocol.version` that this release takes, its default; None where there is none."""
+        if self.is_own:
+            return "3.9-IV0"
+        parts = self.name.split(".")
+        short = ".".join(parts[: 3 if self.name.startswith("0.") else 2])
+        found = [name for name in PROTOCOL_VERSIONS if name.startswith(short)]
+        return found[-1] if found and not self.lacks_config(_VERSION_CONFIGS[0]) else None
+
+    def overridden(self, values: Mapping[str, Any]) -> Profile:
+        """This profile with single behaviours changed. The values are of their types."""
         return dataclasses.replace(self, behaviour=dataclasses.replace(self.behaviour, **values))
 
 
@@ -229,31 +299,43 @@ def _number(name: str) -> tuple[int, ...] | None:
 
 
 @functools.cache
-def _kinds() -> dict[str, Any]:
-    return typing.get_type_hints(Behaviour)
+def behaviour_kinds() -> dict[str, Any]:
+    """Behaviour -> its type: bool, int or a tuple of the values that it may have."""
+    hints = typing.get_type_hints(Behaviour)
+    return {name: typing.get_args(kind) or kind for name, kind in hints.items()}
 
 
-def behaviour_value(name: str, text: str) -> Any:
-    """The value of a behaviour out of text, as its type asks. Raises UnknownBehaviour."""
-    if name not in BEHAVIOUR_NAMES:
-        import difflib
+def writes_v2_only(version: str) -> bool:
+    """Whether KIP-724's rules of 3.0 hold under this `inter.broker.protocol.version`. Raises ValueError."""
+    return protocol_place(version) >= protocol_place(FIRST_V2_ONLY)
 
-        close = difflib.get_close_matches(name, BEHAVIOUR_NAMES, n=1, cutoff=0.4)
-        raise UnknownBehaviour(f"unknown behaviour {name}" + (f"; did you mean {close[0]}?" if close else ""))
-    kind = _kinds()[name]
-    text = text.strip().lower()
-    if kind is bool:
-        choices: tuple[Any, ...] = (True, False)
-    elif kind is int:
-        if text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= CACHED_BATCHES_MAX:
-            return int(text)
-        raise UnknownBehaviour(f"behaviour {name} is a number from 1 to {CACHED_BATCHES_MAX}, not {text!r}")
-    else:
-        choices = typing.get_args(kind)
-    texts = {str(choice).lower(): choice for choice in choices}
-    if text not in texts:
-        raise UnknownBehaviour(f"behaviour {name} is one of {', '.join(texts)}, not {text!r}")
-    return texts[text]
+
+def knows_zstd(version: str) -> bool:
+    """Whether zstd may be written under this `inter.broker.protocol.version`. Raises ValueError."""
+    return protocol_place(version) >= protocol_place(FIRST_ZSTD)
+
+
+def record_format(version: str) -> int:
+    """The message format (magic) of a value of `message.format.version` or `inter.broker.protocol.version`.
+
+    Raises ValueError for a version that does not exist.
+    """
+    place = protocol_place(version)
+    return sum(place >= protocol_place(first) for first in _FORMATS_FROM)
+
+
+def protocol_place(version: str) -> int:
+    """Where a version stands among all of them, oldest first. Raises ValueError for one that does not exist.
+
+    As Kafka reads them: "2.8-IV1" as listed, and "2.8" or "2.8.1" for the last of 2.8. Below 1.0 three parts count.
+    """
+    if version in PROTOCOL_VERSIONS:
+        return PROTOCOL_VERSIONS.index(version)
+    short = ".".join(version.split(".")[: 3 if version.startswith("0.") else 2])
+    places = [n for n, name in enumerate(PROTOCOL_VERSIONS) if name == short or name.startswith(short + "-")]
+    if not places or "-" in version:
+        raise ValueError(f"Version {version} is not a valid version")
+    return places[-1]
 
 
 @functools.cache

@@ -6,19 +6,20 @@ then in force.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.metadata_records import ConfigRecord
 from .config import ConfigSource, TopicConfig
-from .config_facts import ConfigError, ConfigType, facts
+from .config_facts import ConfigError, ConfigType, Fact
 from .errors import Refused
 from .topics import check_name
 
 if TYPE_CHECKING:
     from .state import BrokerState
 
+InForce = Callable[[str], str | None]  # the value in force of a config, as text
 TOPIC, BROKER = 2, 4  # ConfigResource types
 SET, DELETE, APPEND, SUBTRACT = range(4)  # operations of IncrementalAlterConfigs
 
@@ -50,16 +51,16 @@ def alter(
     if resource_type == TOPIC:
         check_name(name)
         topic = broker.topics.named(name)
-        configs = _changed(topic.config.overrides, changes, "topic", lambda key: topic.config.describe(key).value)
+        known = broker.config.facts("topic")
+        configs = _changed(topic.config.overrides, changes, known, lambda key: topic.config.describe(key).value)
         TopicConfig(broker.config, configs)
         if not validate_only:
             broker.topics.set_configs(topic, configs, now_ms)
     elif resource_type == BROKER:
         check_broker_name(name, broker.node_id)
         source = ConfigSource.DYNAMIC_BROKER if name else ConfigSource.DYNAMIC_DEFAULT_BROKER
-        configs = _changed(
-            broker.config.dynamic(source), changes, "broker", lambda key: broker.config.describe(key).value
-        )
+        known = broker.config.facts("broker")
+        configs = _changed(broker.config.dynamic(source), changes, known, lambda key: broker.config.describe(key).value)
         _set_broker_configs(broker, name, source, configs, now_ms, validate_only)
     else:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} is not served.")
@@ -87,7 +88,9 @@ def replace(
     alter(broker, resource_type, name, changes, now_ms, validate_only=validate_only)
 
 
-def _changed(present: Mapping[str, str], changes: Sequence[Change], scope: str, in_force) -> dict[str, str]:  # type: ignore[no-untyped-def]
+def _changed(
+    present: Mapping[str, str], changes: Sequence[Change], known: Mapping[str, Fact], in_force: InForce
+) -> dict[str, str]:
     configs = dict(present)
     for change in changes:
         if change.operation == DELETE:
@@ -95,17 +98,17 @@ def _changed(present: Mapping[str, str], changes: Sequence[Change], scope: str, 
         elif change.operation == SET:
             configs[change.name] = change.value or ""
         elif change.operation in (APPEND, SUBTRACT):
-            configs[change.name] = _edited(change, configs.get(change.name), scope, in_force)
+            configs[change.name] = _edited(change, configs.get(change.name), known, in_force)
         else:
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {change.operation}")
     return configs
 
 
-def _edited(change: Change, own: str | None, scope: str, in_force) -> str:  # type: ignore[no-untyped-def]
+def _edited(change: Change, own: str | None, known: Mapping[str, Fact], in_force: InForce) -> str:
     """A list config with an element added or taken away; what is not set yet starts from the value in force."""
-    fact = facts(scope).get(change.name)
+    fact = known.get(change.name)
     if fact is None:
-        raise ConfigError(f"Unknown {scope} config name: {change.name}")
+        raise ConfigError(f"Unknown config name: {change.name}")
     if fact.type_code != ConfigType.LIST:
         verb = "append" if change.operation == APPEND else "subtract"
         raise ConfigError(f"Can't {verb} to key {change.name} because its type is not LIST.")

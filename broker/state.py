@@ -19,6 +19,7 @@ from .clock import Clock
 from .config import Config, ConfigError, ConfigSource
 from .context import Apis, Arrival
 from .fetch_sessions import FetchSessions
+from .format_rules import behaviours_set
 from .groups.coordinator import GroupCoordinator
 from .groups.settings import CoordinatorSettings
 from .log_dirs import LogDirs
@@ -36,6 +37,16 @@ CHECKPOINT_MS = 60_000  # log.flush.offset.checkpoint.interval.ms
 
 def _node_id(config: Config) -> int:
     return config["node.id"] if config.is_set("node.id") else DEFAULT_NODE_ID
+
+
+def _announce(config: Config) -> None:
+    """The first lines of the log: as what the broker starts, and which configs change nothing."""
+    logger = get_logger()
+    logger.info("starting", profile=config.profile.name, **behaviours_set(config))
+    for warning in config.warnings:
+        logger.warning("config ignored", reason=warning)
+    if names := config.not_acted_on():
+        logger.info("configs accepted but not acted on", names=names)
 
 
 class BrokerState:
@@ -78,6 +89,7 @@ class BrokerState:
     ) -> BrokerState:
         """Opens the data directories and rebuilds what they hold. Raises StorageError; then all is closed again."""
         logs = LogDirs.open(files or DiskFiles(), options.data_dirs, _node_id(options.config))
+        _announce(options.config)  # not before the directories are ours: a start that fails so is to be one line
         try:
             state = cls(options, ports, apis, clock, loop, logs)
             state._load()

@@ -1,14 +1,15 @@
-"""Makes `broker/configs.json`, the table of facts about Kafka's configs that `broker/config.py` reads.
+"""Makes `broker/configs.json`, the table of facts about Kafka's configs that `broker/config_facts.py` reads.
 
 Run it with the path of a reference file: a JSON list of objects with `name`, `scope`, `type`, `default`, `valid`,
-`synonyms`, `sensitive`, `read_only`, `dynamic`, `internal` and `in` (the releases that have the config), as dumped from
-Apache Kafka's own definitions:
+`synonyms`, `sensitive`, `read_only`, `dynamic`, `internal`, `in` (the releases that have the config), and
+`default_by_release` and its like where one of these moved, as dumped from Apache Kafka's own definitions:
 
     python tests/broker/make_configs.py REFERENCE.json
 
-Kept: every config of the newest release, and those of 3.9 that 4.0 removed, because files written for 3.9 name them.
-Names that only older releases had stay out. One of them, `port`, must: Kubernetes sets KAFKA_PORT=tcp://... in every
-pod beside a service called "kafka".
+A row says what the config is in the newest release that has it; `in` are the releases that have it, by their place in
+`tables`; `moved` says for each of these, by the same number, what was different there.
+
+`port` alone stays out: Kubernetes sets KAFKA_PORT=tcp://... in every pod beside a service called "kafka".
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-NEWEST = "4.3.1"
-LAST_OF_3 = "3.9.1"
-COLUMNS = ["name", "scope", "type", "default", "valid", "synonyms", "flags", "dynamic", "last"]
+TABLES = ["2.8.2", "3.0.2", "3.9.1", "4.0.0", "4.1.1", "4.3.1"]
+COLUMNS = ["name", "scope", "type", "default", "valid", "synonyms", "flags", "dynamic", "in", "moved"]
+MOVABLE = ["type", "default", "valid", "synonyms", "dynamic", "internal"]
+LEFT_OUT = {"port"}
 TARGET = Path(__file__).resolve().parents[2] / "broker" / "configs.json"
 
 
-def release_names(configs: list[dict[str, Any]]) -> str:
-    """The one long list of version names that four configs share, as the reference spells it."""
-    return next(config["valid"] for config in configs if config["name"] == "inter.broker.protocol.version")
+def is_release_list(valid: str | None) -> bool:
+    """Whether this is the one long list of version names that three configs share; it grows with each release."""
+    return (valid or "").startswith("[0.8.0, ")
 
 
 def flags_of(config: dict[str, Any]) -> str:
@@ -39,30 +41,37 @@ def flags_of(config: dict[str, Any]) -> str:
     return flags + ("n" if config.get("empty_ok") is False else "")
 
 
-def row(config: dict[str, Any], releases: str) -> list[Any]:
-    valid = "releases" if config["valid"] == releases else config["valid"]
-    last = None if NEWEST in config["in"] else config["in"][-1]
+def moved(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Place of a release in TABLES -> what differs there from the newest release that has the config."""
+    found: dict[str, dict[str, Any]] = {}
+    for field in MOVABLE:
+        for release, value in config.get(f"{field}_by_release", {}).items():
+            if value != config[field] and not (field == "valid" and is_release_list(value)):
+                found.setdefault(str(TABLES.index(release)), {})[field] = value
+    return dict(sorted(found.items()))
+
+
+def row(config: dict[str, Any]) -> list[Any]:
     return [
         config["name"],
         config["scope"],
         config["type"],
         config["default"],
-        valid,
+        "releases" if is_release_list(config["valid"]) else config["valid"],
         config["synonyms"],
         flags_of(config),
         config["dynamic"],
-        last,
+        "".join(str(TABLES.index(release)) for release in config["in"]),
+        moved(config),
     ]
 
 
 def table(configs: list[dict[str, Any]]) -> str:
     """The whole file, one config a line so that a difference between two releases can be read."""
-    releases = release_names(configs)
-    kept = [config for config in configs if NEWEST in config["in"] or LAST_OF_3 in config["in"]]
-    rows = [row(config, releases) for config in sorted(kept, key=lambda config: (config["scope"], config["name"]))]
+    kept = [config for config in configs if config["name"] not in LEFT_OUT]
+    rows = [row(config) for config in sorted(kept, key=lambda config: (config["scope"], config["name"]))]
     lines = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in rows)
-    names = json.dumps(releases.strip("[]").split(", "), separators=(",", ":"))
-    return f'{{"columns":{json.dumps(COLUMNS)},\n"releases":{names},\n"rows":[\n{lines}\n]}}\n'
+    return f'{{"columns":{json.dumps(COLUMNS)},\n"tables":{json.dumps(TABLES)},\n"rows":[\n{lines}\n]}}\n'
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 from ottla.broker.config import ACTED_ON
-from ottla.broker.config_facts import OWN_FACTS, facts
+from ottla.broker.config_facts import BEHAVIOUR_PREFIX, OWN_FACTS, facts
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -31,16 +31,20 @@ def served() -> str:
 
 
 def _words(scope: str, acted_on: bool) -> str:
-    own = {fact.name for fact in OWN_FACTS}
+    own = {fact.name for fact in OWN_FACTS} | {name for name in facts(scope) if name.startswith(BEHAVIOUR_PREFIX)}
     names = [
         n for n, fact in facts(scope).items() if (n in ACTED_ON) is acted_on and not fact.internal and n not in own
     ]
     return ", ".join(f"`{name}`" for name in sorted(names))
 
 
+def _shown(default: str | None) -> str:
+    return "none" if default is None else f"`{default}`"
+
+
 def acted_on() -> str:
     """The configs that change what Ottla does."""
-    own = ", ".join(f"`{fact.name}` (default `{fact.default}`)" for fact in OWN_FACTS if fact.name in ACTED_ON)
+    own = ", ".join(f"`{fact.name}` (default {_shown(fact.default)})" for fact in OWN_FACTS if fact.name in ACTED_ON)
     return f"Broker: {_words('broker', True)}.\n\nTopic: {_words('topic', True)}.\n\nOttla's own: {own}."
 
 
