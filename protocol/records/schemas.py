@@ -1,0 +1,246 @@
+"""The three record formats described with construct: what one looks up, and what `ottla dump` shows.
+
+Owns the description only: every field of message v0 and v1, of the v2 batch and its records, and of control records, in
+its order and width. What reads sockets and segments is bounded code of its own (`batch`, `legacy`); a parity test holds
+both equal, field by field and position by position. Each leaf here bounds what it takes as well, by the bytes left.
+
+    v0, v1  an entry is one message; with a codec its value holds a message set (a "wrapper")
+    v2      a batch: header, then all records, compressed as a whole
+
+Sources: KIP-32 and KIP-31 (v1), KIP-98 (v2, control records), KIP-360, KIP-534 (delete horizon).
+Reading with these raises MalformedMessage.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+from construct import Construct, Struct
+
+from ..errors import MalformedMessage
+from ..primitives import Fixed, bytes_left, int8, int16, int32, int64, take, uint32
+from .compression import Codec
+from .errors import InvalidRecords
+from .walk import varint, varlong
+
+__all__ = [
+    "BATCH_HEADER",
+    "BATCH_V2",
+    "CONTROL_KEY",
+    "CONTROL_TYPES",
+    "END_TRANSACTION",
+    "MESSAGE_V0",
+    "MESSAGE_V1",
+    "RECORD_HEADER",
+    "RECORD_V2",
+    "Bits",
+    "ItemArray",
+    "Rest",
+    "SizedBytes",
+    "Zigzag",
+    "fields",
+]
+
+CODEC_NAMES = {codec.value: codec.name.lower() for codec in Codec}
+
+
+class Bits(Fixed):
+    """A fixed number made of named bits: `names` is ((name, first bit, width), ...), lowest bit first."""
+
+    def __init__(self, fmt: str, *names: tuple[str, int, int]) -> None:
+        super().__init__(fmt)
+        self.names = names
+
+    def split(self, value: int) -> dict[str, int]:
+        """The value of each named group of bits; "unnamed" has the others, if any is set."""
+        found = {name: value >> first & (1 << width) - 1 for name, first, width in self.names}
+        named = sum(((1 << width) - 1) << first for _, first, width in self.names)
+        rest = value & (1 << 8 * self.size) - 1 & ~named
+        return found | ({"unnamed": rest} if rest else {})
+
+
+class Zigzag(Construct):
+    """A signed varint: small numbers of either sign take few bytes. `bits` is 32 (at most 5 bytes) or 64 (10)."""
+
+    min_size = 1
+
+    def __init__(self, bits: int) -> None:
+        super().__init__()
+        self.bits = bits
+        self._read: Callable[[bytes, int], tuple[int, int]] = varint if bits == 32 else varlong
+        self._longest = 5 if bits == 32 else 10
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> int:
+        start = stream.tell()
+        data = stream.read(self._longest)
+        try:
+            value, used = self._read(data, 0)
+        except IndexError:
+            raise MalformedMessage(f"{path}: a varint is cut") from None
+        except InvalidRecords as error:
+            raise MalformedMessage(f"{path}: {error}") from None
+        stream.seek(start + used)
+        return value
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        if not -(1 << self.bits - 1) <= obj < 1 << self.bits - 1:
+            raise MalformedMessage(f"{path}: {obj} does not fit {self.bits} bits")
+        rest = obj << 1 if obj >= 0 else (~obj << 1) | 1
+        while rest > 127:
+            stream.write(bytes((rest & 127 | 128,)))
+            rest >>= 7
+        stream.write(bytes((rest,)))
+        return obj
+
+
+class SizedBytes(Construct):
+    """Bytes behind their length. Where null is allowed, any negative length is null, as in Java; -1 is written."""
+
+    def __init__(self, length: Fixed | Zigzag, *, nullable: bool = True) -> None:
+        super().__init__()
+        self.length = length
+        self.nullable = nullable
+        self.min_size = length.size if isinstance(length, Fixed) else length.min_size
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> bytes | None:
+        size = self.length._parse(stream, context, path)
+        if size < 0:
+            if self.nullable:
+                return None
+            raise MalformedMessage(f"{path}: null where a value must be")
+        return take(stream, size, path)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        if obj is None and not self.nullable:
+            raise MalformedMessage(f"{path}: null where a value must be")
+        self.length._build(-1 if obj is None else len(obj), stream, context, path)
+        stream.write(obj or b"")
+        return obj
+
+
+class ItemArray(Construct):
+    """A count and that many items, none of which is shorter than `item_bytes`."""
+
+    def __init__(self, length: Fixed | Zigzag, item: Construct, item_bytes: int) -> None:
+        super().__init__()
+        self.length = length
+        self.item = item
+        self.item_bytes = item_bytes
+        self.min_size = length.size if isinstance(length, Fixed) else length.min_size
+
+    def count(self, stream: io.BytesIO, path: str) -> int:
+        """Reads the count and holds it against the bytes left."""
+        count = self.length._parse(stream, None, path)
+        if count < 0 or count * self.item_bytes > bytes_left(stream):
+            raise MalformedMessage(f"{path}: {count} items announced, {bytes_left(stream)} bytes left")
+        return count
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> list[Any]:
+        return [self.item._parse(stream, context, f"{path}[{index}]") for index in range(self.count(stream, str(path)))]
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        self.length._build(len(obj), stream, context, path)
+        for index, value in enumerate(obj):
+            self.item._build(value, stream, context, f"{path}[{index}]")
+        return obj
+
+
+class Rest(Construct):
+    """All bytes up to the end of what is read."""
+
+    min_size = 0
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> bytes:
+        return stream.read()
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        stream.write(obj)
+        return obj
+
+
+def fields(layout: Struct) -> list[tuple[str, Construct]]:
+    """(name, codec) of each field of a Struct, in order."""
+    return [(field.name, field.subcon) for field in layout.subcons]
+
+
+_varint = Zigzag(32)
+_varlong = Zigzag(64)
+_sized = SizedBytes(int32)
+_short = SizedBytes(_varint)
+
+_CODEC = ("codec", 0, 3)
+_APPEND_TIME = ("log_append_time", 3, 1)
+
+# --- v0 and v1. `size` counts the bytes behind it, `crc` is the CRC-32 of all behind itself.
+
+MESSAGE_V0 = Struct(
+    "offset" / int64,
+    "size" / int32,
+    "crc" / uint32,
+    "magic" / int8,
+    "attributes" / Bits("b", _CODEC),
+    "key" / _sized,
+    "value" / _sized,
+)
+
+MESSAGE_V1 = Struct(
+    "offset" / int64,
+    "size" / int32,
+    "crc" / uint32,
+    "magic" / int8,
+    "attributes" / Bits("b", _CODEC, _APPEND_TIME),
+    "timestamp" / int64,
+    "key" / _sized,
+    "value" / _sized,
+)
+
+# --- v2. `batch_length` counts the bytes behind it, `crc` is the CRC-32C of all behind itself.
+
+BATCH_HEADER = Struct(
+    "base_offset" / int64,
+    "batch_length" / int32,
+    "partition_leader_epoch" / int32,
+    "magic" / int8,
+    "crc" / uint32,
+    "attributes"
+    / Bits("h", _CODEC, _APPEND_TIME, ("transactional", 4, 1), ("control", 5, 1), ("delete_horizon", 6, 1)),
+    "last_offset_delta" / int32,
+    "base_timestamp" / int64,
+    "max_timestamp" / int64,
+    "producer_id" / int64,
+    "producer_epoch" / int16,
+    "base_sequence" / int32,
+    "record_count" / int32,
+)
+
+BATCH_V2 = Struct(*BATCH_HEADER.subcons, "records" / Rest())
+"""A whole batch; `records` are `record_count` times RECORD_V2, compressed as the codec says."""
+
+RECORD_HEADER = Struct("key" / SizedBytes(_varint, nullable=False), "value" / _short)
+
+RECORD_V2 = Struct(
+    "length" / _varint,
+    "attributes" / int8,
+    "timestamp_delta" / _varlong,
+    "offset_delta" / _varint,
+    "key" / _short,
+    "value" / _short,
+    "headers" / ItemArray(_varint, RECORD_HEADER, 2),
+)
+
+# --- control records
+
+CONTROL_KEY = Struct("version" / int16, "type" / int16)
+CONTROL_TYPES = {
+    0: "abort",
+    1: "commit",
+    2: "leader change",
+    3: "snapshot header",
+    4: "snapshot footer",
+    5: "kraft version",
+    6: "kraft voters",
+}
+END_TRANSACTION = Struct("version" / int16, "coordinator_epoch" / int32)
+"""The value of abort and commit."""

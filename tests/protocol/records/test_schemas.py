@@ -1,0 +1,235 @@
+"""The construct description of the record formats, held against the bounded readers and writers."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from construct import Struct
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.protocol.errors import MalformedMessage
+from ottla.protocol.records import batch, schemas
+from ottla.protocol.records.batch import Header, InvalidRecords, Record
+from ottla.protocol.records.schemas import (
+    BATCH_HEADER,
+    BATCH_V2,
+    CONTROL_KEY,
+    END_TRANSACTION,
+    RECORD_V2,
+    Bits,
+    Zigzag,
+    fields,
+)
+from ottla.protocol.records.walk import varint, varlong
+
+GOLDEN = bytes.fromhex(
+    "0000000000000000 00000045 ffffffff 02 b9fc83f8 0010 00000001 0000018bcfe56800 0000018bcfe56807"
+    "0000000000000009 0001 00000005 00000002"
+    "18 00 00 00 02 6b 02 76 02 02 68 02 78"
+    "0c 00 0e 02 01 01 00"
+)
+
+header = st.builds(Header, st.text(max_size=8), st.none() | st.binary(max_size=20))
+blob = st.none() | st.binary(max_size=200) | st.integers(8000, 8300).map(bytes)
+record = st.builds(Record, st.just(0), st.integers(-1, 2**50), blob, blob, st.lists(header, max_size=4).map(tuple))
+record_lists = st.lists(record, min_size=1, max_size=12).map(
+    lambda found: [item._replace(offset=index) for index, item in enumerate(found)]
+)
+
+
+def places(layout: Struct, data: bytes) -> dict[str, tuple[int, int, Any]]:
+    """(start, end, value) of each field."""
+    stream = io.BytesIO(data)
+    found = {}
+    for name, codec in fields(layout):
+        start = stream.tell()
+        value = codec.parse_stream(stream)
+        found[name] = start, stream.tell(), value
+    return found
+
+
+# --- v2
+
+
+def test_a_batch_has_the_fields_that_the_reader_has_in_their_order() -> None:
+    assert [name for name, _ in fields(BATCH_HEADER)] == list(batch.BatchHeader._fields)
+    assert [name for name, _ in fields(BATCH_V2)] == [*batch.BatchHeader._fields, "records"]
+
+
+def test_the_places_of_a_golden_batch() -> None:
+    found = places(BATCH_V2, GOLDEN)
+    # As the module of the reader draws them.
+    starts = [0, 8, 12, 16, 17, 21, 23, 27, 35, 43, 51, 53, 57, 61]
+    assert [start for start, _, _ in found.values()] == starts
+    assert [end for _, end, _ in found.values()] == [*starts[1:], len(GOLDEN)]
+    assert found["crc"][2] == 0xB9FC83F8 and found["attributes"][2] == 0x10 and found["producer_id"][2] == 9
+    first = places(RECORD_V2, GOLDEN[61:])
+    assert {name: (start, value) for name, (start, _, value) in first.items()} == {
+        "length": (0, 12),
+        "attributes": (1, 0),
+        "timestamp_delta": (2, 0),
+        "offset_delta": (3, 0),
+        "key": (4, b"k"),
+        "value": (6, b"v"),
+        "headers": (8, [{"key": b"h", "value": b"x"}]),
+    }
+
+
+@given(record_lists, st.integers(0, 2**40), st.integers(-1, 2**40), st.booleans(), st.booleans())
+def test_a_batch_reads_as_the_bounded_reader_reads_it(
+    records: list[Record], base_offset: int, producer_id: int, transactional: bool, append_time: bool
+) -> None:
+    records = [item._replace(offset=base_offset + item.offset) for item in records]
+    built = bytes(
+        batch.build(
+            records,
+            base_offset=base_offset,
+            producer_id=producer_id,
+            transactional=transactional,
+            log_append_time=append_time,
+        )
+    )
+    head = batch.read_header(built)
+    parsed: Any = BATCH_V2.parse(built)
+    assert batch.BatchHeader(**{name: parsed[name] for name in batch.BatchHeader._fields}) == head
+    assert parsed.records == bytes(batch.payload(built, 0, head))
+    assert BATCH_V2.build(parsed) == built
+
+    data = parsed.records
+    position = 0
+    for item, entry in zip(records, batch.entries(data, head.record_count), strict=True):
+        found = places(RECORD_V2, data[position:])
+        delta, offset_delta, key_start, key_end, value_start, value_end, spans = entry
+        assert (found["timestamp_delta"][2], found["offset_delta"][2]) == (delta, offset_delta)
+        assert (found["key"][2], found["value"][2]) == (item.key, item.value)
+        for name, (start, end) in {"key": (key_start, key_end), "value": (value_start, value_end)}.items():
+            if start >= 0:  # a blob ends where its bytes end; its length lies before them
+                assert position + found[name][1] == end
+                assert found[name][1] - found[name][0] > end - start
+        assert len(found["headers"][2]) == len(spans)
+        for parsed_header, (a, b, c, d) in zip(found["headers"][2], spans, strict=True):
+            assert parsed_header.key == data[a:b]
+            assert parsed_header.value == (data[c:d] if c >= 0 else None)
+        end = position + found["headers"][1]
+        assert end == position + found["attributes"][0] + found["length"][2]
+        whole = RECORD_V2.parse(data[position:end])
+        assert RECORD_V2.build(whole) == data[position:end]
+        position = end
+    assert position == len(data)
+
+
+record_bytes = record_lists.map(lambda found: bytes(batch.build(found[:1]))[61:])
+
+
+@given(record_bytes, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4), st.integers(0, 30))
+def test_damaged_records_are_refused_by_both_or_by_none(data: bytes, changes: list[tuple[int, int]], cut: int) -> None:
+    damaged = bytearray(data)
+    for at, byte in changes:
+        damaged[at % len(damaged)] = byte
+    damaged = damaged[: max(0, len(damaged) - cut)]
+    try:
+        (expected,) = batch.entries(bytes(damaged), 1)
+    except InvalidRecords:
+        expected = None
+    try:
+        length, start = varint(damaged, 0)
+        stream = io.BytesIO(bytes(damaged))
+        parsed: Any = RECORD_V2.parse_stream(stream)
+        # The reader's own rules about a record's length; the description has no place for them.
+        if length < 6 or start + length != len(damaged) or stream.tell() != len(damaged):
+            parsed = None
+    except (MalformedMessage, InvalidRecords, IndexError):
+        parsed = None
+    assert (parsed is None) == (expected is None)
+    if parsed is not None and expected is not None:
+        assert (parsed.timestamp_delta, parsed.offset_delta) == expected[:2]
+
+
+@given(st.binary(max_size=12))
+def test_varints_read_as_the_walk_reads_them(data: bytes) -> None:
+    for bits, read in ((32, varint), (64, varlong)):
+        stream = io.BytesIO(data)
+        try:
+            expected = read(data, 0)
+        except (IndexError, InvalidRecords):
+            with pytest.raises(MalformedMessage):
+                Zigzag(bits)._parse(stream, None, "x")
+        else:
+            assert (Zigzag(bits)._parse(stream, None, "x"), stream.tell()) == expected
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_varints_are_written_in_their_width_only(value: int) -> None:
+    for bits in (32, 64):
+        stream = io.BytesIO()
+        if -(1 << bits - 1) <= value < 1 << bits - 1:
+            Zigzag(bits)._build(value, stream, None, "x")
+            assert Zigzag(bits)._parse(io.BytesIO(stream.getvalue()), None, "x") == value
+        else:
+            with pytest.raises(MalformedMessage):
+                Zigzag(bits)._build(value, stream, None, "x")
+
+
+def test_the_bits_of_attributes_are_those_of_the_reader() -> None:
+    codec = dict(fields(BATCH_HEADER))["attributes"]
+    assert isinstance(codec, Bits)
+    masks = {name: (1 << width) - 1 << first for name, first, width in codec.names}
+    assert masks == {
+        "codec": batch.CODEC_BITS,
+        "log_append_time": batch.LOG_APPEND_TIME_BIT,
+        "transactional": batch.TRANSACTIONAL_BIT,
+        "control": batch.CONTROL_BIT,
+        "delete_horizon": batch.DELETE_HORIZON_BIT,
+    }
+    assert codec.split(-1)["unnamed"] == 0xFF80
+    assert codec.split(0x13) == {
+        "codec": 3,
+        "log_append_time": 0,
+        "transactional": 1,
+        "control": 0,
+        "delete_horizon": 0,
+    }
+
+
+def test_a_hostile_count_takes_no_memory() -> None:
+    """Two bytes a header at least: a count that cannot be true is refused before the first one is read."""
+    many = io.BytesIO()
+    Zigzag(32)._build(2**31 - 1, many, None, "x")
+    data = bytes.fromhex("0c 00 00 00 01 01") + many.getvalue()
+    with pytest.raises(MalformedMessage, match="2147483647 items announced"):
+        RECORD_V2.parse(data)
+    with pytest.raises(MalformedMessage, match="announced"):
+        schemas.MESSAGE_V0.parse(bytes(18) + b"\x7f\xff\xff\xff")
+
+
+def test_control_records() -> None:
+    assert CONTROL_KEY.parse(bytes.fromhex("0000 0001")) == {"version": 0, "type": 1}
+    assert schemas.CONTROL_TYPES[1] == "commit" and schemas.CONTROL_TYPES[0] == "abort"
+    assert END_TRANSACTION.parse(bytes.fromhex("0000 00000007")) == {"version": 0, "coordinator_epoch": 7}
+
+
+# --- v0 and v1
+
+# Offset 7, key "k", value "v"; v1 with the time 1500000000000.
+GOLDEN_V0 = bytes.fromhex("0000000000000007 00000010 1fecd70a 00 00 00000001 6b 00000001 76")
+GOLDEN_V1 = bytes.fromhex("0000000000000007 00000018 b6a61199 01 08 0000015d3ef79800 00000001 6b 00000001 76")
+
+
+@pytest.mark.parametrize(
+    ("layout", "data", "starts"),
+    [
+        (schemas.MESSAGE_V0, GOLDEN_V0, [0, 8, 12, 16, 17, 18, 23]),
+        (schemas.MESSAGE_V1, GOLDEN_V1, [0, 8, 12, 16, 17, 18, 26, 31]),
+    ],
+)
+def test_the_places_of_golden_messages(layout: Struct, data: bytes, starts: list[int]) -> None:
+    found = places(layout, data)
+    assert [start for start, _, _ in found.values()] == starts
+    assert (found["offset"][2], found["key"][2], found["value"][2]) == (7, b"k", b"v")
+    assert found["size"][2] + 12 == len(data) == found["value"][1]
+    assert layout.build(layout.parse(data)) == data
+    if "timestamp" in found:
+        assert found["timestamp"][2] == 1_500_000_000_000
