@@ -55,6 +55,12 @@ class Files(Protocol):
 
     def exists(self, path: str) -> bool: ...
 
+    def modified_ns(self, path: str) -> int:
+        """When the file's bytes last changed, in ns since 1970; retention goes by it where records have no time."""
+        ...
+
+    def set_modified_ns(self, path: str, modified_ns: int) -> None: ...
+
     def list(self, path: str) -> list[str]: ...
 
     def make_directory(self, path: str) -> None:
@@ -196,6 +202,12 @@ class DiskFiles:
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
+
+    def modified_ns(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns
+
+    def set_modified_ns(self, path: str, modified_ns: int) -> None:
+        os.utime(path, ns=(modified_ns, modified_ns))
 
     def list(self, path: str) -> list[str]:
         return os.listdir(path)

@@ -23,6 +23,7 @@ class Content:
     def __init__(self) -> None:
         self.live = bytearray()
         self.durable = b""
+        self.modified_ns = 0
 
 
 class SimulatedFile:
@@ -157,6 +158,13 @@ class SimulatedFiles:
 
     def exists(self, path: str) -> bool:
         return path in self.contents or path in self.directories
+
+    def modified_ns(self, path: str) -> int:
+        return self.contents[path].modified_ns
+
+    def set_modified_ns(self, path: str, modified_ns: int) -> None:
+        self.step("touch", path)
+        self.contents[path].modified_ns = modified_ns
 
     def list(self, path: str) -> list[str]:
         if path not in self.directories:
