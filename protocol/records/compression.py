@@ -53,10 +53,13 @@ _INT32 = struct.Struct(">i")
 # same for every frame because the three bytes before it are.
 _LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
 _LZ4_MAGIC = 0x184D2204
+# The checksum that KIP-57 calls broken: it covers the frame's magic as well.
+_LZ4_HEADER_V0 = bytes.fromhex("04224d18 60 40 1a")
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_END = b"\x00\x00\x00\x00"
 _LZ4_RAW = 0x80000000
 
+_ZSTD_FROM_MAGIC = 2  # the first message format with zstd (KIP-110)
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_BLOCK_BYTES = 128 * 1024
 
@@ -70,9 +73,12 @@ _UINT32_LE = struct.Struct("<I")
 _GZIP_STEP_BYTES = 16 * 1024
 
 
-def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Compress one batch's records; None takes the codec's default level. Raises UnsupportedCodec, and ValueError
-    for a level that the codec does not have."""
+def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
+    """Compress one batch's records; None takes the codec's default level.
+
+    `magic` is the message format: v0 has lz4 frames with a wrong header checksum (KIP-57), only v2 has zstd. Raises
+    UnsupportedCodec, and ValueError for a level that the codec does not have.
+    """
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.GZIP:
@@ -80,14 +86,15 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     if codec == Codec.SNAPPY:
         return _compress_snappy(data)
     if codec == Codec.LZ4:
-        return _compress_lz4(data, LZ4_LEVEL if level is None else level)
-    if codec == Codec.ZSTD:
+        return _compress_lz4(data, LZ4_LEVEL if level is None else level, magic)
+    if codec == Codec.ZSTD and magic >= _ZSTD_FROM_MAGIC:
         return bytes(_zstd.compress(data, ZSTD_LEVEL if level is None else level))
-    raise UnsupportedCodec(f"codec {codec} is unknown")
+    raise UnsupportedCodec(f"codec {codec} is unknown in format v{magic}")
 
 
-def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
-    """Decompress one batch's records, at most `max_bytes` of them.
+def decompress(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> bytes:
+    """Decompress one batch's records, at most `max_bytes` of them. In format v0 the header checksum of lz4 is passed
+    over, as every reader of v0 does (KIP-57).
 
     Raises InvalidRecords for damaged data and for data that would grow beyond the bound, UnsupportedCodec for an
     unknown codec.
@@ -101,7 +108,11 @@ def decompress(codec: int, data: Buffer, max_bytes: int) -> bytes:
     if codec == Codec.SNAPPY:
         return _decompress_snappy(data, max_bytes)
     if codec == Codec.LZ4:
-        return _decompress_bounded("lz4", _lz4.decompress_into, data, _lz4_bound(data, max_bytes), max_bytes)
+        bound = _lz4_bound(data, max_bytes)
+        data = data if magic else _with_true_checksum(data)
+        return _decompress_bounded("lz4", _lz4.decompress_into, data, bound, max_bytes)
+    if codec == Codec.ZSTD and magic < _ZSTD_FROM_MAGIC:
+        raise InvalidRecords(f"zstd in format v{magic}")
     if codec == Codec.ZSTD:
         return _decompress_bounded("zstd", _zstd.decompress_into, data, _zstd_bound(data, max_bytes), max_bytes)
     raise UnsupportedCodec(f"codec {codec} is unknown")
@@ -209,9 +220,9 @@ def _snappy_size(block: memoryview) -> int:
 # --- lz4
 
 
-def _compress_lz4(data: Buffer, level: int) -> bytes:
+def _compress_lz4(data: Buffer, level: int, magic: int) -> bytes:
     view = memoryview(data)
-    out = bytearray(_LZ4_HEADER)
+    out = bytearray(_LZ4_HEADER if magic else _LZ4_HEADER_V0)
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         raw = view[start : start + _LZ4_BLOCK_BYTES]
         block = _compress_lz4_block(raw, level)
@@ -237,6 +248,37 @@ def _compress_lz4_block(raw: memoryview, level: int) -> bytes | memoryview:
     length = size & 0x7FFFFFFF
     # A stored block is returned as it is, as long as its input: the caller stores it too.
     return frame[11 : 11 + length]
+
+
+def _with_true_checksum(data: Buffer) -> bytearray:
+    """The frame of a v0 message with the header checksum that the format asks for, whatever it had."""
+    out = bytearray(data)
+    if len(out) > 6:
+        flags = out[4]
+        end = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+        if end < len(out):
+            out[end] = _xxh32(out[4:end]) >> 8 & 0xFF
+    return out
+
+
+def _xxh32(data: bytes | bytearray) -> int:
+    """XXH32 with seed 0 of less than 16 bytes, which is all that a frame's header can have."""
+    state = 374761393 + len(data)
+    position = 0
+    while position + 4 <= len(data):
+        state = _rotated(state + int.from_bytes(data[position : position + 4], "little") * 3266489917, 17) * 668265263
+        position += 4
+    for byte in data[position:]:
+        state = _rotated(state + byte * 374761393, 11) * 2654435761
+    state &= 0xFFFFFFFF
+    state = (state ^ state >> 15) * 2246822519 & 0xFFFFFFFF
+    state = (state ^ state >> 13) * 3266489917 & 0xFFFFFFFF
+    return state ^ state >> 16
+
+
+def _rotated(value: int, bits: int) -> int:
+    value &= 0xFFFFFFFF
+    return (value << bits | value >> (32 - bits)) & 0xFFFFFFFF
 
 
 def _lz4_bound(data: Buffer, max_bytes: int) -> int:

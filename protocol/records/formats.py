@@ -1,0 +1,60 @@
+"""What the three message formats have in common: entries one behind the other, each with an offset, a size and a magic.
+
+Owns the look at the magic byte (byte 16 of every entry) and hands on to batch.py (v2) or legacy.py (v0, v1). Logs and
+tools, which meet all formats, read through this; what knows that it has v2 before it goes to batch.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import batch, legacy
+from .batch import BatchHeader, Record
+from .errors import CorruptRecords
+
+__all__ = ["MIN_ENTRY_BYTES", "NEWEST_MAGIC", "crc_matches", "headers", "read_header", "records"]
+
+Buffer = bytes | bytearray | memoryview
+
+NEWEST_MAGIC = batch.MAGIC
+MIN_ENTRY_BYTES = legacy.OVERHEAD_BYTES[0]
+_MAGIC_AT = 16
+_PREFIX_BYTES = 12
+
+
+def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
+    """The header of the entry at `position`, with its size and magic checked but not its CRC.
+
+    `whole=False` accepts a buffer that ends somewhere after the header. Raises CorruptRecords.
+    """
+    if position >= 0 and position + _MAGIC_AT < len(buffer) and buffer[position + _MAGIC_AT] < batch.MAGIC:
+        return legacy.read_header(buffer, position, whole=whole)
+    return batch.read_header(buffer, position, whole=whole)
+
+
+def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every whole entry, no CRC checked; an incomplete last one ends the iteration.
+
+    Raises CorruptRecords for a bad size or magic.
+    """
+    position, end = 0, len(buffer)
+    while position + _MAGIC_AT < end:
+        size = _PREFIX_BYTES + int.from_bytes(buffer[position + 8 : position + 12], "big", signed=True)
+        if size < MIN_ENTRY_BYTES:
+            raise CorruptRecords(f"an entry of {size} bytes is smaller than any format allows")
+        if position + size > end:
+            return
+        yield position, read_header(buffer, position)
+        position += size
+
+
+def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:
+    """Whether the entry of this header has the CRC it claims."""
+    return (batch if header.magic == batch.MAGIC else legacy).crc_matches(buffer, position, header)
+
+
+def records(buffer: Buffer, position: int = 0, *, max_bytes: int = batch.MAX_DECOMPRESSED_BYTES) -> Iterator[Record]:
+    """The records of the entry at `position`; its CRC is the caller's affair. Raises CorruptRecords, InvalidRecords."""
+    if len(buffer) > position + _MAGIC_AT and buffer[position + _MAGIC_AT] < batch.MAGIC:
+        return legacy.records(buffer, position, max_bytes=max_bytes)
+    return batch.records(buffer, position, max_bytes=max_bytes)

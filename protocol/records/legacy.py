@@ -1,0 +1,235 @@
+"""Message formats v0 and v1 (KIP-31, KIP-32): messages, compressed wrappers, writing both.
+
+Owns the byte layout and its structural rules, for one stored entry at a time: a plain message, or a wrapper whose value
+is a compressed message set. A header is told as a `batch.BatchHeader`, so that a log can hold all formats: what the old
+ones lack is -1 or 0 there, and the offset field, which is that of the entry's last message, is both its first and last
+offset. Where a wrapper begins is only known by opening it. All integers are big-endian, times epoch milliseconds.
+
+    offset bytes field
+         0     8 offset; of a wrapper: of its last message
+         8     4 size of what follows
+        12     4 CRC-32 of bytes 16 to end
+        16     1 magic (0, 1)
+        17     1 attributes: bits 0-2 codec, 3 log append time (v1)
+        18     8 timestamp (v1 only)
+     18/26     4 key length (-1 null), key
+               4 value length (-1 null), value
+
+Inside a wrapper the offsets are absolute in v0 and count from 0 in v1 (KIP-31). A wrapper's codec compresses the set of
+its messages, each with its own size and CRC; a wrapper in a wrapper is refused, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+
+from . import compression
+from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, MAX_DECOMPRESSED_BYTES, NO_TIMESTAMP, BatchHeader, Record
+from .compression import Codec
+from .errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+
+__all__ = ["OVERHEAD_BYTES", "assign", "build", "crc_matches", "inner", "message", "read_header", "records"]
+
+Buffer = bytes | bytearray | memoryview
+
+# A message without key and value, its offset and size included; by magic.
+OVERHEAD_BYTES = (26, 34)
+
+_PREFIX_BYTES = 12  # offset and size
+_CRC_START = 16  # what the CRC covers begins at the magic
+_V0 = struct.Struct(">qiIbb")
+_V1 = struct.Struct(">qiIbbq")
+_KEY_AT = (_V0.size, _V1.size)
+_INT32, _INT64, _UINT32 = (struct.Struct(form) for form in (">i", ">q", ">I"))
+_BODY_V0, _BODY_V1 = struct.Struct(">bb"), struct.Struct(">bbq")
+_KNOWN_BITS = (CODEC_BITS, CODEC_BITS | LOG_APPEND_TIME_BIT)
+
+# offset, attributes, timestamp, key, value, end
+Message = tuple[int, int, int, bytes | None, bytes | None, int]
+
+
+def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> BatchHeader:
+    """The entry at `position` as a header, with its size and magic checked but not its CRC.
+
+    `record_count` is 1 for a plain message and -1 for a wrapper. `whole=False` accepts a buffer that ends somewhere
+    behind the fixed fields. Raises CorruptRecords.
+    """
+    left = len(buffer) - position
+    if position < 0 or left < _V0.size:
+        raise CorruptRecords(f"{left} bytes where a message takes {OVERHEAD_BYTES[0]}")
+    offset, size, crc, magic, attributes = _V0.unpack_from(buffer, position)
+    if magic not in (0, 1):
+        raise CorruptRecords(f"magic {magic} where 0 or 1 is expected")
+    if size + _PREFIX_BYTES < OVERHEAD_BYTES[magic]:
+        raise CorruptRecords(f"a message of {size + _PREFIX_BYTES} bytes is smaller than its fixed fields")
+    if whole and size + _PREFIX_BYTES > left:
+        raise CorruptRecords(f"a message of {size + _PREFIX_BYTES} bytes where {left} are left")
+    timestamp = NO_TIMESTAMP
+    if magic:
+        if left < _V1.size:
+            raise CorruptRecords(f"{left} bytes where a message takes {OVERHEAD_BYTES[1]}")
+        (timestamp,) = _INT64.unpack_from(buffer, position + _V0.size)
+    attributes &= _KNOWN_BITS[magic]
+    count = -1 if attributes & CODEC_BITS else 1
+    return BatchHeader(offset, size, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, count)
+
+
+def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:
+    """Whether the entry of this header has the CRC it claims. Copies nothing."""
+    end = position + _PREFIX_BYTES + header.batch_length
+    return zlib.crc32(memoryview(buffer)[position + _CRC_START : end]) == header.crc
+
+
+def message(buffer: Buffer, position: int, end: int, magic: int) -> Message:
+    """(offset, attributes, timestamp, key, value, end) of the message at `position`, which must end at or below `end`.
+
+    Its CRC is not checked. Raises CorruptRecords for sizes that contradict each other, InvalidRecords for another
+    magic.
+    """
+    if end - position < OVERHEAD_BYTES[magic]:
+        raise CorruptRecords(f"{end - position} bytes where a message takes {OVERHEAD_BYTES[magic]}")
+    if magic:
+        offset, size, _, found, attributes, timestamp = _V1.unpack_from(buffer, position)
+    else:
+        offset, size, _, found, attributes = _V0.unpack_from(buffer, position)
+        timestamp = NO_TIMESTAMP
+    if found != magic:
+        raise InvalidRecords(f"a message of format v{found} where v{magic} is expected")
+    stop = position + _PREFIX_BYTES + size
+    if stop > end or size < OVERHEAD_BYTES[magic] - _PREFIX_BYTES:
+        raise CorruptRecords(f"a message of {size + _PREFIX_BYTES} bytes where {end - position} are left")
+    key, at = _nullable(buffer, position + _KEY_AT[magic], stop - 4)
+    value, at = _nullable(buffer, at, stop)
+    if at != stop:
+        raise CorruptRecords(f"a message's parts and its size differ by {stop - at} bytes")
+    return offset, attributes, timestamp, key, value, stop
+
+
+def _nullable(buffer: Buffer, position: int, stop: int) -> tuple[bytes | None, int]:
+    """(bytes, end); any negative length is null, as in Java."""
+    (length,) = _INT32.unpack_from(buffer, position)
+    position += 4
+    if length < 0:
+        return None, position
+    if length > stop - position:
+        raise CorruptRecords(f"a field of {length} bytes where {stop - position} are left")
+    return bytes(buffer[position : position + length]), position + length
+
+
+def inner(buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """The decompressed message set of the wrapper at `position`. Raises CorruptRecords, InvalidRecords."""
+    magic, codec = header.magic, header.codec
+    if codec >= Codec.ZSTD:
+        raise InvalidRecords(f"codec {codec} in a message of format v{magic}")
+    view = memoryview(buffer)
+    end = position + header.size_bytes
+    at = position + _KEY_AT[magic]
+    (key_bytes,) = _INT32.unpack_from(view, at)
+    at += 4 + max(key_bytes, 0)
+    if at + 4 > end:
+        raise CorruptRecords("a wrapper's key is longer than the wrapper")
+    (value_bytes,) = _INT32.unpack_from(view, at)
+    if value_bytes < 0:
+        raise InvalidRecords("a compressed message without a value")
+    if at + 4 + value_bytes != end:
+        raise CorruptRecords(f"a wrapper's parts and its size differ by {end - at - 4 - value_bytes} bytes")
+    return compression.decompress(codec, view[at + 4 : end], max_bytes, magic=magic)
+
+
+def records(
+    buffer: Buffer, position: int = 0, *, max_bytes: int = MAX_DECOMPRESSED_BYTES, produced: bool = False
+) -> Iterator[Record]:
+    """The records of the entry at `position`, a wrapper opened, with absolute offsets and the times that count.
+
+    The entry's own CRC is the caller's affair, those inside are checked. `produced` takes an offset field of 0 of a v1
+    wrapper for what old librdkafkas send: its messages count from 0. Raises CorruptRecords, InvalidRecords.
+    """
+    header = read_header(buffer, position)
+    magic, codec = header.magic, header.codec
+    if codec == 0:
+        offset, _, timestamp, key, value, _ = message(buffer, position, position + header.size_bytes, magic)
+        yield Record(offset, timestamp, key, value)
+        return
+    data = inner(buffer, position, header, max_bytes=max_bytes)
+    found = list(_inner_messages(data, magic))
+    shift = 0
+    if magic:
+        last = found[-1][0]
+        if header.base_offset < last and not (produced and header.base_offset == 0):
+            raise InvalidRecords(f"a wrapper's offset {header.base_offset} is below {last}, its last message's")
+        shift = header.base_offset - last if header.base_offset >= last else 0
+    append_time = header.max_timestamp if header.log_append_time else None
+    for offset, _, timestamp, key, value, _ in found:
+        yield Record(offset + shift, timestamp if append_time is None else append_time, key, value)
+
+
+def _inner_messages(data: bytes, magic: int) -> Iterator[Message]:
+    end = len(data)
+    if not end:
+        raise InvalidRecords("a compressed message without messages inside")
+    position = 0
+    while position < end:
+        found = message(data, position, end, magic)
+        if found[1] & CODEC_BITS:
+            raise InvalidRecords("a compressed message inside of a compressed message")
+        (crc,) = _UINT32.unpack_from(data, position + _PREFIX_BYTES)
+        if zlib.crc32(memoryview(data)[position + _CRC_START : found[5]]) != crc:
+            raise CorruptRecords("a message inside of a compressed one does not match its CRC")
+        yield found
+        position = found[5]
+
+
+def put_message(
+    out: bytearray, offset: int, magic: int, attributes: int, timestamp: int, key: bytes | None, value: bytes | None
+) -> None:
+    """Appends one message to `out`."""
+    body = bytearray(_BODY_V1.pack(magic, attributes, timestamp) if magic else _BODY_V0.pack(magic, attributes))
+    for part in (key, value):
+        if part is None:
+            body += b"\xff\xff\xff\xff"
+        else:
+            body += _INT32.pack(len(part))
+            body += part
+    out += _INT64.pack(offset)
+    out += _INT32.pack(len(body) + 4)
+    out += _UINT32.pack(zlib.crc32(body))
+    out += body
+
+
+def build(
+    records: Sequence[Record],
+    *,
+    magic: int,
+    codec: int = 0,
+    log_append_time: bool = False,
+    level: int | None = None,
+) -> bytearray:
+    """A message set of these records: plain messages at their offsets, or one wrapper.
+
+    A wrapper's offset is its last record's and its timestamp the highest of all; gaps between offsets stay. With
+    `log_append_time` (v1) all records must have the same time. Headers are dropped. Raises UnsupportedCodec for zstd.
+    """
+    if codec >= Codec.ZSTD:
+        raise UnsupportedCodec(f"codec {codec} in messages of format v{magic}")
+    mark = LOG_APPEND_TIME_BIT if log_append_time and magic else 0
+    out = bytearray()
+    if not codec:
+        for record in records:
+            put_message(out, record.offset, magic, mark, record.timestamp, record.key, record.value)
+        return out
+    shift = records[0].offset if magic else 0
+    for record in records:
+        put_message(out, record.offset - shift, magic, mark, record.timestamp, record.key, record.value)
+    compressed = compression.compress(codec, out, level, magic=magic)
+    wrapper = bytearray()
+    newest = max(record.timestamp for record in records)
+    put_message(wrapper, records[-1].offset, magic, mark | codec, newest, None, compressed)
+    return wrapper
+
+
+def assign(buffer: bytearray | memoryview, position: int, *, offset: int) -> None:
+    """Gives an entry its place in a log; the offset lies outside of the CRC. Of v1 wrappers and plain messages only:
+    the offsets inside of a v0 wrapper are absolute."""
+    _INT64.pack_into(buffer, position, offset)
