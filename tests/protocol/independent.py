@@ -2,7 +2,7 @@
 
 kafka-python 3 reads Apache's definitions (its own copy) and interprets them; the same package carries the hand-written
 classes of its second generation (`kafka.protocol.old`); kafka-python 2.0.2, older and hand-written too, runs as a
-process in an environment of its own, `.venv-kafka-python-2`, made on first use.
+process in an environment of its own, `.venv-old`.
 
 A value passes between codecs in a neutral form: a struct is a list of its fields in wire order; in a flexible version a
 dict {tag: value} of the tagged fields that differ from their default ends it. Positions, not names, are what counts.
@@ -10,15 +10,14 @@ dict {tag: value} of the tagged fields that differ from their default ends it. P
 
 from __future__ import annotations
 
-import fcntl
 import importlib
 import inspect
 import io
 import json
 import pkgutil
 import subprocess
+import sys
 import uuid
-import venv
 import warnings
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,9 +25,8 @@ from typing import Any, Protocol
 from ottla.protocol import schema
 from ottla.protocol.primitives import Array, Nullable
 
-ROOT = Path(__file__).resolve().parents[2]
-SECOND_ENVIRONMENT = ROOT / ".venv-kafka-python-2"
-SECOND_PACKAGES = ("kafka-python==2.0.2", "six==1.17.0")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from old_environment import old_python
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its definitions in a way of old
@@ -204,7 +202,7 @@ class KafkaPython2:
     flat = True
 
     def __init__(self) -> None:
-        python = second_environment()
+        python = old_python()
         worker = Path(__file__).with_name("kafka_python_2.py")
         self.process = subprocess.Popen(
             [python, "-W", "ignore", str(worker)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
@@ -247,22 +245,6 @@ def rich(value: Any) -> Any:
     if isinstance(value, list):
         return [rich(item) for item in value]
     return bytes.fromhex(value["bytes"]) if isinstance(value, dict) else value
-
-
-def second_environment() -> Path:
-    """The interpreter of `.venv-kafka-python-2`, which is made first if it is not there."""
-    python = SECOND_ENVIRONMENT / "bin" / "python"
-    stamp = SECOND_ENVIRONMENT / "installed"
-    with Path(__file__).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
-        if not stamp.exists() or stamp.read_text() != " ".join(SECOND_PACKAGES):
-            venv.create(SECOND_ENVIRONMENT, clear=True, with_pip=True)
-            install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *SECOND_PACKAGES]
-            done = subprocess.run(install, capture_output=True, text=True)
-            if done.returncode:
-                raise RuntimeError(f"kafka-python 2.0.2 could not be installed for the comparison: {done.stderr}")
-            stamp.write_text(" ".join(SECOND_PACKAGES))
-    return python
 
 
 CODECS: dict[str, Any] = {"kafka-python 3": KafkaPython3, "kafka-python 3, old": KafkaPythonOld, "2.0.2": KafkaPython2}
