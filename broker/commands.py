@@ -1,12 +1,13 @@
 """The subcommands of `ottla` that belong to the broker.
 
-Owns the command line of `ottla serve`: its flags, their mapping to Kafka's configs, and the exit codes. Everything is
-checked before the server is imported, so that a mistake costs neither time nor a change on disk.
+Owns the command lines of `ottla serve` and `ottla releases`: flags, their mapping to Kafka's configs, and the exit
+codes. Everything is checked before the server is imported, so that a mistake costs neither time nor a change on disk.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -98,3 +99,36 @@ def serve(arguments: Sequence[str]) -> int:
     except (ConfigError, StartupError, UnknownRelease) as error:
         print(f"ottla serve: {error}", file=sys.stderr)
         return USAGE_ERROR
+
+
+def releases_parser() -> argparse.ArgumentParser:
+    """The arguments of `ottla releases`."""
+    parser = _Parser(
+        prog="ottla releases",
+        description="The releases that `ottla serve --release` knows: all, one in full, or how two differ.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("release", nargs="*", metavar="X", help="one release, or two to be compared")
+    parser.add_argument("--json", action="store_true", help="for machines")
+    return parser
+
+
+def releases(arguments: Sequence[str]) -> int:
+    """`ottla releases [X [Y]]`: the exit code, 2 with one line on stderr for a release that does not exist."""
+    parser = releases_parser()
+    parsed = parser.parse_args(list(arguments))
+    if len(parsed.release) > 2:
+        parser.error("at most two releases can be compared")
+    from . import release_table as table
+
+    try:
+        chosen = [profile(name) for name in parsed.release]
+    except UnknownRelease as error:
+        parser.error(str(error))
+    if parsed.json:
+        told = (table.overview, table.one, table.difference)[len(chosen)](*chosen)
+        print(json.dumps(told, indent=2))
+    else:
+        lines = (table.overview_text, table.one_text, table.difference_text)[len(chosen)](*chosen)
+        print("\n".join(lines))
+    return 0

@@ -211,7 +211,8 @@ class Profile:
         if self.is_own:
             return _declared()
         # The table is one of minor releases; 4.0.0 and 4.0 share a row, and what differs between patches is below.
-        row = _table()[next(name for name in (self.name, self.name.rpartition(".")[0]) if name in _table())]
+        rows = _table()["releases"]
+        row = rows[next(name for name in (self.name, self.name.rpartition(".")[0]) if name in rows)]
         left_out = INTER_BROKER_KEYS | _TELEMETRY_KEYS
         found = {int(key): Versions(*ends) for key, ends in row.items() if int(key) not in left_out}
         if _JOIN_GROUP in found:
@@ -338,8 +339,13 @@ def protocol_place(version: str) -> int:
     return places[-1]
 
 
+def api_names() -> dict[int, str]:
+    """API key -> name, of every API that any release has."""
+    return {int(key): name for key, name in _table()["names"].items()}
+
+
 @functools.cache
-def _table() -> dict[str, dict[str, list[int]]]:
+def _table() -> dict[str, Any]:
     return json.loads(Path(__file__).with_name("releases.json").read_bytes())
 
 

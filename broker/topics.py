@@ -18,6 +18,7 @@ from ..protocol.messages.metadata_records import ConfigRecord, PartitionRecord, 
 from ..storage.errors import StorageError
 from .config import Config, ConfigError, TopicConfig
 from .errors import Refused
+from .format_rules import topic_warning
 from .log_config import log_config
 from .log_dirs import LogDirs
 from .logs import get_logger
@@ -166,6 +167,7 @@ class Topics:
             self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
             raise
         self._by_name[name] = self._by_id[topic.id] = topic
+        self._warn_of_format(topic)
         return topic
 
     def add_partitions(self, topic: Topic, count: int, now_ms: int) -> None:
@@ -185,6 +187,7 @@ class Topics:
             self._metadata.append(records, now_ms)
         topic.config = changed
         self._reconfigure(topic)
+        self._warn_of_format(topic)
 
     def delete(self, topic: Topic, now_ms: int) -> None:
         """Deletes a topic; those who wait for its partitions are answered. Raises StorageError."""
@@ -229,6 +232,7 @@ class Topics:
         for topic in found.values():
             topic.config = TopicConfig(self._config, self._readable(topic.name, overrides[topic.name]))
             self._by_name[topic.name] = self._by_id[topic.id] = topic
+            self._warn_of_format(topic)
         return [(found[id], index, at) for id, indexes in placed.items() for index, at in sorted(indexes.items())]
 
     def _readable(self, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
@@ -261,6 +265,10 @@ class Topics:
         config = self._log_config(topic)
         for partition in topic.partitions:
             partition.log.configure(config)
+
+    def _warn_of_format(self, topic: Topic) -> None:
+        if reason := topic_warning(topic.config, self._config):
+            get_logger().warning("message.format.version of a topic is ignored", topic=topic.name, reason=reason)
 
     def _drop_logs(self, topic: Topic) -> None:
         for partition in topic.partitions:

@@ -1,4 +1,4 @@
-"""Writes the generated parts of `README.md`: the served APIs and the two kinds of configs.
+"""Writes the generated parts of `README.md`: the served APIs, the releases, the two kinds of configs.
 
 Run it after changing either:
 
@@ -9,11 +9,14 @@ A generated part stands between `<!-- NAME -->` and `<!-- /NAME -->`; `test_read
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
 from pathlib import Path
 
 from ottla.broker.config import ACTED_ON
 from ottla.broker.config_facts import BEHAVIOUR_PREFIX, OWN_FACTS, facts
+from ottla.broker.releases import behaviour_kinds
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -53,7 +56,36 @@ def not_acted_on() -> str:
     return f"Broker: {_words('broker', False)}.\n\nTopic: {_words('topic', False)}."
 
 
-PARTS = {"served": served, "acted-on": acted_on, "not-acted-on": not_acted_on}
+def releases() -> str:
+    """The table of releases, from the command's own."""
+    from ottla.broker.release_table import markdown
+
+    return markdown()
+
+
+def behaviours() -> str:
+    """What can be set one by one: name, values, Ottla's own, and the sentence that the declaration has."""
+    source = ast.parse((README.parent / "broker" / "releases.py").read_text())
+    body = next(node.body for node in source.body if isinstance(node, ast.ClassDef) and node.name == "Behaviour")
+    rows = ["| `ottla.behaviour.` | values | own | |", "|---|---|---|---|"]
+    for field, told in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(told, ast.Expr):
+            kind = behaviour_kinds()[field.target.id]
+            values = "true, false" if kind is bool else "a number" if kind is int else ", ".join(map(str, kind))
+            assert isinstance(told.value, ast.Constant) and field.value is not None
+            own = str(ast.literal_eval(field.value)).lower()
+            rows.append(f"| `{field.target.id}` | {values} | {own} | {told.value.value} |")
+    assert len(rows) == 2 + len(behaviour_kinds())
+    return "\n".join(rows)
+
+
+PARTS = {
+    "releases": releases,
+    "behaviours": behaviours,
+    "served": served,
+    "acted-on": acted_on,
+    "not-acted-on": not_acted_on,
+}
 
 
 def part_of(text: str, name: str) -> str:

@@ -1,9 +1,11 @@
 """Makes `broker/releases.json`, the table of the API versions that each Kafka release advertises.
 
-Run it with the path of a reference file: a JSON object with `zookeeper_broker` and `kraft_broker`, each release name ->
-API key -> [lowest, highest version], as collected from Apache Kafka's own definitions:
+Run it with the paths of two reference files:
 
-    python tests/broker/make_releases.py REFERENCE.json
+    python tests/broker/make_releases.py VERSIONS.json NAMES.json
+
+The first is a JSON object with `zookeeper_broker` and `kraft_broker`, each release name -> API key -> [lowest, highest
+version], the second API key -> an object with `name`; both as collected from Apache Kafka's own definitions.
 
 A broker is the one with ZooKeeper up to 3.2 and the one with KRaft from 3.3, where KRaft was declared ready. Releases
 before 0.8.2 stay out: no client of today can tell them from 0.8.2. `tests/broker/test_releases.py` compares the file
@@ -32,15 +34,18 @@ def rows(zookeeper: Table, kraft: Table) -> Table:
     return {SHORT.get(name, name): apis for name, apis in chosen.items()}
 
 
-def text(table: Table) -> str:
+def text(table: Table, names: dict[str, str]) -> str:
     """The whole file, one release a line."""
+    used = {key for apis in table.values() for key in apis}
+    shown = json.dumps({key: name for key, name in names.items() if key in used}, separators=(",", ":"))
     lines = [f"{json.dumps(name)}:{json.dumps(apis, separators=(',', ':'))}" for name, apis in table.items()]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return f'{{"names":{shown},\n"releases":{{\n' + ",\n".join(lines) + "\n}}\n"
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
-    reference = json.loads(Path(sys.argv[1]).read_text())
-    TARGET.write_text(text(rows(reference["zookeeper_broker"], reference["kraft_broker"])))
+    versions, apis = (json.loads(Path(path).read_text()) for path in sys.argv[1:])
+    names = {key: api["name"] for key, api in apis.items()}
+    TARGET.write_text(text(rows(versions["zookeeper_broker"], versions["kraft_broker"]), names))
     print(f"{TARGET}: {TARGET.stat().st_size} bytes")
