@@ -20,7 +20,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .releases import OWN, Profile, behaviour_kinds, profile, protocol_place
+from .releases import OWN, OWN_CONFIG_TABLES_FROM, Profile, behaviour_kinds, profile, protocol_place
 
 INT_BOUNDS = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
 # Longer text than this is no value of any config; it is refused before anything is split or converted.
@@ -97,8 +97,6 @@ OWN_DEFAULTS = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 
-OLDEST_OF_OWN = "3.9.1"  # what only older releases had is not known to the own profile
-
 # Names that Kafka itself resolves in code rather than by its synonym table.
 OWN_SYNONYMS = {"node.id": ("node.id", "broker.id"), "log.dirs": ("log.dirs", "log.dir")}
 
@@ -127,7 +125,7 @@ def _fact(row: list[Any], played: Profile) -> Fact | None:
     tables: list[str] = _table()["tables"]
     if played.config_table is None:
         place = max(int(n) for n in places)
-        if place < tables.index(OLDEST_OF_OWN):
+        if place < tables.index(OWN_CONFIG_TABLES_FROM):
             return None
     else:
         place = tables.index(played.config_table)

@@ -140,6 +140,8 @@ _CONFIG_TABLES: Moves = (
     ("4.1", "4.1.1"),
     ("4.2", "4.3.1"),
 )
+# The own profile has every config of this table and later ones.
+OWN_CONFIG_TABLES_FROM = "3.9.1"
 # Configs that a release before the one in the table did not have, as far as they act here.
 _CONFIGS_SINCE = {
     "inter.broker.protocol.version": "0.9",

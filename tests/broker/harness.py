@@ -22,6 +22,7 @@ from ottla.broker import server
 from ottla.broker.clock import ManualClock
 from ottla.broker.config import Config
 from ottla.broker.options import serve_options
+from ottla.broker.releases import profile
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.headers import API_VERSIONS_KEY
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
@@ -162,23 +163,26 @@ class Broker:
                 await client.writer.wait_closed()
 
 
-def options(folders: Sequence[Path], overrides: Mapping[str, str] | None = None) -> Any:
+def options(folders: Sequence[Path], overrides: Mapping[str, str] | None = None, release: str = "ottla") -> Any:
     configs = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": ",".join(map(str, folders)),
         "offsets.topic.num.partitions": "2",
         **(overrides or {}),
     }
-    return serve_options(Config.load(overrides=configs))
+    return serve_options(Config.load(overrides=configs, profile=profile(release)))
 
 
 @contextlib.asynccontextmanager
 async def running(
-    *folders: Path, overrides: Mapping[str, str] | None = None, clock: ManualClock | None = None
+    *folders: Path,
+    overrides: Mapping[str, str] | None = None,
+    clock: ManualClock | None = None,
+    release: str = "ottla",
 ) -> AsyncIterator[Broker]:
     """A broker over data directories, stopped at the end."""
     clock = clock or ManualClock()
-    started = await server.start(options(folders, overrides), asyncio.get_running_loop(), clock)
+    started = await server.start(options(folders, overrides, release), asyncio.get_running_loop(), clock)
     broker = Broker(started, clock)
     try:
         yield broker

@@ -25,7 +25,6 @@ ELSEWHERE = {
     "ProtocolViolation": "closes the connection",
     "StartupError": "ends the start, with one line",
     "TooManyItems": "becomes a MalformedMessage where it is raised",
-    "UnknownBehaviour": "ends the start, with one line",
     "UnknownRelease": "ends the start, with one line",
 }
 
