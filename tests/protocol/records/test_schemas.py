@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.errors import MalformedMessage
-from ottla.protocol.records import batch, schemas
-from ottla.protocol.records.batch import Header, InvalidRecords, Record
+from ottla.protocol.records import batch, formats, legacy, schemas
+from ottla.protocol.records.batch import CorruptRecords, Header, InvalidRecords, Record
 from ottla.protocol.records.schemas import (
     BATCH_HEADER,
     BATCH_V2,
@@ -233,3 +233,74 @@ def test_the_places_of_golden_messages(layout: Struct, data: bytes, starts: list
     assert layout.build(layout.parse(data)) == data
     if "timestamp" in found:
         assert found["timestamp"][2] == 1_500_000_000_000
+    head = formats.read_header(data)
+    assert formats.crc_matches(data, 0, head) and (head.base_offset, head.base_timestamp) == (
+        7,
+        found["timestamp"][2] if "timestamp" in found else -1,
+    )
+
+
+plain = st.builds(Record, st.integers(0, 2**62), st.integers(-1, 2**60), blob, blob)
+
+
+@given(plain, st.sampled_from([0, 1]), st.booleans())
+def test_a_message_reads_as_the_bounded_reader_reads_it(item: Record, magic: int, append_time: bool) -> None:
+    data = bytes(legacy.build([item], magic=magic, log_append_time=append_time))
+    head = formats.read_header(data)
+    layout = (schemas.MESSAGE_V0, schemas.MESSAGE_V1)[magic]
+    parsed: Any = layout.parse(data)
+    assert (parsed.offset, parsed.size, parsed.crc, parsed.magic) == (
+        head.base_offset,
+        head.batch_length,
+        head.crc,
+        magic,
+    )
+    assert parsed.attributes == head.attributes
+    assert (parsed.key, parsed.value) == (item.key, item.value)
+    (read,) = formats.records(data)
+    assert (parsed.get("timestamp", -1), parsed.key, parsed.value) == (read.timestamp, read.key, read.value)
+    assert layout.build(parsed) == data
+
+
+@given(
+    plain,
+    st.sampled_from([0, 1]),
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
+    st.integers(0, 30),
+)
+def test_damaged_messages_are_refused_by_both_or_by_none(
+    item: Record, magic: int, changes: list[tuple[int, int]], cut: int
+) -> None:
+    damaged = legacy.build([item], magic=magic)
+    for at, byte in changes:
+        # Behind the attributes: the size, magic and codec are rules of the reader.
+        damaged[18 + at % (len(damaged) - 18)] = byte
+    data = bytes(damaged[: max(18, len(damaged) - cut)])
+    try:
+        expected = next(formats.records(data))
+    except (CorruptRecords, InvalidRecords):
+        expected = None
+    stream = io.BytesIO(data)
+    try:
+        parsed: Any = (schemas.MESSAGE_V0, schemas.MESSAGE_V1)[magic].parse_stream(stream)
+        parsed = parsed if stream.tell() == len(data) == parsed.size + 12 else None
+    except MalformedMessage:
+        parsed = None
+    assert (parsed is None) == (expected is None)
+    if parsed is not None and expected is not None:
+        assert (parsed.key, parsed.value, parsed.get("timestamp", -1)) == (
+            expected.key,
+            expected.value,
+            expected.timestamp,
+        )
+
+
+def test_the_bits_of_old_attributes_are_those_of_the_reader() -> None:
+    for layout, known in ((schemas.MESSAGE_V0, 0x07), (schemas.MESSAGE_V1, 0x0F)):
+        codec = dict(fields(layout))["attributes"]
+        assert isinstance(codec, Bits)
+        assert sum((1 << width) - 1 << first for _, first, width in codec.names) == known
+    for magic in (0, 1):
+        raw = bytearray(GOLDEN_V0 if magic == 0 else GOLDEN_V1)
+        raw[17] = 0x78 | 0x08
+        assert formats.read_header(raw).attributes == (0 if magic == 0 else 8)

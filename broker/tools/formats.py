@@ -1,0 +1,230 @@
+"""`ottla formats`: records and bytes of each topic by format and codec, and what Kafka 4.0 does with them.
+
+Owns the counting and the printing. It takes no lock and writes nothing, so it works beside a running broker: what that
+appends meanwhile is not counted. Compressed v0 and v1 messages are opened to count what is in them, within a bound; v2
+batches say their number. Exit code 0 whatever was found; 2, with one line on stderr, for what is no data directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ...protocol.errors import MalformedMessage
+from ...protocol.messages.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
+from ...protocol.records import formats as record_formats
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...protocol.records.schemas import CODEC_NAMES
+from ...storage import inspect
+from ...storage.errors import StorageError
+from ..cli import USAGE_ERROR
+from ..metadata_log import TOPIC as METADATA_TOPIC
+from ..metadata_log import decode
+from . import readiness
+from .command_line import Parser, printing
+from .readiness import Amount
+from .trace import quoted
+
+TOPIC_RESOURCE = 2  # KIP-133's number for a topic
+SNAPSHOT_SUFFIX = ".checkpoint"
+NOTES_MAX = 20  # of one topic
+
+Configs = dict[str, dict[str, str]]
+
+
+class Topic(NamedTuple):
+    """What was counted of one topic. `notes` say what could not be read, or not be opened."""
+
+    name: str
+    partitions: int
+    segments: int
+    amounts: list[Amount]
+    notes: list[str]
+    configs: dict[str, str] | None
+    on_4_0: list[str]
+
+
+def formats(arguments: Sequence[str]) -> int:
+    """`ottla formats`: the exit code."""
+    parser = Parser(
+        prog="ottla formats", description="Count a data directory by format and codec; say what Kafka 4.0 does with it."
+    )
+    parser.add_argument("directory", metavar="DIR", help="a data directory of Ottla or of Apache Kafka")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parsed = parser.parse_args(list(arguments))
+    try:
+        partitions = inspect.partitions(parsed.directory)
+    except StorageError as error:
+        print(f"ottla formats: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    print_it = _print_json if parsed.json else _print_text
+    return printing(lambda write: print_it(parsed.directory, partitions, write))
+
+
+# -- counting
+
+
+def topics(partitions: Sequence[inspect.PartitionFolder], configs: Configs | None) -> Iterator[Topic]:
+    """Each topic, by name, as soon as it is counted. `configs` of topics; None if they are not known."""
+    by_name: dict[str, list[inspect.PartitionFolder]] = {}
+    for folder in partitions:
+        by_name.setdefault(folder.topic, []).append(folder)
+    for name, folders in sorted(by_name.items()):
+        amounts, notes = _count(folders)
+        known = None if configs is None else configs.get(name, {})
+        segments = sum(len(folder.segments) for folder in folders)
+        yield Topic(name, len(folders), segments, amounts, notes, known, readiness.of_topic(amounts, known))
+
+
+def _count(folders: Sequence[inspect.PartitionFolder]) -> tuple[list[Amount], list[str]]:
+    counted: dict[tuple[int, int], list[int]] = {}
+    notes: list[str] = []
+    for folder in folders:
+        for segment in folder.segments:
+            name = f"{folder.topic}-{folder.partition}/{os.path.basename(segment.path)}"
+            try:
+                for found in inspect.segment(segment.path, check_crc=False, open_wrappers=True):
+                    if isinstance(found, inspect.Damage):
+                        notes.append(_damage(name, found))
+                        continue
+                    amount = counted.setdefault((found.magic, found.codec), [0, 0])
+                    amount[0] += max(0, found.record_count)
+                    amount[1] += found.size_bytes
+                    if found.problem is not None:
+                        notes.append(f"{name} at byte {found.position}: not opened, so not counted: {found.problem}")
+            except StorageError as error:
+                if os.path.exists(segment.path):  # else it was deleted meanwhile
+                    notes.append(str(error))
+    if len(notes) > NOTES_MAX:
+        notes[NOTES_MAX:] = [f"and {len(notes) - NOTES_MAX} more"]
+    return [Amount(*key, *amount) for key, amount in sorted(counted.items())], notes
+
+
+def _damage(name: str, damage: inspect.Damage) -> str:
+    what = "the end is cut, or being written" if damage.is_tail else "damaged"
+    return f"{name} at byte {damage.position}: {what}; {damage.left_bytes} bytes are not counted: {damage.reason}"
+
+
+# -- configs
+
+
+def topic_configs(partitions: Sequence[inspect.PartitionFolder]) -> Configs | None:
+    """What `__cluster_metadata-0` has set for each topic; None if it is not here, as with ZooKeeper.
+
+    What cannot be read is passed over: a broker may be writing, and other records are no concern of this.
+    """
+    folder = next((f for f in partitions if (f.topic, f.partition) == (METADATA_TOPIC, 0)), None)
+    if folder is None:
+        return None
+    configs: Configs = {}
+    names: dict[bytes, str] = {}
+    for value in _metadata_values(folder):
+        try:
+            record = decode(value)
+        except MalformedMessage:
+            continue
+        if isinstance(record, TopicRecord):
+            names[record.topic_id] = record.name
+        elif isinstance(record, RemoveTopicRecord):
+            configs.pop(names.pop(record.topic_id, ""), None)
+        elif isinstance(record, ConfigRecord) and record.resource_type == TOPIC_RESOURCE:
+            of_topic = configs.setdefault(record.resource_name, {})
+            if record.value is None:
+                of_topic.pop(record.name, None)
+            else:
+                of_topic[record.name] = record.value
+    return configs
+
+
+def _metadata_values(folder: inspect.PartitionFolder) -> Iterator[bytes]:
+    """The values of the newest snapshot, then those of the log behind it."""
+    snapshots: list[str] = []
+    with contextlib.suppress(OSError):
+        snapshots = sorted(name for name in os.listdir(folder.path) if name.endswith(SNAPSHOT_SUFFIX))
+    start = 0
+    if snapshots and snapshots[-1][:20].isdigit():
+        start = int(snapshots[-1][:20])
+        yield from _values(os.path.join(folder.path, snapshots[-1]), 0)
+    for segment in folder.segments:
+        yield from _values(segment.path, start)
+
+
+def _values(path: str, start: int) -> Iterator[bytes]:
+    """The values at or behind an offset, in order."""
+    with contextlib.suppress(StorageError, OSError), inspect.FileSource(path) as source:
+        for found in inspect.entries(source, check_crc=False):
+            if isinstance(found, inspect.Damage) or found.header.is_control or found.last_offset < start:
+                continue
+            if found.size_bytes > inspect.ENTRY_BYTES_MAX:
+                continue
+            with contextlib.suppress(CorruptRecords, InvalidRecords, UnsupportedCodec):
+                for record in record_formats.records(source.read(found.position, found.size_bytes)):
+                    if record.value is not None and record.offset >= start:
+                        yield record.value
+
+
+# -- printing
+
+
+def _print_text(directory: str, partitions: Sequence[inspect.PartitionFolder], write: Callable[[str], object]) -> int:
+    configs = topic_configs(partitions)
+    old_formats = False
+    for topic in topics(partitions, configs):
+        old_formats = old_formats or any(amount.magic < 2 for amount in topic.amounts)
+        write(f"{topic.name} ({_plural(topic.partitions, 'partition')}, {_plural(topic.segments, 'segment')})\n")
+        for amount in topic.amounts:
+            codec = CODEC_NAMES.get(amount.codec, f"codec {amount.codec}")
+            write(f"  v{amount.magic} {codec:<8}{amount.records:>12} records {amount.bytes:>15} bytes\n")
+        if not topic.amounts:
+            write("  no records\n")
+        for note in topic.notes:
+            write(f"  ! {quoted(note)[1:-1]}\n")
+        for sentence in topic.on_4_0:
+            write(f"  > {sentence}\n")
+        write("\n")
+    write("On Kafka 4.0, whatever the format:\n")
+    for sentence in readiness.of_all(old_formats=old_formats, configs_known=configs is not None):
+        write(f"  > {sentence}\n")
+    return 0
+
+
+def _plural(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _print_json(directory: str, partitions: Sequence[inspect.PartitionFolder], write: Callable[[str], object]) -> int:
+    configs = topic_configs(partitions)
+    found = list(topics(partitions, configs))
+    old_formats = any(amount.magic < 2 for topic in found for amount in topic.amounts)
+    report: dict[str, Any] = {
+        "directory": os.path.abspath(directory),
+        "old_formats": old_formats,
+        "topic_configs_known": configs is not None,
+        "topics": [
+            {
+                "topic": topic.name,
+                "partitions": topic.partitions,
+                "segments": topic.segments,
+                "formats": [
+                    {
+                        "format": f"v{amount.magic}",
+                        "codec": CODEC_NAMES.get(amount.codec, str(amount.codec)),
+                        "records": amount.records,
+                        "bytes": amount.bytes,
+                    }
+                    for amount in topic.amounts
+                ],
+                "not_counted": topic.notes,
+                "configs": topic.configs,
+                "on_4_0": topic.on_4_0,
+            }
+            for topic in found
+        ],
+        "on_4_0": readiness.of_all(old_formats=old_formats, configs_known=configs is not None),
+    }
+    write(json.dumps(report, indent=2) + "\n")
+    return 0

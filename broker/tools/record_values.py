@@ -1,0 +1,136 @@
+"""What keys and values of Kafka's own logs mean: which schema reads them, by the topic that they lie in.
+
+Owns the choice, and the two schemas of `__transaction_state`. `__consumer_offsets` and `__transaction_state` begin a
+key with its type and a value with its version, each an int16; a value of `__cluster_metadata` begins with the version
+of its frame, the record's type and its version as varints (KIP-631).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from construct import Struct
+
+from ...protocol.messages import group_records, metadata_records
+from ...protocol.primitives import Int8, Int16, Int32, Int64, Text, int16, unsigned_varint
+from ...protocol.records.schemas import CONTROL_KEY, CONTROL_TYPES, END_TRANSACTION, Rest
+from ...protocol.schema import field, group, message, spec, struct_of
+
+GROUPS, METADATA, TRANSACTIONS = "__consumer_offsets", "__cluster_metadata", "__transaction_state"
+
+
+@message(api_key=0, versions="0")
+class TransactionLogKey:
+    """One transactional id."""
+
+    transactional_id: Text
+
+
+@message(api_key=0, versions="0-1", flexible="1+")
+class TransactionLogValue:
+    """The producer and the state of its transaction; v1 is flexible, its tags are those of KIP-890."""
+
+    producer_id: Int64
+    previous_producer_id: Int64 = field("1+", default=-1, tag=0)
+    next_producer_id: Int64 = field("1+", default=-1, tag=1)
+    producer_epoch: Int16
+    next_producer_epoch: Int16 = field("1+", default=-1, tag=3)
+    transaction_timeout_ms: Int32
+    transaction_status: Int8
+    transaction_partitions: list[PartitionsSchema] | None
+    transaction_last_update_timestamp_ms: Int64
+    transaction_start_timestamp_ms: Int64
+    client_transaction_version: Int16 = field("1+", default=0, tag=2)
+
+    @group
+    class PartitionsSchema:
+        topic: Text
+        partition_ids: list[Int32]
+
+
+class Part(NamedTuple):
+    """What a key or a value is, and the schemas that read it, one behind the other."""
+
+    title: str
+    layouts: tuple[Struct, ...]
+
+
+KEY_TYPE = Struct("type" / int16)
+VALUE_VERSION = Struct("version" / int16)
+METADATA_FRAME = Struct("frame_version" / unsigned_varint, "type" / unsigned_varint, "version" / unsigned_varint)
+_UNKNOWN = Struct("fields" / Rest())
+_INT16 = struct.Struct(">h")
+
+# type of key -> (class of the key, class of the value)
+KEYED: dict[str, dict[int, tuple[type, type]]] = {
+    GROUPS: {
+        0: (group_records.OffsetCommitKey, group_records.OffsetCommitValue),
+        1: (group_records.OffsetCommitKey, group_records.OffsetCommitValue),
+        2: (group_records.GroupMetadataKey, group_records.GroupMetadataValue),
+    },
+    TRANSACTIONS: {0: (TransactionLogKey, TransactionLogValue)},
+}
+METADATA_CLASSES: dict[int, type] = {
+    spec(cls).api_key: cls
+    for name, cls in vars(metadata_records).items()
+    if name.endswith("Record") and isinstance(cls, type)
+}
+# The types of metadata records by name, in the order of their numbers from 0 on; 6, 13 and 16 are not used any more.
+METADATA_TYPES = (
+    "RegisterBrokerRecord UnregisterBrokerRecord TopicRecord PartitionRecord ConfigRecord PartitionChangeRecord "
+    "- FenceBrokerRecord UnfenceBrokerRecord RemoveTopicRecord DelegationTokenRecord UserScramCredentialRecord "
+    "FeatureLevelRecord - ClientQuotaRecord ProducerIdsRecord - BrokerRegistrationChangeRecord "
+    "AccessControlEntryRecord RemoveAccessControlEntryRecord NoOpRecord ZkMigrationStateRecord "
+    "RemoveUserScramCredentialRecord BeginTransactionRecord EndTransactionRecord AbortTransactionRecord "
+    "RemoveDelegationTokenRecord RegisterControllerRecord ClearElrRecord"
+).split()
+
+
+def control_key(key: bytes) -> Part:
+    """The key of a record in a control batch."""
+    number = _INT16.unpack_from(key, 2)[0] if len(key) >= 4 else -1
+    return Part(f"control record: {CONTROL_TYPES.get(number, 'unknown')}", (CONTROL_KEY,))
+
+
+def control_value(key: bytes | None) -> Part | None:
+    """The value of a record in a control batch: abort and commit have a schema here."""
+    if key is None or len(key) < 4 or _INT16.unpack_from(key, 2)[0] not in (0, 1):
+        return None
+    return Part("end of a transaction", (END_TRANSACTION,))
+
+
+def key_part(topic: str | None, key: bytes) -> Part | None:
+    """How to read a record's key; None if nothing is known of it."""
+    found = _classes(topic, key)
+    return Part(found[0].__name__, (KEY_TYPE, struct_of(found[0], 0))) if found else None
+
+
+def value_part(topic: str | None, key: bytes | None, value: bytes) -> Part | None:
+    """How to read a record's value; None if nothing is known of it."""
+    if topic == METADATA:
+        return _metadata(value)
+    found = _classes(topic, key)
+    if found is None or len(value) < 2:
+        return None
+    version = _INT16.unpack_from(value)[0]
+    if version not in spec(found[1]).versions:
+        return Part(f"{found[1].__name__} of unknown version {version}", (VALUE_VERSION, _UNKNOWN))
+    return Part(f"{found[1].__name__} v{version}", (VALUE_VERSION, struct_of(found[1], version)))
+
+
+def _classes(topic: str | None, key: bytes | None) -> tuple[type, type] | None:
+    if key is None or len(key) < 2 or topic is None:
+        return None
+    return KEYED.get(topic, {}).get(_INT16.unpack_from(key)[0])
+
+
+def _metadata(value: bytes) -> Part | None:
+    if len(value) < 3 or value[0] != 1 or value[1] > 127 or value[2] > 127:
+        return None
+    kind, version = value[1], value[2]
+    name = METADATA_TYPES[kind] if kind < len(METADATA_TYPES) else "-"
+    cls = METADATA_CLASSES.get(kind)
+    if cls is None or version not in spec(cls).versions:
+        return Part(f"{name if name != '-' else 'unknown record'} v{version}", (METADATA_FRAME, _UNKNOWN))
+    return Part(f"{cls.__name__} v{version}", (METADATA_FRAME, struct_of(cls, version)))
