@@ -28,6 +28,9 @@ CODES: dict[type[Exception], ErrorCode] = {
     records.CorruptRecords: ErrorCode.CORRUPT_MESSAGE,
     records.InvalidRecords: ErrorCode.INVALID_RECORD,
     records.InvalidTimestamps: ErrorCode.INVALID_TIMESTAMP,
+    records.WrongBatches: ErrorCode.INVALID_RECORD,
+    records.UnsupportedForFormat: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    records.Unwritable: ErrorCode.UNKNOWN_SERVER_ERROR,  # as in Kafka, whose writer fails there
     records.MessageTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     records.UnsupportedCodec: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     storage.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,

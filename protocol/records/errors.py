@@ -34,6 +34,20 @@ class InvalidTimestamps(InvalidRecords):
     """At least one record lies outside the topic's time range. INVALID_TIMESTAMP (32)."""
 
 
+class WrongBatches(InvalidRecords):
+    """Produce v3 and later: not exactly one batch of format v2. INVALID_RECORD (87); releases before 2.4 answered it
+    otherwise than a batch that breaks a rule."""
+
+
+class UnsupportedForFormat(ValueError):
+    """A producer id or a transaction, and the topic has a format without them. UNSUPPORTED_FOR_MESSAGE_FORMAT (43)."""
+
+
+class Unwritable(ValueError):
+    """Records that passed every check, but the format that they are to be written in cannot hold them: a timestamp
+    below -1, headers or zstd before v2. UNKNOWN_SERVER_ERROR (-1), for Kafka's own checks foresee none of these."""
+
+
 class MessageTooLarge(ValueError):
     """A batch, as sent or after it was rebuilt, exceeds `max.message.bytes`. MESSAGE_TOO_LARGE (10)."""
 

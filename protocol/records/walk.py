@@ -1,10 +1,14 @@
 """Stepping over the records of an uncompressed v2 payload without decoding them.
 
-Owns the loops that run for every record that a broker receives, and the zigzag varints. What is inside a record beyond
-its length, timestamp delta and offset delta is not looked at. Raises InvalidRecords and nothing else.
+Owns the loops that run for every record that a broker receives, and the zigzag varints. The quick loops look at no more
+of a record than its length, timestamp delta and offset delta; each goes on from a position for a number of records, so
+that a large batch can be walked in parts. `record` and `skip_headers` look at everything that the format says about one
+record. Raises InvalidRecords and nothing else.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from .errors import InvalidRecords
 
@@ -33,10 +37,30 @@ def lengths(payload: Buffer, record_count: int) -> None:
     Raises InvalidRecords.
     """
     check_count(payload, record_count)
+    check_end(lengths_from(payload, 0, record_count), len(payload), record_count)
+
+
+def timestamps(payload: Buffer, record_count: int) -> tuple[int, int]:
+    """As `lengths`, and the range of the timestamp deltas: (lowest or 0 if none is negative, highest)."""
+    check_count(payload, record_count)
+    position, lowest, highest = timestamps_from(payload, 0, record_count)
+    check_end(position, len(payload), record_count)
+    return lowest, highest
+
+
+def numbered_timestamps(payload: Buffer, record_count: int) -> tuple[int, int, bool]:
+    """As `timestamps`, and whether the offset deltas are 0, 1, 2, ... (False also where one is oddly encoded)."""
+    check_count(payload, record_count)
+    position, lowest, highest, numbered = numbered_timestamps_from(payload, 0, record_count)
+    check_end(position, len(payload), record_count)
+    return lowest, highest, numbered
+
+
+def lengths_from(payload: Buffer, position: int, record_count: int) -> int:
+    """Step over so many records; the position after them, which may lie beyond the end (`check_end` tells)."""
     # These functions run for every record that the broker receives. The varint is inlined for its first three
     # widths; bit 0 is the sign, so an odd first byte is a negative length. The constants fold in the marker bits of the
     # leading bytes and the bytes of the varint itself: 62 = 64 - 2, 8253 = 64 + 8192 - 3.
-    position = 0
     try:
         for _ in range(record_count):
             first = payload[position]
@@ -58,14 +82,12 @@ def lengths(payload: Buffer, record_count: int) -> None:
                         length, position = varint(payload, position)
                         position += length
     except IndexError:
-        raise InvalidRecords(f"the payload ends before {record_count} records") from None
-    check_end(position, len(payload), record_count)
+        raise InvalidRecords(f"the payload ends before {record_count} more records") from None
+    return position
 
 
-def timestamps(payload: Buffer, record_count: int) -> tuple[int, int]:
-    """As `lengths`, and the range of the timestamp deltas: (lowest or 0 if none is negative, highest)."""
-    check_count(payload, record_count)
-    position = 0
+def timestamps_from(payload: Buffer, position: int, record_count: int) -> tuple[int, int, int]:
+    """As `lengths_from`, and the range of these records' timestamp deltas, as in `timestamps`."""
     lowest = 0
     highest = _INT64_MIN
     top = -1  # the highest of the short, non-negative deltas, still shifted left by its sign bit
@@ -107,20 +129,19 @@ def timestamps(payload: Buffer, record_count: int) -> tuple[int, int]:
             if delta > top:
                 top = delta
     except IndexError:
-        raise InvalidRecords(f"the payload ends before {record_count} records") from None
-    check_end(position, len(payload), record_count)
-    return lowest, max(highest, top >> 1) if top >= 0 else highest
+        raise InvalidRecords(f"the payload ends before {record_count} more records") from None
+    return position, lowest, max(highest, top >> 1) if top >= 0 else highest
 
 
-def numbered_timestamps(payload: Buffer, record_count: int) -> tuple[int, int, bool]:
-    """As `timestamps`, and whether the offset deltas are 0, 1, 2, ... (False also where one is oddly encoded)."""
-    check_count(payload, record_count)
-    position = 0
+def numbered_timestamps_from(
+    payload: Buffer, position: int, record_count: int, first: int = 0
+) -> tuple[int, int, int, bool]:
+    """As `timestamps_from`, and whether the offset deltas are `first`, `first` + 1, ..."""
     lowest = 0
     highest = _INT64_MIN
     top = -1  # the highest non-negative delta, in its zigzag form
     numbered = True
-    expected = -2  # the zigzag form of the offset delta: twice the record's index
+    expected = 2 * first - 2  # the zigzag form of the offset delta: twice the record's index
     try:
         for _ in range(record_count):
             first = payload[position]
@@ -167,9 +188,76 @@ def numbered_timestamps(payload: Buffer, record_count: int) -> tuple[int, int, b
             elif varint(payload, at)[0] << 1 != expected:
                 numbered = False
     except IndexError:
-        raise InvalidRecords(f"the payload ends before {record_count} records") from None
-    check_end(position, len(payload), record_count)
-    return lowest, top >> 1 if top >= 0 else highest, numbered
+        raise InvalidRecords(f"the payload ends before {record_count} more records") from None
+    return position, lowest, top >> 1 if top >= 0 else highest, numbered
+
+
+class Walked(NamedTuple):
+    """One record, as far as it was looked at. Positions are in the payload."""
+
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key_position: int
+    """Of the key's length; from here to the end a record stays the same when it is numbered anew."""
+    key_bytes: int
+    """-1 for null, as for the value."""
+    value_position: int
+    """Of the value itself, behind its length."""
+    value_bytes: int
+    headers_position: int
+    """Behind the headers' count."""
+    header_count: int
+
+
+def record(payload: Buffer, position: int, end: int) -> Walked:
+    """The record at `position`: lengths, deltas, and the count of its headers, which are left to `skip_headers`."""
+    try:
+        length, position = varint(payload, position)
+        stop = position + length
+        if length < MIN_RECORD_BYTES - 1 or stop > end:
+            raise InvalidRecords(f"a record of {length} bytes where {end - position} are left")
+        timestamp_delta, position = varlong(payload, position + 1)  # after the attributes, which mean nothing
+        offset_delta, key_position = varint(payload, position)
+        key_bytes, position = _field(payload, key_position, stop)
+        position += key_bytes if key_bytes > 0 else 0
+        value_bytes, value_position = _field(payload, position, stop)
+        position = value_position + (value_bytes if value_bytes > 0 else 0)
+        header_count, position = varint(payload, position)
+    except IndexError:
+        raise InvalidRecords("the payload ends within a record") from None
+    if header_count < 0 or header_count > max(stop - position, 0):
+        raise InvalidRecords(f"{header_count} headers where {stop - position} bytes are left")
+    if not header_count and position != stop:
+        raise InvalidRecords(f"a record's parts and its length differ by {position - stop} bytes")
+    walked = (stop, timestamp_delta, offset_delta, key_position, key_bytes, value_position, value_bytes, position)
+    return _made_walked(Walked, (*walked, header_count))
+
+
+def skip_headers(payload: Buffer, position: int, stop: int, count: int) -> int:
+    """Step over so many headers of a record that ends at `stop`; the position after them."""
+    try:
+        for _ in range(count):
+            length, position = _field(payload, position, stop)
+            if length < 0:
+                raise InvalidRecords("a header's key is null")
+            length, position = _field(payload, position + length, stop)
+            if length > 0:
+                position += length
+    except IndexError:
+        raise InvalidRecords("the payload ends within a header") from None
+    return position
+
+
+_made_walked = tuple.__new__
+
+
+def _field(payload: Buffer, position: int, stop: int) -> tuple[int, int]:
+    """(length, position after it) of nullable bytes that end by `stop`; any negative length is null, as in Java."""
+    length, position = varint(payload, position)
+    if length > stop - position:
+        raise InvalidRecords(f"a field of {length} bytes where {stop - position} are left")
+    return (length if length >= 0 else -1), position
 
 
 def varint(payload: Buffer, position: int) -> tuple[int, int]:
@@ -205,3 +293,19 @@ def varlong(payload: Buffer, position: int) -> tuple[int, int]:
     if value > 0xFFFFFFFFFFFFFFFF:
         raise InvalidRecords("a varlong of more than 64 bits")
     return (value >> 1) ^ -(value & 1), position
+
+
+def zigzag(value: int) -> bytes:
+    """The varint or varlong of a value; its width is the caller's affair."""
+    rest = value << 1 if value >= 0 else ~(value << 1)
+    if rest < 128:
+        return _ONE_BYTE[rest]
+    out = bytearray()
+    while rest > 127:
+        out.append(rest & 127 | 128)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+_ONE_BYTE = [bytes([value]) for value in range(128)]

@@ -67,6 +67,9 @@ def test_codes_are_kafkas() -> None:
         "StorageError": 56,
         "UnknownProducer": 59,
         "UnsupportedCodec": 76,
+        "UnsupportedForFormat": 43,
+        "Unwritable": -1,
+        "WrongBatches": 87,
     }
     assert {cls.__name__: int(code) for cls, code in CODES.items()} == expected
 

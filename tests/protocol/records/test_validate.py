@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import CorruptRecords, Header, InvalidRecords, InvalidTimestamps, Record, RecordError
+from ottla.protocol.records.errors import Unwritable, WrongBatches
 from ottla.protocol.records.validate import MessageTooLarge, Rules, UnsupportedCodec, prepare
 
 NOW = 1_700_000_000_000
@@ -109,17 +110,17 @@ def test_a_cut_second_batch_is_not_there() -> None:
 def test_no_batch_or_two() -> None:
     built = batch.build(SAMPLE)
     for end in (0, 5, 12, 16, 17, len(built) - 1):
-        refused(InvalidRecords, built[:end])
-    refused(InvalidRecords, built + built)
+        refused(WrongBatches, built[:end])
+    refused(WrongBatches, built + built)
     legacy = bytes(8) + struct.pack(">i", 14) + bytes(14)
-    refused(InvalidRecords, legacy)
-    refused(InvalidRecords, built + legacy)
+    refused(WrongBatches, legacy)
+    refused(WrongBatches, built + legacy)
     refused(CorruptRecords, built + bytes(20))
 
 
 def test_bad_magic_and_sizes() -> None:
     built = batch.build(SAMPLE)
-    for magic, kind in ((0, InvalidRecords), (1, InvalidRecords), (3, CorruptRecords), (-1, CorruptRecords)):
+    for magic, kind in ((0, WrongBatches), (1, WrongBatches), (3, CorruptRecords), (-1, CorruptRecords)):
         refused(kind, patched(built, magic=magic))
     for length in (-1, 0, 13, 14, 48):
         refused(CorruptRecords, patched(built, batch_length=length))
@@ -402,7 +403,7 @@ def test_damage_is_refused_with_the_declared_errors(
     end = data.draw(st.just(len(damaged)) | st.integers(0, len(damaged)))
     try:
         ready = prepare(damaged[:end], rules, NOW, 13)
-    except (CorruptRecords, InvalidRecords, MessageTooLarge, UnsupportedCodec):
+    except (CorruptRecords, InvalidRecords, MessageTooLarge, UnsupportedCodec, Unwritable):
         return
     assert batch.crc_matches(ready.buffer, 0, ready.header)
     if rules.walk_records:

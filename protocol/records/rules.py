@@ -1,0 +1,162 @@
+"""What one topic, under one release, asks of what a producer sends; and what comes out of the checks.
+
+Owns the data that validate.py and validate_legacy.py share: the rules, the outcome, the verdict on single records
+(KIP-32, KIP-467, KIP-937). It reads no bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from . import batch
+from .batch import NO_TIMESTAMP, BatchHeader
+from .errors import InvalidRecords, InvalidTimestamps, RecordError
+
+Buffer = bytes | bytearray | memoryview
+
+# (timestamp, key, value, headers): one record on its way into another format. The headers are as v2 writes them, their
+# count included.
+Message = tuple[int, Buffer | None, Buffer | None, Buffer]
+NO_HEADERS = b"\x00"
+
+UNLIMITED_MS = 2**63 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+# A refusal names every bad record, as Kafka's does, up to this many: a decompressed batch may hold millions.
+MAX_RECORD_ERRORS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What one topic asks of a batch. Sizes in bytes, times in milliseconds. The defaults are the newest release's, but
+    that older formats are taken too."""
+
+    max_message_bytes: int = 1048588
+    """Of one batch as sent (compressed), and again after a rebuild; of each message or wrapper in the older formats."""
+    log_append_time: bool = False
+    """message.timestamp.type: the broker's time instead of the producer's."""
+    timestamp_before_max_ms: int = UNLIMITED_MS
+    timestamp_after_max_ms: int = UNLIMITED_MS
+    compacted: bool = False
+    """cleanup.policy has compact: every record needs a key."""
+    compression: int | None = None
+    """The codec to store, 0 for none; None keeps the producer's."""
+    compression_level: int | None = None
+    walk_records: bool = True
+    """False trusts a v2 header for the count and the times as long as they break no rule."""
+    produce_version: int = 13
+    """Used where `prepare` is not told one."""
+    append_time_bit_allowed: bool = True
+    """A batch that a client marked as log append time enters a create-time topic, unmarked (3.6 and later)."""
+    max_decompressed_bytes: int = batch.MAX_DECOMPRESSED_BYTES
+    target_magic: int = 2
+    """The format that the topic stores: 0, 1 or 2."""
+    old_formats: bool = True
+    """False (4.0 and later): anything but v2 is invalid."""
+    one_magic: bool = True
+    """All of a set has one format, and what is v2 or compressed comes alone (2.4 and later). False: it is merged."""
+    record_errors: Literal["none", "first", "all"] = "all"
+    """How many refused records are named: none up to 2.3, in 2.4 the first, from 2.5 all of a batch (KIP-467)."""
+    refuse_unnumbered: bool = False
+    """Records whose offsets are not 0, 1, 2, ... are refused where they would be written anew (2.4 only)."""
+    zstd_allowed: bool = True
+    """False: nothing is stored with zstd (inter.broker.protocol.version before 2.1)."""
+
+
+class Prepared(NamedTuple):
+    """What is ready to be written: one v2 batch, one compressed set, or messages one by one. `place` moves it."""
+
+    buffer: bytearray | memoryview
+    """The caller's own buffer, patched in place, if it was writable and no rebuild was needed; else a new one."""
+    header: BatchHeader
+    """Of the first entry, as the buffer has it now."""
+    log_append_time_ms: int
+    """What the response carries: the append time, -1 with create time."""
+    base_offset: int
+    """Of the first record; the offsets in the buffer are counted from here."""
+    headers: tuple[BatchHeader, ...]
+    """One for each entry in the buffer: more than one only for uncompressed v0/v1 messages, none for an empty set."""
+    compression_level: int | None = None
+    """Of the topic, for v0 sets that are moved: their inner offsets are compressed."""
+
+    @property
+    def next_offset(self) -> int:
+        """The one behind the last record."""
+        return self.headers[-1].next_offset if self.headers else self.base_offset
+
+
+# Stands for the first header where there is no entry: its next offset is its base offset.
+NOTHING = BatchHeader(0, 0, -1, batch.MAGIC, 0, 0, -1, NO_TIMESTAMP, NO_TIMESTAMP, -1, -1, -1, 0)
+
+
+def nothing(base_offset: int) -> Prepared:
+    """A set of which nothing is left once its cut last entry is taken away."""
+    return Prepared(bytearray(), NOTHING.placed(base_offset, -1), -1, base_offset, ())
+
+
+class Verdicts:
+    """Judges the records of one batch, one after the other, and collects what is refused."""
+
+    def __init__(self, rules: Rules, now_ms: int, *, marked: bool) -> None:
+        """`marked`: the client set the batch's bit for log append time."""
+        before, after = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
+        self._rules = rules
+        self.marked = marked
+        self._check_range = not rules.log_append_time
+        self._oldest = now_ms - before if before < UNLIMITED_MS else INT64_MIN
+        self._newest = now_ms + after if after < UNLIMITED_MS else INT64_MAX
+        self._errors: list[RecordError] = []
+        self.refused = 0
+        self._bad_timestamp = False
+
+    def judge(self, index: int, timestamp: int, has_key: bool) -> None:
+        """The key first, then the time. Raises at once where the release stops at the first bad record."""
+        rules = self._rules
+        if rules.compacted and not has_key:
+            self.refuse(index, "a compacted topic takes no record without a key")
+        elif self._check_range and timestamp != NO_TIMESTAMP and not self._oldest <= timestamp <= self._newest:
+            self._bad_timestamp = True
+            self.refuse(index, f"timestamp {timestamp} is out of range: {self._oldest} to {self._newest} now")
+        elif self.marked and (rules.log_append_time or timestamp == NO_TIMESTAMP or not rules.append_time_bit_allowed):
+            self._bad_timestamp = True
+            self.refuse(index, "a producer must not mark its batch as log append time")
+
+    def refuse(self, index: int, why: str) -> None:
+        """One record; raises at once where the release stops there."""
+        self.refused += 1
+        if len(self._errors) < MAX_RECORD_ERRORS:
+            self._errors.append(RecordError(index, why))
+        if self._rules.record_errors != "all":
+            kind = InvalidTimestamps if self._bad_timestamp else InvalidRecords
+            raise kind(f"record {index}: {why}", self._errors if self._rules.record_errors == "first" else ())
+
+    def check(self, record_count: int) -> None:
+        """Raise InvalidTimestamps or InvalidRecords, naming all that were refused of so many records."""
+        if not self.refused:
+            return
+        refused = f"{self.refused} of {record_count} records refused"
+        if self._bad_timestamp:
+            raise InvalidTimestamps(f"{refused}, timestamps among them", self._errors)
+        shown = "; ".join(f"record {error.batch_index}: {error.message}" for error in self._errors[:3])
+        raise InvalidRecords(f"{refused}, the first: {shown}", self._errors)
+
+
+def may_be_out_of_range(lowest: int, highest: int, rules: Rules, now_ms: int) -> bool:
+    """`lowest` may be lower than any record's: a yes is not the last word."""
+    before, after = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
+    return (
+        (before < UNLIMITED_MS and now_ms - lowest > before)
+        or (after < UNLIMITED_MS and highest - now_ms > after)
+        or highest > INT64_MAX
+        or lowest < INT64_MIN
+    )
+
+
+def writable(records: Buffer, size: int) -> bytearray | memoryview:
+    """The first `size` bytes as they are if they may be written to, else a copy."""
+    if isinstance(records, bytes):
+        return bytearray(memoryview(records)[:size])
+    if isinstance(records, memoryview) and records.readonly:
+        return bytearray(records[:size])
+    return records if len(records) == size else memoryview(records)[:size]

@@ -1,0 +1,226 @@
+"""Message format v2 under validate.py: what is asked of a batch's header and of each record, and writing it anew.
+
+Owns Kafka's rules for one batch of a client, in steps; which way a batch takes through them is validate.py's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from . import batch, walk
+from .batch import NO_TIMESTAMP, BatchHeader
+from .compression import Codec
+from .errors import (
+    CorruptRecords,
+    InvalidRecords,
+    MessageTooLarge,
+    UnsupportedCodec,
+    UnsupportedForFormat,
+    Unwritable,
+)
+from .rules import INT64_MAX, INT64_MIN, NO_HEADERS, Buffer, Message, Rules, Verdicts
+from .steps import STEP_BYTES, STEP_RECORDS, Steps
+
+
+class Findings(NamedTuple):
+    lowest_timestamp: int
+    max_timestamp: int
+    first_timestamp_delta: int
+    consecutive: bool  # offset deltas 0, 1, 2, ...
+
+
+def check_whole(records: Buffer, position: int, header: BatchHeader, rules: Rules) -> None:
+    """What the log asks of each v2 batch before it looks at any as a whole."""
+    if header.base_offset != 0:
+        raise InvalidRecords(f"a producer's batch starts at offset 0, not {header.base_offset}")
+    if header.size_bytes > rules.max_message_bytes:
+        raise MessageTooLarge(f"a batch of {header.size_bytes} bytes exceeds {rules.max_message_bytes}")
+    if not batch.crc_matches(records, position, header):
+        raise CorruptRecords("the batch does not match its CRC")
+    if header.codec > Codec.ZSTD:
+        raise InvalidRecords(f"codec {header.codec} is unknown")
+
+
+def check_header(header: BatchHeader, rules: Rules) -> None:
+    """What a client's batch must say of itself."""
+    codec = header.codec if rules.compression is None else rules.compression
+    if codec == Codec.ZSTD and not rules.zstd_allowed:
+        raise UnsupportedCodec("zstd is not allowed by inter.broker.protocol.version")
+    if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecords(f"{header.record_count} records, but the last has offset delta {header.last_offset_delta}")
+    if header.is_control:
+        raise InvalidRecords("only the broker writes control batches")
+    if header.has_producer and header.base_sequence < 0:
+        raise InvalidRecords(f"sequence {header.base_sequence} with producer id {header.producer_id}")
+    if rules.target_magic < batch.MAGIC and (header.has_producer or header.is_transactional):
+        raise UnsupportedForFormat(f"format v{rules.target_magic} has no room for producers and transactions")
+
+
+def inflating(
+    opened: Callable[..., bytes | memoryview], header: BatchHeader, max_bytes: int
+) -> Steps[bytes | memoryview]:
+    """What `opened(max_bytes=...)` decompresses. What is small is done here; what turns out not to be, where the driver
+    wants it."""
+    if not header.codec:
+        return opened(max_bytes=max_bytes)
+    if header.size_bytes <= STEP_BYTES:
+        try:
+            return opened(max_bytes=min(max_bytes, STEP_BYTES))
+        except InvalidRecords:
+            if max_bytes <= STEP_BYTES:
+                raise
+    return (yield partial(opened, max_bytes=max_bytes))
+
+
+def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_ms: int) -> Steps[Findings]:
+    """Look at every record; raise InvalidRecords or InvalidTimestamps naming all that are refused."""
+    # Records of a batch marked by the client all have the batch's time.
+    marked = header.log_append_time
+    base = header.max_timestamp if marked else header.base_timestamp
+    count = header.record_count
+    verdicts = Verdicts(rules, now_ms, marked=marked)
+    codec = header.codec if rules.compression is None else rules.compression
+    numbered = bool(rules.refuse_unnumbered and rules.target_magic and (header.codec or codec))
+    walk.check_count(data, count)
+    highest, lowest = NO_TIMESTAMP, INT64_MAX
+    first_delta = 0
+    consecutive = True
+    position, end = 0, len(data)
+    left = STEP_RECORDS
+    for index in range(count):
+        found = walk.record(data, position, end)
+        position = found.end
+        left -= 1 + found.header_count
+        if found.header_count:
+            yield from _skipping_headers(data, found)
+        if index == 0:
+            first_delta = found.timestamp_delta
+        timestamp = base if marked else base + found.timestamp_delta
+        if not INT64_MIN <= timestamp <= INT64_MAX:
+            raise InvalidRecords(f"timestamp {timestamp} does not fit 64 bits")
+        highest, lowest = max(highest, timestamp), min(lowest, timestamp)
+        verdicts.judge(index, timestamp, found.key_bytes >= 0)
+        if found.offset_delta != index:
+            consecutive = False
+            if numbered:
+                verdicts.refuse(index, f"offset {found.offset_delta} where {index} is next")
+        if left <= 0:
+            left = STEP_RECORDS
+            yield
+    walk.check_end(position, end, count)
+    verdicts.check(count)
+    return Findings(lowest, highest, first_delta, consecutive)
+
+
+def _skipping_headers(data: bytes | memoryview, found: walk.Walked) -> Steps[None]:
+    position, left = found.headers_position, found.header_count
+    while left > STEP_RECORDS:
+        position = walk.skip_headers(data, position, found.end, STEP_RECORDS)
+        left -= STEP_RECORDS
+        yield
+    position = walk.skip_headers(data, position, found.end, left)
+    if position != found.end:
+        raise InvalidRecords(f"a record's parts and its length differ by {position - found.end} bytes")
+
+
+def messages(data: bytes | memoryview, header: BatchHeader) -> Iterator[Message]:
+    """The checked records, for another format."""
+    position, end = 0, len(data)
+    view = memoryview(data)
+    for _ in range(header.record_count):
+        found = walk.record(data, position, end)
+        position = found.end
+        timestamp = header.max_timestamp if header.log_append_time else header.base_timestamp + found.timestamp_delta
+        _, key_start = walk.varint(data, found.key_position)
+        value_end = found.value_position + max(found.value_bytes, 0)
+        yield (
+            timestamp,
+            view[key_start : key_start + found.key_bytes] if found.key_bytes >= 0 else None,
+            view[found.value_position : value_end] if found.value_bytes >= 0 else None,
+            view[value_end:position] if found.header_count else NO_HEADERS,
+        )
+
+
+def rebuilding(data: Buffer, header: BatchHeader, findings: Findings, target: int, rules: Rules) -> Steps[bytearray]:
+    """The same records under another codec, numbered 0, 1, 2, ...; the producer's fields stay."""
+    if findings.lowest_timestamp < NO_TIMESTAMP:
+        raise Unwritable(f"timestamp {findings.lowest_timestamp} cannot be written anew")
+    if header.log_append_time:
+        header = header._replace(base_timestamp=header.max_timestamp)
+    if not findings.consecutive or findings.first_timestamp_delta != 0 or header.log_append_time:
+        data = yield from _numbering(data, header, findings)
+        if not header.log_append_time:
+            header = header._replace(base_timestamp=header.base_timestamp + findings.first_timestamp_delta)
+    return (yield from _packing(header, data, target, rules))
+
+
+def _numbering(data: Buffer, header: BatchHeader, findings: Findings) -> Steps[bytearray]:
+    """The records with new offsets and with times counted from the first one's; the rest of each is copied."""
+    out = bytearray()
+    position, end = 0, len(data)
+    step_start = 0
+    for index in range(header.record_count):
+        if index and (index % STEP_RECORDS == 0 or len(out) - step_start > STEP_BYTES):
+            step_start = len(out)
+            yield
+        found = walk.record(data, position, end)
+        position = found.end
+        delta = 0 if header.log_append_time else found.timestamp_delta - findings.first_timestamp_delta
+        head = b"\x00" + walk.zigzag(delta) + walk.zigzag(index)
+        out += walk.zigzag(len(head) + position - found.key_position)
+        out += head
+        out += data[found.key_position : position]
+    return out
+
+
+def gathering(
+    messages: Iterable[Message], first: BatchHeader, codec: int, rules: Rules, now_ms: int
+) -> Steps[bytearray]:
+    """Records of other batches or formats as one batch, numbered 0, 1, 2, ..., at offset 0; `first` is the header of
+    the first of them, whose producer stays."""
+    out = bytearray()
+    base_timestamp, highest, count = NO_TIMESTAMP, NO_TIMESTAMP, 0
+    step_start = 0
+    for timestamp, key, value, headers in messages:
+        if timestamp < NO_TIMESTAMP:
+            raise Unwritable(f"timestamp {timestamp} cannot be written anew")
+        if not count:
+            base_timestamp = timestamp
+        elif count % STEP_RECORDS == 0 or len(out) - step_start > STEP_BYTES:
+            step_start = len(out)
+            yield
+        highest = max(highest, timestamp)
+        head = b"\x00" + walk.zigzag(timestamp - base_timestamp) + walk.zigzag(count)
+        key_head = b"\x01" if key is None else walk.zigzag(len(key))
+        value_head = b"\x01" if value is None else walk.zigzag(len(value))
+        key, value = key or b"", value or b""
+        size = len(head) + len(key_head) + len(key) + len(value_head) + len(value) + len(headers)
+        out += b"".join((walk.zigzag(size), head, key_head, key, value_head, value, headers))
+        count += 1
+    kept = first.attributes & batch.TRANSACTIONAL_BIT if first.magic == batch.MAGIC else 0
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        partition_leader_epoch=-1,
+        magic=batch.MAGIC,
+        crc=0,
+        attributes=kept | (batch.LOG_APPEND_TIME_BIT if rules.log_append_time else 0),
+        last_offset_delta=count - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=now_ms if rules.log_append_time else highest,
+        producer_id=first.producer_id,
+        producer_epoch=first.producer_epoch,
+        base_sequence=first.base_sequence,
+        record_count=count,
+    )
+    return (yield from _packing(header, out, codec, rules))
+
+
+def _packing(header: BatchHeader, data: Buffer, codec: int, rules: Rules) -> Steps[bytearray]:
+    work = partial(batch.with_payload, header, data, codec, rules.compression_level)
+    packed: bytearray = (yield work) if len(data) > STEP_BYTES else work()
+    if len(packed) > rules.max_message_bytes:
+        raise MessageTooLarge(f"written anew, a batch has {len(packed)} bytes and exceeds {rules.max_message_bytes}")
+    return packed

@@ -1,0 +1,481 @@
+"""Sets of what Produce v0-v2 carry: messages of format v0 and v1, wrappers, even v2 batches, any number of them.
+
+Owns Kafka's rules for such sets, what becomes of them (stored as they are, written anew as one set of the same or an
+older format, or as one v2 batch), and giving them their place in a log. Steps as in steps.py. A message set that is cut
+inside of a wrapper is refused here; Kafka takes what is whole of it, and no client sends it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from . import batch, compression, formats, legacy, validate_batch
+from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
+from .compression import Codec
+from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, UnsupportedCodec, Unwritable
+from .rules import NO_HEADERS, Buffer, Message, Prepared, Rules, Verdicts, nothing, writable
+from .steps import STEP_BYTES, STEP_RECORDS, Steps
+
+_BASE_AND_LENGTH = struct.Struct(">qi")
+_MAGIC_AT = 16
+_ATTRIBUTES_AT = 17
+_MIN_LENGTH = 14  # what a v0 message takes after its size: the smallest that any format allows
+_CRC_AT = 12
+_V1_TIMESTAMP_AT = 18
+_KEY_AT = (18, 26)  # by magic
+_INT32, _INT64, _UINT32 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">I")
+
+# We wrote what is opened with this: its bound was checked before.
+_UNBOUNDED = 2**31 - 1
+
+
+class _Set(NamedTuple):
+    """What a look at all headers of a set tells."""
+
+    end: int
+    count: int
+    """Of entries."""
+    first: BatchHeader
+    magics: frozenset[int]
+    codec: int
+    """Of the last compressed entry, 0 if there is none."""
+
+
+class _Found(NamedTuple):
+    """What a look at all records of a set tells."""
+
+    opened: list[bytes | memoryview]
+    """The decompressed records of each entry that is more than one message, in order."""
+    max_timestamp: int
+    record_count: int
+    consecutive: bool
+    """The offsets are 0, 1, 2, ..."""
+
+
+def next_entry(records: Buffer, position: int) -> tuple[int | None, int]:
+    """(magic, size) of the batch or message at `position`; magic None where none is whole. Raises CorruptRecords."""
+    left = len(records) - position
+    if left < _BASE_AND_LENGTH.size:
+        return None, 0
+    _, length = _BASE_AND_LENGTH.unpack_from(records, position)
+    if length < _MIN_LENGTH:
+        raise CorruptRecords(f"a batch of {length} bytes is smaller than any format allows")
+    if left <= _MAGIC_AT:
+        return None, 0
+    magic = records[position + _MAGIC_AT]
+    if magic > batch.MAGIC:
+        raise CorruptRecords(f"magic {magic} is unknown")
+    size = _BASE_AND_LENGTH.size + length
+    return (magic if size <= left else None), size
+
+
+def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> Steps[Prepared]:
+    """As validate.preparing, for a set of any formats."""
+    whole = yield from _splitting(records, rules)
+    if whole is None:
+        return nothing(base_offset)
+    target = whole.codec if rules.compression is None else rules.compression
+    _check_set(whole, target, rules)
+    found = yield from _examining(records, whole, target, rules, now_ms)
+    same_format = whole.magics == {rules.target_magic}
+    if rules.target_magic < batch.MAGIC and same_format and whole.codec == target:
+        if not target:
+            return (yield from _numbering(records, whole, rules, now_ms, base_offset))
+        if rules.target_magic and whole.count == 1 and found.consecutive:
+            return (yield from _keeping_wrapper(records, whole, found, rules, now_ms, base_offset))
+    messages = _messages(records, whole.end, found.opened)
+    if rules.target_magic < batch.MAGIC:
+        return (yield from writing(messages, target, rules, now_ms, base_offset))
+    built = yield from validate_batch.gathering(messages, whole.first, target, rules, now_ms)
+    if base_offset:
+        batch.assign(built, 0, base_offset=base_offset, leader_epoch=-1)
+    header = batch.read_header(built)
+    return Prepared(built, header, now_ms if rules.log_append_time else -1, base_offset, (header,))
+
+
+# --- checking
+
+
+def _splitting(records: Buffer, rules: Rules) -> Steps[_Set | None]:
+    """Look at the headers of all whole entries, and at their checksums."""
+    position = count = codec = 0
+    first: BatchHeader | None = None
+    magics: set[int] = set()
+    left_entries, left_bytes = STEP_RECORDS, STEP_BYTES
+    while True:
+        magic, size = next_entry(records, position)
+        if magic is None:
+            break
+        header = formats.read_header(records, position)
+        check = partial(_check_entry, records, position, header, rules)
+        if size > STEP_BYTES:
+            yield check
+        else:
+            check()
+        if first is None:
+            first = header
+        count += 1
+        magics.add(magic)
+        codec = header.codec or codec
+        position += size
+        left_entries -= 1
+        left_bytes -= size
+        if left_entries <= 0 or left_bytes <= 0:
+            left_entries, left_bytes = STEP_RECORDS, STEP_BYTES
+            yield
+    return None if first is None else _Set(position, count, first, frozenset(magics), codec)
+
+
+def _check_entry(records: Buffer, position: int, header: BatchHeader, rules: Rules) -> None:
+    if header.magic == batch.MAGIC:
+        validate_batch.check_whole(records, position, header, rules)
+        return
+    if header.size_bytes > rules.max_message_bytes:
+        raise MessageTooLarge(f"a message of {header.size_bytes} bytes exceeds {rules.max_message_bytes}")
+    if not legacy.crc_matches(records, position, header):
+        raise CorruptRecords(f"the message at byte {position} does not match its CRC")
+    if header.codec > Codec.ZSTD:
+        raise InvalidRecords(f"codec {header.codec} is unknown")
+
+
+def _check_set(whole: _Set, target: int, rules: Rules) -> None:
+    if not rules.old_formats and whole.magics != {batch.MAGIC}:
+        raise InvalidRecords(f"a batch of format v{min(whole.magics)}: only v2 is taken")
+    if target == Codec.ZSTD and not rules.zstd_allowed:
+        raise UnsupportedCodec("zstd is not allowed by inter.broker.protocol.version")
+    if rules.one_magic and whole.count > 1 and (whole.codec or whole.first.magic == batch.MAGIC):
+        raise InvalidRecords(f"{whole.count} batches where what is compressed or of format v2 comes alone")
+
+
+def _entries(records: Buffer, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    position = 0
+    while position < end:
+        header = formats.read_header(records, position)
+        yield position, header
+        position += header.size_bytes
+
+
+def _examining(records: Buffer, whole: _Set, target: int, rules: Rules, now_ms: int) -> Steps[_Found]:
+    """Look at every record, entry after entry. Raises what is wrong with the first entry that is refused."""
+    numbered = bool(rules.refuse_unnumbered and rules.target_magic and (whole.codec or target))
+    opened: list[bytes | memoryview] = []
+    open_bytes = rules.max_decompressed_bytes
+    highest = NO_TIMESTAMP
+    expected = 0
+    consecutive = True
+    verdicts = Verdicts(rules, now_ms, marked=False)
+    left = STEP_RECORDS
+    for position, header in _entries(records, whole.end):
+        if rules.one_magic and header.magic != whole.first.magic:
+            raise InvalidRecords(f"a message of format v{header.magic} in a set that begins with v{whole.first.magic}")
+        left -= 1
+        if left <= 0:
+            left = STEP_RECORDS
+            yield
+        if header.magic < batch.MAGIC and not header.codec:
+            has_key = _has_key(records, position, header.magic, position + header.size_bytes)
+            verdicts.marked = header.log_append_time
+            verdicts.judge(0, header.max_timestamp, has_key)
+            if header.magic and header.base_offset != expected:
+                consecutive = False
+                if numbered:
+                    verdicts.refuse(0, f"offset {header.base_offset} where {expected} is next")
+            verdicts.check(1)
+            highest = max(highest, header.max_timestamp)
+            expected += 1
+            continue
+        reader = batch.payload if header.magic == batch.MAGIC else legacy.inner
+        if header.magic == batch.MAGIC:
+            validate_batch.check_header(header, rules)
+        data = yield from validate_batch.inflating(partial(reader, records, position, header), header, open_bytes)
+        open_bytes -= len(data)
+        opened.append(data)
+        if header.magic == batch.MAGIC:
+            findings = yield from validate_batch.examining(data, header, rules, now_ms)
+            in_order, newest, count = findings.consecutive, findings.max_timestamp, header.record_count
+        else:
+            first_number = expected if numbered and header.magic else None
+            in_order, newest, count = yield from _examining_inner(data, header, rules, now_ms, expected, first_number)
+        consecutive = consecutive and in_order
+        highest = max(highest, newest)
+        expected += count
+    return _Found(opened, highest, expected, consecutive)
+
+
+def _has_key(data: Buffer, position: int, magic: int, end: int) -> bool:
+    """Whether the message has a key; its parts must fill it. Raises CorruptRecords."""
+    at = position + _KEY_AT[magic]
+    (key_bytes,) = _INT32.unpack_from(data, at)
+    at += 4 + max(key_bytes, 0)
+    if at + 4 > end:
+        raise CorruptRecords(f"a key of {key_bytes} bytes in a message of {end - position}")
+    (value_bytes,) = _INT32.unpack_from(data, at)
+    if at + 4 + max(value_bytes, 0) != end:
+        raise CorruptRecords(f"a message's parts and its size differ by {end - at - 4 - max(value_bytes, 0)} bytes")
+    return key_bytes >= 0
+
+
+def _last_inner(data: bytes | memoryview) -> Steps[tuple[int, int]]:
+    """(count, offset field of the last) of the messages inside of a wrapper, by their sizes alone."""
+    position, end = 0, len(data)
+    count, offset = 0, 0
+    while position < end:
+        if end - position < _BASE_AND_LENGTH.size + _MIN_LENGTH:
+            raise CorruptRecords(f"{end - position} bytes behind the last message of a compressed one")
+        offset, length = _BASE_AND_LENGTH.unpack_from(data, position)
+        if length < _MIN_LENGTH or length > end - position - _BASE_AND_LENGTH.size:
+            raise CorruptRecords(f"a message of {length} bytes inside of a compressed one")
+        position += _BASE_AND_LENGTH.size + length
+        count += 1
+        if count % STEP_RECORDS == 0:
+            yield
+    if not count:
+        raise InvalidRecords("a compressed message without messages inside")
+    return count, offset
+
+
+def _examining_inner(
+    data: bytes | memoryview, header: BatchHeader, rules: Rules, now_ms: int, expected: int, numbered: int | None
+) -> Steps[tuple[bool, int, int]]:
+    """Look at the messages inside of a wrapper: (their offsets go on from `expected`, highest timestamp, count).
+
+    With `numbered` they must go on from there.
+    """
+    count, last = yield from _last_inner(data)
+    magic = header.magic
+    shift = 0
+    if magic:
+        # An offset of 0 is what old librdkafkas put into every wrapper.
+        if header.base_offset < last and header.base_offset != 0:
+            raise InvalidRecords(f"a wrapper's offset {header.base_offset} is below {last}, its last message's")
+        shift = header.base_offset - last if header.base_offset else 0
+    marked = header.log_append_time
+    verdicts = Verdicts(rules, now_ms, marked=marked)
+    highest, consecutive = NO_TIMESTAMP, True
+    position = 0
+    left_records, left_bytes = STEP_RECORDS, STEP_BYTES
+    view = memoryview(data)
+    for index in range(count):
+        offset, length = _BASE_AND_LENGTH.unpack_from(data, position)
+        end = position + _BASE_AND_LENGTH.size + length
+        found = data[position + _MAGIC_AT]
+        if data[position + _ATTRIBUTES_AT] & CODEC_BITS:
+            raise InvalidRecords("a compressed message inside of a compressed message")
+        if found != magic:
+            verdicts.refuse(index, f"a message of format v{found} inside of one of v{magic}")
+        else:
+            if end - position < legacy.OVERHEAD_BYTES[magic]:
+                raise CorruptRecords(f"a message of {end - position} bytes is smaller than its fixed fields")
+            (crc,) = _UINT32.unpack_from(data, position + _CRC_AT)
+            covered = view[position + _MAGIC_AT : end]
+            actual = (yield partial(zlib.crc32, covered)) if length > STEP_BYTES else zlib.crc32(covered)
+            if actual != crc:
+                raise CorruptRecords("a message inside of a compressed one does not match its CRC")
+            has_key = _has_key(data, position, magic, end)
+            timestamp = NO_TIMESTAMP
+            if magic:
+                timestamp = header.max_timestamp
+                if not marked:
+                    (timestamp,) = _INT64.unpack_from(data, position + _V1_TIMESTAMP_AT)
+            highest = max(highest, timestamp)
+            verdicts.judge(index, timestamp, has_key)
+        if offset + shift != expected + index:
+            consecutive = False
+            if numbered is not None:
+                verdicts.refuse(index, f"offset {offset + shift} where {expected + index} is next")
+        position = end
+        left_records -= 1
+        left_bytes -= length
+        if left_records <= 0 or left_bytes <= 0:
+            left_records, left_bytes = STEP_RECORDS, STEP_BYTES
+            yield
+    verdicts.check(count)
+    return consecutive, highest, count
+
+
+# --- stored as they are
+
+
+def _numbering(records: Buffer, whole: _Set, rules: Rules, now_ms: int, base_offset: int) -> Steps[Prepared]:
+    """Uncompressed messages: each gets its offset and, in v1, its time."""
+    buffer = writable(records, whole.end)
+    headers: list[BatchHeader] = []
+    left_entries, left_bytes = STEP_RECORDS, STEP_BYTES
+    for position, header in _entries(buffer, whole.end):
+        work = partial(
+            _stamp, buffer, position, header, base_offset + len(headers), header.max_timestamp, rules, now_ms
+        )
+        stamped: BatchHeader = (yield work) if header.size_bytes > STEP_BYTES else work()
+        headers.append(stamped)
+        left_entries -= 1
+        left_bytes -= header.size_bytes
+        if left_entries <= 0 or left_bytes <= 0:
+            left_entries, left_bytes = STEP_RECORDS, STEP_BYTES
+            yield
+    return _prepared(buffer, headers, rules, now_ms, base_offset)
+
+
+def _keeping_wrapper(
+    records: Buffer, whole: _Set, found: _Found, rules: Rules, now_ms: int, base_offset: int
+) -> Steps[Prepared]:
+    """A v1 wrapper: its offset is its last message's, its time the highest inside; those inside are left alone."""
+    buffer = writable(records, whole.end)
+    offset = base_offset + found.record_count - 1
+    work = partial(_stamp, buffer, 0, whole.first, offset, found.max_timestamp, rules, now_ms)
+    header: BatchHeader = (yield work) if whole.end > STEP_BYTES else work()
+    return _prepared(buffer, [header], rules, now_ms, base_offset)
+
+
+def _stamp(
+    buffer: bytearray | memoryview,
+    position: int,
+    header: BatchHeader,
+    offset: int,
+    timestamp: int,
+    rules: Rules,
+    now_ms: int,
+) -> BatchHeader:
+    """Put in what the broker decides: the offset; in v1 the time and its kind, with a new CRC where they change."""
+    legacy.assign(buffer, position, offset=offset)
+    crc, attributes = header.crc, header.attributes
+    if header.magic:
+        timestamp = now_ms if rules.log_append_time else max(timestamp, NO_TIMESTAMP)
+        attributes = header.codec | (LOG_APPEND_TIME_BIT if rules.log_append_time else 0)
+        if attributes != header.attributes or timestamp != header.max_timestamp:
+            buffer[position + _ATTRIBUTES_AT] = attributes
+            _INT64.pack_into(buffer, position + _V1_TIMESTAMP_AT, timestamp)
+            with memoryview(buffer) as view, view[position + _MAGIC_AT : position + header.size_bytes] as covered:
+                crc = zlib.crc32(covered)
+            _UINT32.pack_into(buffer, position + _CRC_AT, crc)
+    return header._replace(
+        base_offset=offset, crc=crc, attributes=attributes, base_timestamp=timestamp, max_timestamp=timestamp
+    )
+
+
+def _prepared(
+    buffer: bytearray | memoryview, headers: Sequence[BatchHeader], rules: Rules, now_ms: int, base_offset: int
+) -> Prepared:
+    append_time_ms = now_ms if rules.log_append_time else -1
+    return Prepared(buffer, headers[0], append_time_ms, base_offset, tuple(headers), rules.compression_level)
+
+
+# --- written anew
+
+
+def _messages(records: Buffer, end: int, opened: Sequence[bytes | memoryview]) -> Iterator[Message]:
+    """All records of a checked set, for another format."""
+    data_of = iter(opened)
+    view = memoryview(records)
+    for position, header in _entries(records, end):
+        if header.magic == batch.MAGIC:
+            yield from validate_batch.messages(next(data_of), header)
+        elif not header.codec:
+            yield _message(view, position, header.magic, header.max_timestamp)[0]
+        else:
+            data = memoryview(next(data_of))
+            at = 0
+            while at < len(data):
+                timestamp = header.max_timestamp
+                if header.magic and not header.log_append_time:
+                    (timestamp,) = _INT64.unpack_from(data, at + _V1_TIMESTAMP_AT)
+                message, at = _message(data, at, header.magic, timestamp)
+                yield message
+
+
+def _message(view: memoryview, position: int, magic: int, timestamp: int) -> tuple[Message, int]:
+    """A checked message, and where the next one begins."""
+    at = position + _KEY_AT[magic]
+    (key_bytes,) = _INT32.unpack_from(view, at)
+    at += 4
+    key = view[at : at + key_bytes] if key_bytes >= 0 else None
+    at += max(key_bytes, 0)
+    (value_bytes,) = _INT32.unpack_from(view, at)
+    at += 4
+    value = view[at : at + value_bytes] if value_bytes >= 0 else None
+    return (timestamp, key, value, NO_HEADERS), at + max(value_bytes, 0)
+
+
+def writing(messages: Iterable[Message], codec: int, rules: Rules, now_ms: int, base_offset: int) -> Steps[Prepared]:
+    """The messages in the format v0 or v1 of the topic, one by one or as one wrapper."""
+    if codec >= Codec.ZSTD:
+        raise Unwritable(f"the topic's format v{rules.target_magic} has no zstd")
+    magic = rules.target_magic
+    mark = LOG_APPEND_TIME_BIT if rules.log_append_time and magic else 0
+    first_offset = 0 if codec and magic else base_offset  # inside of a v1 wrapper they count from 0
+    out = bytearray()
+    count, highest, step_start = 0, NO_TIMESTAMP, 0
+    for timestamp, key, value, headers in messages:
+        if timestamp < NO_TIMESTAMP:
+            raise Unwritable(f"timestamp {timestamp} cannot be written anew")
+        if len(headers) > 1:
+            raise Unwritable(f"the topic's format v{magic} has no record headers")
+        highest = max(highest, timestamp)
+        stored = now_ms if mark and not codec else timestamp
+        legacy.put_message(out, first_offset + count, magic, mark, stored, key, value)  # pyright: ignore[reportArgumentType]
+        count += 1
+        if count % STEP_RECORDS == 0 or len(out) - step_start > STEP_BYTES:
+            step_start = len(out)
+            yield
+    if codec:
+        time = now_ms if mark else highest
+        offset = base_offset + count - 1
+        work = partial(_wrapped, out, offset, magic, mark | codec, time, rules.compression_level)
+        out = (yield work) if len(out) > STEP_BYTES else work()
+    headers = yield from _sizes_checked(out, rules)
+    return _prepared(out, headers, rules, now_ms, base_offset)
+
+
+def _wrapped(
+    messages: bytearray, offset: int, magic: int, attributes: int, timestamp: int, level: int | None
+) -> bytearray:
+    compressed = compression.compress(attributes & CODEC_BITS, messages, level, magic=magic)
+    wrapper = bytearray()
+    legacy.put_message(wrapper, offset, magic, attributes, timestamp, None, compressed)
+    return wrapper
+
+
+def _sizes_checked(buffer: bytearray, rules: Rules) -> Steps[list[BatchHeader]]:
+    headers: list[BatchHeader] = []
+    for _, header in _entries(buffer, len(buffer)):
+        if header.size_bytes > rules.max_message_bytes:
+            raise MessageTooLarge(
+                f"written anew, a message exceeds {rules.max_message_bytes}: {header.size_bytes} bytes"
+            )
+        headers.append(header)
+        if len(headers) % STEP_RECORDS == 0:
+            yield
+    return headers
+
+
+# --- giving them a place
+
+
+def place(prepared: Prepared, base_offset: int) -> Prepared:
+    """As validate.place. Only v0 wrappers, whose inner offsets are absolute, are written anew, which may change their
+    size."""
+    shift = base_offset - prepared.base_offset
+    if not shift or not prepared.headers:
+        return prepared._replace(base_offset=base_offset)
+    buffer, headers = prepared.buffer, prepared.headers
+    first = prepared.header
+    if first.magic == 0 and first.codec:
+        messages = bytearray(legacy.inner(buffer, 0, first, max_bytes=_UNBOUNDED))
+        position = 0
+        while position < len(messages):
+            offset, length = _BASE_AND_LENGTH.unpack_from(messages, position)
+            _INT64.pack_into(messages, position, offset + shift)
+            position += _BASE_AND_LENGTH.size + length
+        last = first.base_offset + shift
+        buffer = _wrapped(messages, last, 0, first.attributes, NO_TIMESTAMP, prepared.compression_level)
+        headers = (legacy.read_header(buffer),)
+    else:
+        position = 0
+        for header in headers:
+            legacy.assign(buffer, position, offset=header.base_offset + shift)
+            position += header.size_bytes
+        headers = tuple([header.placed(header.base_offset + shift, -1) for header in headers])
+    return Prepared(buffer, headers[0], prepared.log_append_time_ms, base_offset, headers, prepared.compression_level)
