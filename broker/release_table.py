@@ -9,7 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .config_facts import facts
-from .releases import OWN, PROFILE_NAMES, RELEASES, Profile, api_names, own_profile, profile
+from .releases import OWN, PROFILE_NAMES, Profile, api_names, own_profile, profile
 
 if TYPE_CHECKING:
     from ..protocol.schema import Versions
@@ -181,11 +181,10 @@ def markdown() -> str:
         "| release | Produce | Fetch | formats | what it does otherwise than the one before |",
         "|---|---|---|---|---|",
     ]
-    for entry in overview():
-        moved = ", ".join(f"`{name}={_text(value)}`" for name, value in entry["moved"].items())
-        if entry["release"] == RELEASES[0]:
-            moved = ", ".join(f"`{name}={_text(value)}`" for name, value in behaviour_of(profile(RELEASES[0])).items())
-        name = f"`{OWN}`" if entry["release"] == OWN else entry["release"]
+    for number, entry in enumerate(overview()):
+        told = entry["moved"] if number else behaviour_of(profile(entry["release"]))
+        moved = ", ".join(f"`{name}={_text(value)}`" for name, value in told.items())
+        name = f"`{OWN}`" if profile(entry["release"]).is_own else entry["release"]
         formats = ", ".join(entry["formats"])
         rows.append(f"| {name} | {_range(entry['produce'])} | {_range(entry['fetch'])} | {formats} | {moved} |")
     return "\n".join(rows)

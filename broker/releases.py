@@ -265,10 +265,13 @@ class Profile:
         return dataclasses.replace(self, behaviour=dataclasses.replace(self.behaviour, **values))
 
 
-@functools.cache
 def profile(name: str) -> Profile:
     """The profile of that name. Raises UnknownRelease."""
-    name = _ALIASES.get(name, name)
+    return _profile(_ALIASES.get(name, name))
+
+
+@functools.cache
+def _profile(name: str) -> Profile:
     if name == OWN:
         return Profile(OWN, Behaviour())
     if name not in RELEASES:

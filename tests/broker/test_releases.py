@@ -1,0 +1,443 @@
+"""The table of releases against what is known of them from elsewhere; nothing here is computed from that table.
+
+The versions are those of Apache Kafka's message definitions of six releases, the behaviours were written down release
+by release from the brokers' source, and Produce and Fetch from the KIPs that raised them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.broker import commands
+from ottla.broker.release_table import markdown
+from ottla.broker.releases import (
+    BEHAVIOUR_NAMES,
+    INTER_BROKER_KEYS,
+    PROFILE_NAMES,
+    RELEASES,
+    Behaviour,
+    UnknownRelease,
+    api_names,
+    own_profile,
+    profile,
+    protocol_place,
+    record_format,
+)
+from ottla.broker.router import ROUTES
+from ottla.protocol.schema import Versions, spec
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# What Apache's definitions call valid: 2.8.2, 3.0.2, 3.9.1, 4.0.0, 4.1.1, 4.3.1.
+SIX = ("2.8", "3.0", "3.9", "4.0.0", "4.1", "4.3")
+VALID = """
+    Produce                   0   0-9   0-9   0-11  3-12  3-13  3-13
+    Fetch                     1   0-12  0-12  0-17  4-17  4-18  4-18
+    ListOffsets               2   0-6   0-7   0-9   1-10  1-10  1-11
+    Metadata                  3   0-11  0-11  0-12  0-13  0-13  0-13
+    OffsetCommit              8   0-8   0-8   0-9   2-9   2-10  2-10
+    OffsetFetch               9   0-7   0-8   0-9   1-9   1-10  1-10
+    FindCoordinator           10  0-3   0-4   0-6   0-6   0-6   0-6
+    JoinGroup                 11  0-7   0-7   0-9   2-9   0-9   0-9
+    Heartbeat                 12  0-4   0-4   0-4   0-4   0-4   0-4
+    LeaveGroup                13  0-4   0-4   0-5   0-5   0-5   0-5
+    SyncGroup                 14  0-5   0-5   0-5   0-5   0-5   0-5
+    DescribeGroups            15  0-5   0-5   0-5   0-6   0-6   0-6
+    ListGroups                16  0-4   0-4   0-5   0-5   0-5   0-5
+    ApiVersions               18  0-3   0-3   0-4   0-4   0-4   0-4
+    CreateTopics              19  0-7   0-7   0-7   2-7   2-7   2-7
+    DeleteTopics              20  0-6   0-6   0-6   1-6   1-6   1-6
+    DeleteRecords             21  0-2   0-2   0-2   0-2   0-2   0-2
+    InitProducerId            22  0-4   0-4   0-5   0-5   0-6   0-6
+    OffsetForLeaderEpoch      23  0-4   0-4   0-4   2-4   2-4   2-4
+    DescribeConfigs           32  0-4   0-4   0-4   1-4   1-4   1-4
+    AlterConfigs              33  0-2   0-2   0-2   0-2   0-2   0-2
+    DescribeLogDirs           35  0-2   0-2   0-4   1-4   1-4   1-5
+    CreatePartitions          37  0-3   0-3   0-3   0-3   0-3   0-3
+    DeleteGroups              42  0-2   0-2   0-2   0-2   0-2   0-2
+    IncrementalAlterConfigs   44  0-1   0-1   0-1   0-1   0-1   0-1
+    OffsetDelete              47  0     0     0     0     0     0
+    DescribeCluster           60  0     0     0-1   0-2   0-2   0-2
+    DescribeTopicPartitions   75  -     -     0     0     0     0
+"""
+# Defined in those releases, and not yet stable: no broker advertises them.
+UNSTABLE = {("4.1", 8): 10, ("4.1", 9): 10, ("4.1", 22): 6, ("4.3", 22): 6}
+
+# The newest version of Produce, Fetch, Metadata and ApiVersions that each release has; -1 for none.
+NEWEST_VERSIONS = {
+    "0.8.2": (0, 0, 0, -1),
+    "0.9": (1, 1, 0, -1),
+    "0.10.0": (2, 2, 1, 0),
+    "0.10.1": (2, 3, 2, 0),
+    "0.10.2": (2, 3, 2, 0),
+    "0.11": (3, 5, 4, 1),
+    "1.0.1": (5, 6, 5, 1),
+    "1.0": (5, 6, 5, 1),
+    "1.1": (5, 7, 5, 1),
+    "2.0.0": (6, 8, 6, 2),
+    "2.0": (6, 8, 6, 2),
+    "2.1": (7, 10, 7, 2),
+    "2.2": (7, 10, 7, 2),
+    "2.3": (7, 11, 8, 2),
+    "2.4": (8, 11, 9, 3),
+    "2.5": (8, 11, 9, 3),
+    "2.6": (8, 11, 9, 3),
+    "2.7": (8, 12, 9, 3),
+    "2.8": (9, 12, 11, 3),
+    "3.0": (9, 12, 11, 3),
+    "3.1": (9, 13, 12, 3),
+    "3.2": (9, 13, 12, 3),
+    "3.3": (9, 13, 12, 3),
+    "3.4": (9, 13, 12, 3),
+    "3.5": (9, 15, 12, 3),
+    "3.6": (9, 15, 12, 3),
+    "3.7": (10, 16, 12, 3),
+    "3.8": (11, 16, 12, 3),
+    "3.9": (11, 17, 12, 4),
+    "4.0.0": (12, 17, 13, 4),
+    "4.0": (12, 17, 13, 4),
+    "4.1": (13, 18, 13, 4),
+    "4.2": (13, 18, 13, 4),
+    "4.3": (13, 18, 13, 4),
+}
+
+# Each behaviour: the releases where it is what, every release once, oldest first; then Ottla's own profile.
+BEFORE_1 = "0.8.2 0.9 0.10.0 0.10.1 0.10.2 0.11"
+FROM_3_TO_3_5 = "3.0 3.1 3.2 3.3 3.4 3.5"
+FROM_3_6 = "3.6 3.7 3.8 3.9"
+FROM_4 = "4.0.0 4.0 4.1 4.2 4.3"
+COLUMNS: dict[str, list[tuple[str, Any]]] = {
+    "unknown_producer": [
+        (BEFORE_1, "out_of_order"),
+        ("1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4", "unknown"),
+        (f"2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "accept"),
+        ("ottla", "unknown"),
+    ],
+    "marker_only": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0", "out_of_order"),
+        ("2.0 2.1 2.2 2.3 2.4", "unknown"),
+        (f"2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "out_of_order"),
+        ("ottla", "out_of_order"),
+    ],
+    "below_cache": [
+        (BEFORE_1, "out_of_order"),
+        ("1.0.1", "duplicate_sequence"),
+        (f"1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "out_of_order"),
+        ("ottla", "duplicate_sequence"),
+    ],
+    "cached_batches": [
+        (BEFORE_1, 1),
+        (f"1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", 5),
+        ("ottla", 5),
+    ],
+    "drop_below_log_start": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", True),
+        (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
+        ("ottla", True),
+    ],
+    "invalid_record_code": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", 2),
+        (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", 87),
+        ("ottla", 87),
+    ],
+    "wrong_batches": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1", "close"),
+        ("2.2 2.3", "corrupt"),
+        (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "invalid"),
+        ("ottla", "invalid"),
+    ],
+    "record_errors": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", "none"),
+        ("2.4", "first"),
+        (f"2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "all"),
+        ("ottla", "all"),
+    ],
+    "refuse_unnumbered": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
+        ("2.4", True),
+        (f"2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
+        ("ottla", False),
+    ],
+    "one_magic": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
+        (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "append_time_bit_allowed": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5}", False),
+        (f"{FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "timestamp_range": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5}", "difference"),
+        (FROM_3_6, "both"),
+        (FROM_4, "before_after"),
+        ("ottla", "both"),
+    ],
+    "old_formats": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}", True),
+        (FROM_4, False),
+        ("ottla", True),
+    ],
+    "newest_magic": [
+        ("0.8.2 0.9", 0),
+        ("0.10.0 0.10.1 0.10.2", 1),
+        (f"0.11 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", 2),
+        ("ottla", 2),
+    ],
+    "down_conversion": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8", "scan"),
+        (f"{FROM_3_TO_3_5} {FROM_3_6}", "always"),
+        (FROM_4, "none"),
+        ("ottla", "always"),
+    ],
+    "nothing_left": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1", "original"),
+        (f"2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "overflow"),
+        ("ottla", "overflow"),
+    ],
+    "zstd_topic_needs_fetch_10": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0", False),
+        (f"2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}", True),
+        (FROM_4, False),
+        ("ottla", False),
+    ],
+    "v2_from_ibp_3": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8", False),
+        (f"{FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "unknown_version_lists_range": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
+        (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+}
+
+
+def valid() -> dict[tuple[str, int], Versions | None]:
+    """(release, API key) -> the versions of the table above."""
+    found: dict[tuple[str, int], Versions | None] = {}
+    for line in VALID.strip().splitlines():
+        name, key, *ranges = line.split()
+        assert api_names()[int(key)] == name
+        for release, text in zip(SIX, ranges, strict=True):
+            found[release, int(key)] = None if text == "-" else Versions.of(text)
+    return found
+
+
+def test_versions_are_those_of_apaches_definitions() -> None:
+    table = valid()
+    assert {key for _, key in table} == set(ROUTES)
+    for (release, key), versions in table.items():
+        if versions is not None and (release, key) in UNSTABLE:
+            assert versions.last == UNSTABLE[release, key]
+            versions = versions._replace(last=versions.last - 1)
+        assert profile(release).served.get(key) == versions, (release, api_names()[key])
+
+
+def test_every_release_has_the_newest_versions_it_had() -> None:
+    assert tuple(NEWEST_VERSIONS) == RELEASES
+    for release, newest in NEWEST_VERSIONS.items():
+        apis = profile(release).apis
+        assert tuple(apis[key].last if key in apis else -1 for key in (0, 1, 3, 18)) == newest, release
+
+
+@pytest.mark.parametrize("name", PROFILE_NAMES)
+def test_what_is_advertised_is_served_but_for_produce(name: str) -> None:
+    """Produce is advertised from 0 by every release, since librdkafka takes compression from that (KAFKA-18659)."""
+    played = profile(name)
+    assert played.apis[0].first == 0 and set(played.apis) == set(played.served)
+    assert not INTER_BROKER_KEYS & set(played.apis)
+    assert not {71, 72} & set(played.apis), "telemetry is announced by brokers that take it"
+    from_4 = name in FROM_4.split()
+    differing = {key for key, versions in played.apis.items() if versions != played.served[key]}
+    assert differing == ({0} if from_4 else set())
+    assert played.served[0].first == (3 if from_4 else 0) and played.served[1].first == (4 if from_4 else 0)
+    assert all(0 <= first <= last for first, last in played.apis.values())
+    assert list(played.apis) == sorted(played.apis)
+
+
+def test_join_group_lacked_its_oldest_versions_in_one_patch() -> None:
+    assert {name: profile(name).served[11].first for name in PROFILE_NAMES if profile(name).served[11].first} == {
+        "4.0.0": 2
+    }
+
+
+def test_the_own_profile_has_every_version_of_every_declared_api() -> None:
+    declared = {key: spec(route.served.request_class).versions for key, route in ROUTES.items()}
+    assert own_profile().apis == declared and own_profile().served == declared
+
+
+def test_every_real_version_is_declared_here() -> None:
+    """Of the APIs that there are; so that a profile's ranges are the release's whole ranges."""
+    own = own_profile().apis
+    for name in RELEASES:
+        for key in set(profile(name).apis) & set(own):
+            theirs, ours = profile(name).apis[key], own[key]
+            assert theirs.first in ours and theirs.last in ours, (name, api_names()[key])
+
+
+def test_every_behaviour_has_a_column_for_every_release() -> None:
+    assert tuple(COLUMNS) == BEHAVIOUR_NAMES
+    for name, column in COLUMNS.items():
+        assert " ".join(releases for releases, _ in column).split() == list(PROFILE_NAMES), name
+
+
+@pytest.mark.parametrize("behaviour", COLUMNS)
+def test_behaviours_are_what_each_release_did(behaviour: str) -> None:
+    for releases, value in COLUMNS[behaviour]:
+        for name in releases.split():
+            found = getattr(profile(name).behaviour, behaviour)
+            assert (found, type(found)) == (value, type(value)), name
+    assert getattr(Behaviour(), behaviour) == COLUMNS[behaviour][-1][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("5.0", ["4.3"]),
+        ("2.9", ["2.8", "3.0"]),
+        ("3.9.1", ["3.9", "4.0"]),
+        ("0.10.3", ["0.10.2", "0.11"]),
+        ("0.7", ["0.8.2"]),
+        ("otla", ["ottla"]),
+        ("", ["0.8.2", "4.3", "ottla"]),
+        ("9" * 5000, ["0.8.2", "4.3", "ottla"]),
+        ("٤.٣", ["0.8.2", "4.3", "ottla"]),
+    ],
+)
+def test_an_unknown_release_names_its_neighbours(name: str, nearest: list[str]) -> None:
+    with pytest.raises(UnknownRelease) as caught:
+        profile(name)
+    assert str(caught.value) == f"unknown release {name}; nearest: {', '.join(nearest)}"
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [("0.9.0", "0.9"), ("0.10", "0.10.2"), ("0.11.0", "0.11"), ("1.0.0", "1.0.1"), ("0.8", "0.8.2")],
+)
+def test_first_patches_have_other_names(alias: str, name: str) -> None:
+    assert profile(alias) is profile(name)
+
+
+@pytest.mark.parametrize(
+    ("version", "magic"),
+    [
+        *[("0.8.2", 0), ("0.9.0", 0), ("0.9.0.1", 0), ("0.10.0-IV0", 1), ("0.10.2", 1)],
+        *[("0.11.0", 2), ("1.0", 2), ("2.8", 2), ("2.8.2", 2), ("3.9-IV0", 2)],
+    ],
+)
+def test_versions_name_formats(version: str, magic: int) -> None:
+    assert record_format(version) == magic
+
+
+@pytest.mark.parametrize("version", ["", "4.0", "2.9", "0.11", "3.0-IV7", "latest", "3", "2.8-", "9" * 5000])
+def test_other_versions_do_not_exist(version: str) -> None:
+    with pytest.raises(ValueError, match="is not a valid version"):
+        protocol_place(version)
+
+
+def test_versions_have_an_order() -> None:
+    order = ["0.8.0", "0.9.0", "0.10.0-IV1", "0.10.1", "0.10.2", "0.11.0", "1.0", "2.0", "2.8", "3.0-IV0", "3.0", "3.9"]
+    places = [protocol_place(version) for version in order]
+    assert places == sorted(set(places))
+
+
+# ---- the command
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert commands.releases(list(arguments)) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def test_all_releases_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys).splitlines()
+    assert [line.split()[0] for line in lines] == ["release", *PROFILE_NAMES]
+    row = next(line for line in lines if line.startswith("4.0.0 "))
+    assert re.split(r"\s{2,}", row)[:4] == ["4.0.0", "3-12", "4-17", "v2"] and "old_formats=false" in row
+    entries = json.loads(told(capsys, "--json"))
+    assert [entry["release"] for entry in entries] == list(PROFILE_NAMES)
+    assert entries[2] == {
+        "release": "0.10.0",
+        "produce": [0, 2],
+        "fetch": [0, 2],
+        "formats": ["v0", "v1"],
+        "moved": {"newest_magic": 1},
+    }
+    assert markdown().count("\n") == len(PROFILE_NAMES) + 1
+
+
+def test_one_release_is_told_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "4.0")
+    assert re.search(r"^Produce +0 +3-12 +advertised 0-12$", text, re.MULTILINE)
+    assert re.search(r"^wrong_batches +invalid$", text, re.MULTILINE) and "EndTxn" in text
+    entry = json.loads(told(capsys, "2.8", "--json"))
+    assert entry["apis"]["Fetch"] == {"key": 1, "advertised": [0, 12], "served": [0, 12]}
+    assert entry["protocol_version"] == "2.8-IV1" and "SaslHandshake" in entry["not_here"]
+    assert entry["behaviour"]["drop_below_log_start"] is False and set(entry["behaviour"]) == set(BEHAVIOUR_NAMES)
+
+
+def test_two_releases_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    entry = json.loads(told(capsys, "--json", "3.9", "4.0.0"))
+    assert entry["apis"]["Produce"] == {"from": [0, 11], "to": [3, 12]} and "Heartbeat" not in entry["apis"]
+    assert entry["behaviour"]["old_formats"] == {"from": True, "to": False} and "one_magic" not in entry["behaviour"]
+    topic = entry["configs"]["topic"]
+    assert topic["gone"] == [
+        "message.downconversion.enable",
+        "message.format.version",
+        "message.timestamp.difference.max.ms",
+    ]
+    assert topic["defaults"]["message.timestamp.after.max.ms"] == {"from": "9223372036854775807", "to": "3600000"}
+    text = told(capsys, "3.9", "4.0.0")
+    assert re.search(r"^  JoinGroup +0-9 +2-9$", text, re.MULTILINE)
+    assert "topic configs only in 3.9: message.downconversion.enable" in text
+    assert told(capsys, "2.8", "2.8") == "2.8 and 2.8 do not differ in anything that Ottla knows\n"
+
+
+@pytest.mark.parametrize("arguments", [["3.10"], ["2.8", "x"], ["2.6", "2.7", "2.8"], ["--nonsense"]])
+def test_a_mistake_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        commands.releases(arguments)
+    captured = capsys.readouterr()
+    assert caught.value.code == 2 and captured.out == ""
+    assert captured.err.startswith("ottla releases: ") and captured.err.count("\n") == 1
+
+
+# ---- nobody else compares releases
+
+
+def strings_of(tree: ast.Module) -> set[str]:
+    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_no_other_module_knows_a_release_by_name() -> None:
+    """Code asks a behaviour by name; a release's name decides nothing outside the table."""
+    names = set(RELEASES) | {"2.8.2", "3.0.2", "3.9.1", "4.1.1", "4.3.1", "ottla"}
+    faults = []
+    for path in sorted(path for folder in ("protocol", "storage", "broker") for path in (ROOT / folder).rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        where = path.relative_to(ROOT).as_posix()
+        if where == "broker/releases.py":
+            assert names & strings_of(tree)
+            continue
+        known = names - {"ottla"} if where == "broker/cli.py" else names
+        faults += [f"{where} says {name}" for name in sorted(known & strings_of(tree))]
+        for node in ast.walk(tree):
+            compared = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+            compared += [node.subject] if isinstance(node, ast.Match) else []
+            faults += [
+                f"{where}:{part.lineno} compares {ast.unparse(part)}"
+                for part in compared
+                if re.search(r"\bprofile\.name$|\brelease$", ast.unparse(part)) or "RELEASES" in ast.unparse(part)
+            ]
+    assert faults == []
