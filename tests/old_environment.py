@@ -1,21 +1,28 @@
-"""`.venv-old`: an environment of its own for clients too old to stand beside the new ones, kafka-python 2.0.2.
+"""Environments for clients that cannot stand in `.venv`: `.venv-old` for kafka-python 2.0.2, `.venv-node` for kafkajs.
 
-    python tests/old_environment.py     makes it, unless it is there
+    python tests/old_environment.py             makes the first, unless it is there
+    python tests/old_environment.py kafkajs     makes the second, where there is npm
 
-The Makefile runs this before the tests; a test that is run alone calls `old_python()`, which does the same.
+The Makefile runs both before the tests. A test that is run alone makes the first itself, by `old_python()`; kafkajs is
+used where it is, and named as not run elsewhere.
 """
 
 from __future__ import annotations
 
 import fcntl
+import shutil
 import subprocess
+import sys
 import venv
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[1] / ".venv-old"
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / ".venv-old"
+NODE_MODULES = ROOT / ".venv-node" / "node_modules"
 # six in place of the one bundled with kafka-python 2.0.2, which fails from Python 3.12 on; the others are for its
 # codecs, xxhash for the lz4 header of v0.
 PACKAGES = ("kafka-python==2.0.2", "six==1.17.0", "python-snappy==0.7.3", "lz4==4.4.4", "xxhash==3.5.0")
+NODE_PACKAGES = ("kafkajs@2.2.4", "kafkajs-snappy@1.1.0")
 
 
 def old_python() -> Path:
@@ -34,5 +41,28 @@ def old_python() -> Path:
     return python
 
 
+def has_kafkajs() -> bool:
+    """Whether kafkajs and the program that runs it are here."""
+    return shutil.which("node") is not None and (NODE_MODULES / "kafkajs" / "package.json").exists()
+
+
+def install_kafkajs() -> str:
+    """Installs kafkajs unless it is there; what is missing, or ""."""
+    if has_kafkajs():
+        return ""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        return "no node and npm here"
+    NODE_MODULES.parent.mkdir(exist_ok=True)
+    (NODE_MODULES.parent / "package.json").write_text("{}")
+    install = [npm, "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", *NODE_PACKAGES]
+    done = subprocess.run(install, capture_output=True, text=True, cwd=NODE_MODULES.parent, timeout=300)
+    return "" if has_kafkajs() else f"npm could not install it: {done.stderr.strip()[-200:]}"
+
+
 if __name__ == "__main__":
-    old_python()
+    if sys.argv[1:] == ["kafkajs"]:
+        missing = install_kafkajs()
+        print(f"kafkajs: not run ({missing})" if missing else "kafkajs: installed")
+    else:
+        old_python()

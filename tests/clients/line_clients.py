@@ -9,16 +9,17 @@ is none.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from old_environment import old_python
+from old_environment import NODE_MODULES, old_python
 
 HERE = Path(__file__).parent
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -67,12 +68,20 @@ def seen(line: str) -> Seen:
 class LineClient:
     """A program that speaks the lines above. `settings` go with every line. `close()` ends it."""
 
-    def __init__(self, name: str, command: Sequence[str | Path], **settings: str) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, **settings: str
+    ) -> None:
         self.name = name
         self.settings = settings
         # What a client logs is no part of its answers.
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=HERE
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=HERE,
+            env={**os.environ, **(environment or {})},
         )
 
     def produce(self, address: str, topic: str, rows: Sequence[Row], codec: str = "none", **settings: str) -> list[int]:
@@ -120,6 +129,11 @@ def kafka_python_2(api_version: str) -> LineClient:
     """kafka-python 2.0.2 acting as a client of that Kafka release, such as "0.8.2"."""
     command = [old_python(), "-W", "ignore", HERE / "lines_kafka_python_2.py"]
     return LineClient(f"kafka-python 2.0.2 as {api_version}", command, api_version=api_version)
+
+
+def kafkajs() -> LineClient:
+    """kafkajs, of `.venv-node`."""
+    return LineClient("kafkajs", ["node", HERE / "lines.js"], environment={"NODE_PATH": str(NODE_MODULES)})
 
 
 class Librdkafka:

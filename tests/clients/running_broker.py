@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 
 START_SECONDS = 30  # a bound for a broken start; the ready line ends the wait
 STOP_SECONDS = 30
@@ -20,9 +20,13 @@ OVERRIDES = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout
 
 
 class RunningBroker:
-    """A broker that listens on `address` (host:port, kept over restarts) and keeps its data in `data_dir`."""
+    """A broker that listens on `address` (host:port, kept over restarts) and keeps its data in `data_dir`.
 
-    def __init__(self, folder: Path, **overrides: str) -> None:
+    `release` and `overrides` (config names with _ for the dots) may be changed between a stop and the next start.
+    """
+
+    def __init__(self, folder: Path, release: str | None = None, **overrides: str) -> None:
+        self.release = release
         self.data_dir = folder / "data"
         self.log = folder / "broker.log"
         self.overrides = {**OVERRIDES, **{name.replace("_", "."): value for name, value in overrides.items()}}
@@ -38,6 +42,7 @@ class RunningBroker:
         """Returns when the broker accepts connections."""
         command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", self.address]
         command += ["--data-dir", str(self.data_dir)]
+        command += ["--release", self.release] if self.release else []
         for name, value in self.overrides.items():
             command += ["--override", f"{name}={value}"]
         with self.log.open("a") as log:
@@ -92,6 +97,6 @@ class RunningBroker:
         return code
 
     def stored(self, topic: str, partition: int = 0) -> Iterator[batch.BatchHeader]:
-        """The headers of a partition's batches as its segment files have them now."""
+        """The headers of a partition's entries, of any format, as its segment files have them now."""
         for segment in sorted((self.data_dir / f"{topic}-{partition}").glob("*.log")):
-            yield from (header for _, header in batch.headers(segment.read_bytes()))
+            yield from (header for _, header in formats.headers(segment.read_bytes()))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ottla.protocol.records import formats
-from ottla.protocol.records.batch import Record
+from ottla.protocol.records.batch import Header, Record
 
 GOLDEN = Path(__file__).parent / "golden"
 LOGS = GOLDEN / "logs"
@@ -88,8 +88,8 @@ def topics() -> dict[str, Topic]:
     for name, told in json.loads((GOLDEN / "topics.json").read_text()).items():
         records = []
         for offset, kind, timestamp, key, value, headers in told["records"]:
-            pairs = tuple((header, unpacked(text)) for header, text in headers)
-            records.append(Stored(kind, Record(offset, timestamp, unpacked(key), unpacked(value), pairs)))
+            pairs = [Header(header, unpacked(text)) for header, text in headers]
+            records.append(Stored(kind, Record(offset, timestamp, unpacked(key), unpacked(value), tuple(pairs))))
         found[name] = Topic(name, told["configs"], told["end_offset"], records)
     return found
 
