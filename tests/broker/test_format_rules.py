@@ -1,0 +1,276 @@
+"""inter.broker.protocol.version and the configs of formats: what is written, warned of and refused, by release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from harness import running
+
+from ottla.broker import commands
+from ottla.broker.config import Config, ConfigError, TopicConfig
+from ottla.broker.format_rules import (
+    down_converts,
+    forced_upgrade,
+    target_magic,
+    timestamp_range_ms,
+    v2_only,
+    zstd_allowed,
+)
+from ottla.broker.log_config import log_config
+from ottla.broker.logs import get_logger
+from ottla.broker.releases import PROFILE_NAMES, profile
+
+UNLIMITED = 2**63 - 1
+PROTOCOL = "inter.broker.protocol.version"
+BROKER_FORMAT = "log.message.format.version"
+TOPIC_FORMAT = "message.format.version"
+FORCE = "log.record.version.force.upgrade"
+DIFFERENCE = "message.timestamp.difference.max.ms"
+BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
+
+
+def configured(release: str, overrides: dict[str, str] | None = None) -> Config:
+    return Config.load(overrides, profile=profile(release))
+
+
+def magic(release: str, topic: dict[str, str] | None = None, **broker: str) -> int:
+    names = {"protocol": PROTOCOL, "format": BROKER_FORMAT}
+    config = configured(release, {names[key]: value for key, value in broker.items()})
+    return target_magic(TopicConfig(config, topic), config)
+
+
+# ---- what is written
+
+NEWEST_WRITTEN = {
+    **dict.fromkeys(("0.8.2", "0.9"), 0),
+    **dict.fromkeys(("0.10.0", "0.10.1", "0.10.2"), 1),
+}
+
+
+@pytest.mark.parametrize("release", PROFILE_NAMES)
+def test_by_default_a_release_writes_its_newest_format(release: str) -> None:
+    assert magic(release) == NEWEST_WRITTEN.get(release, 2)
+
+
+@pytest.mark.parametrize("release", ["2.8", "3.0", "3.9", "ottla"])
+@pytest.mark.parametrize(
+    ("protocol", "broker", "topic", "expected"),
+    [
+        # The topic's, else the broker's, else what the protocol version allows.
+        ("0.9.0", None, None, 0),
+        ("0.10.2", None, None, 1),
+        ("0.11.0", None, None, 2),
+        ("2.8", None, None, 2),
+        ("2.8", "0.10.2", None, 1),
+        ("2.8", "0.9.0", None, 0),
+        ("2.8", "0.10.2", "0.9.0", 0),
+        ("2.8", "0.9.0", "0.11.0", 2),
+        ("2.8-IV1", None, "0.10.0", 1),
+        ("0.10.2", None, "0.9.0", 0),
+        # A topic's above the protocol version is as if it were not there.
+        ("0.10.2", None, "0.11.0", 1),
+        ("0.10.2", "0.9.0", "2.8", 0),
+    ],
+)
+def test_below_3_0_the_formats_version_counts_in_every_release(
+    release: str, protocol: str, broker: str | None, topic: str | None, expected: int
+) -> None:
+    formats = {"protocol": protocol} | ({"format": broker} if broker else {})
+    assert magic(release, {TOPIC_FORMAT: topic} if topic else None, **formats) == expected
+
+
+@pytest.mark.parametrize("release", ["3.0", "3.9", "ottla"])
+@pytest.mark.parametrize("protocol", [None, "3.0", "3.0-IV1"])
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.2", "0.11.0", "2.8"])
+def test_from_3_0_on_everything_is_v2(release: str, protocol: str | None, version: str) -> None:
+    """If and only if: 3.0-IV0 was before KIP-724."""
+    broker = {"protocol": protocol} if protocol else {}
+    assert magic(release, {TOPIC_FORMAT: version}, **broker) == 2
+    assert magic(release, {TOPIC_FORMAT: "0.9.0"}, protocol="3.0-IV0") == 0
+    assert v2_only(configured(release)) and not v2_only(configured(release, {PROTOCOL: "3.0-IV0"}))
+
+
+def test_4_0_and_later_write_v2_and_have_no_version_to_ask() -> None:
+    for release in ("4.0.0", "4.0", "4.1", "4.2", "4.3"):
+        assert v2_only(configured(release)) and magic(release) == 2
+
+
+def test_a_behaviour_takes_kip_724_away() -> None:
+    config = configured("3.9", {"ottla.behaviour.v2_from_ibp_3": "false", BROKER_FORMAT: "0.10.2"})
+    assert not v2_only(config) and target_magic(TopicConfig(config), config) == 1
+    config = configured("4.3", {"ottla.behaviour.newest_magic": "1"})
+    assert target_magic(TopicConfig(config), config) == 1
+
+
+# ---- what is refused
+
+INVALID = "Invalid value {1} for configuration {0}: Version {1} is not a valid version"
+ABOVE = f"{BROKER_FORMAT} {{}} can only be used when {PROTOCOL} is that or higher; it is {{}}"
+
+
+@pytest.mark.parametrize(
+    ("release", "overrides", "message"),
+    [
+        ("2.8", {PROTOCOL: "3.0"}, INVALID.format(PROTOCOL, "3.0")),
+        ("3.9", {PROTOCOL: "4.0"}, INVALID.format(PROTOCOL, "4.0")),
+        ("ottla", {PROTOCOL: "4.0"}, INVALID.format(PROTOCOL, "4.0")),
+        ("0.10.1", {PROTOCOL: "0.10.2"}, INVALID.format(PROTOCOL, "0.10.2")),
+        ("1.1", {BROKER_FORMAT: "2.0"}, INVALID.format(BROKER_FORMAT, "2.0")),
+        ("2.8", {PROTOCOL: "0.10.2", BROKER_FORMAT: "0.11.0"}, ABOVE.format("0.11.0", "0.10.2")),
+        ("ottla", {PROTOCOL: "0.9.0", BROKER_FORMAT: "0.10.0"}, ABOVE.format("0.10.0", "0.9.0")),
+        ("2.8", {FORCE: "2"}, f"{FORCE} needs {PROTOCOL} 3.0 or later; it is 2.8-IV1"),
+        ("ottla", {FORCE: "2", PROTOCOL: "3.0-IV0"}, f"{FORCE} needs {PROTOCOL} 3.0 or later; it is 3.0-IV0"),
+        ("0.8.2", {FORCE: "2"}, f"{FORCE} needs {PROTOCOL} 3.0 or later; there is none here"),
+        ("ottla", {FORCE: "1"}, f"Invalid value 1 for configuration {FORCE}: Expected 2, or nothing"),
+        ("4.0", {FORCE: "3"}, f"Invalid value 3 for configuration {FORCE}: Expected 2, or nothing"),
+    ],
+)
+def test_contradictions_end_the_start(
+    release: str, overrides: dict[str, str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        configured(release, overrides)
+    assert str(caught.value) == message
+    flags = [word for key, value in overrides.items() for word in ("--override", f"{key}={value}")]
+    assert commands.serve(["--data-dir", str(tmp_path / "data"), "--release", release, *flags]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", f"ottla serve: {message}\n") and not (tmp_path / "data").exists()
+
+
+def test_formats_of_equal_strength_may_be_above_the_protocol_version() -> None:
+    assert magic("2.8", protocol="1.0", format="2.0") == 2
+
+
+def test_the_forced_upgrade_is_allowed_where_v2_is_written() -> None:
+    for release in ("3.0", "3.9", "4.0.0", "4.3", "ottla"):
+        assert forced_upgrade(configured(release, {FORCE: "2"}))
+        assert not forced_upgrade(configured(release, {FORCE: ""})) and not forced_upgrade(configured(release))
+    assert not forced_upgrade(configured("2.8", {FORCE: ""}))
+
+
+# ---- what is warned of
+
+
+@pytest.mark.parametrize(
+    ("release", "overrides", "warnings"),
+    [
+        ("3.9", {BROKER_FORMAT: "0.10.2"}, 1),
+        ("3.9", {BROKER_FORMAT: "0.9.0", PROTOCOL: "3.0"}, 1),
+        ("ottla", {BROKER_FORMAT: "0.10.0"}, 1),
+        ("3.9", {BROKER_FORMAT: "0.11.0"}, 0),
+        ("3.9", {BROKER_FORMAT: "2.8"}, 0),
+        ("3.9", {BROKER_FORMAT: "0.10.2", PROTOCOL: "2.8"}, 0),
+        ("2.8", {BROKER_FORMAT: "0.10.2"}, 0),
+    ],
+)
+def test_an_ignored_format_is_one_warning(release: str, overrides: dict[str, str], warnings: int) -> None:
+    found = configured(release, overrides).warnings
+    assert len(found) == warnings and all(BROKER_FORMAT in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("release", "protocol", "version", "reason"),
+    [
+        ("3.9", "3.9", "0.10.2", "inter.broker.protocol.version is 3.9"),
+        ("3.9", "3.9", "0.11.0", None),
+        ("3.9", "2.8", "0.10.2", None),
+        ("2.8", "0.10.2", "0.11.0", "above inter.broker.protocol.version 0.10.2"),
+        ("2.8", "2.8", "0.9.0", None),
+    ],
+)
+async def test_a_topics_ignored_format_is_warned_of_once(
+    release: str, protocol: str, version: str, reason: str | None, tmp_path: Path
+) -> None:
+    """When it is set, and again when the broker starts with it."""
+    get_logger()
+    overrides = {PROTOCOL: protocol}
+    for _ in range(2):
+        with structlog.testing.capture_logs() as events:
+            async with running(tmp_path / "data", overrides=overrides, release=release) as broker:
+                if broker.state.topics.get("t") is None:
+                    await broker.topic("t", 3, {TOPIC_FORMAT: version})
+        warned = [event["reason"] for event in events if event["log_level"] == "warning"]
+        assert warned == ([reason] if reason else [])
+
+
+# ---- conversion and timestamps
+
+
+@pytest.mark.parametrize(
+    ("release", "overrides", "expected"),
+    [
+        ("2.8", {}, "scan"),
+        ("3.0", {}, "always"),
+        ("ottla", {}, "always"),
+        ("3.9", {PROTOCOL: "2.8"}, "scan"),
+        ("ottla", {PROTOCOL: "2.8"}, "scan"),
+        ("ottla", {PROTOCOL: "2.8", "ottla.behaviour.down_conversion": "always"}, "always"),
+        ("4.0", {}, "none"),
+    ],
+)
+def test_how_old_consumers_are_served(release: str, overrides: dict[str, str], expected: str) -> None:
+    assert configured(release, overrides).profile.behaviour.down_conversion == expected
+
+
+def test_down_conversion_can_be_turned_off() -> None:
+    for release in ("0.9", "1.1", "2.8", "3.9", "4.3", "ottla"):
+        assert down_converts(TopicConfig(configured(release)))
+    for release in ("2.0.0", "2.8", "3.9", "ottla"):
+        assert not down_converts(TopicConfig(configured(release), {"message.downconversion.enable": "false"}))
+        assert not down_converts(TopicConfig(configured(release, {"log.message.downconversion.enable": "false"})))
+
+
+@pytest.mark.parametrize(
+    ("release", "configs", "expected"),
+    [
+        ("2.8", {}, (UNLIMITED, UNLIMITED)),
+        ("2.8", {DIFFERENCE: "5"}, (5, 5)),
+        ("3.5", {DIFFERENCE: "5"}, (5, 5)),
+        ("3.6", {DIFFERENCE: "5"}, (5, 5)),
+        ("3.6", {DIFFERENCE: "5", BEFORE: "7", AFTER: "9"}, (5, 5)),
+        ("3.9", {BEFORE: "7"}, (7, UNLIMITED)),
+        ("3.9", {BEFORE: "7", AFTER: "9"}, (7, 9)),
+        ("3.9", {DIFFERENCE: str(UNLIMITED), AFTER: "9"}, (UNLIMITED, 9)),
+        ("4.0", {}, (UNLIMITED, 3600000)),
+        ("4.0", {BEFORE: "7", AFTER: "9"}, (7, 9)),
+        ("ottla", {}, (UNLIMITED, 3600000)),
+        ("ottla", {DIFFERENCE: "5", AFTER: "9"}, (5, 5)),
+        ("ottla", {BEFORE: "7", AFTER: "9"}, (7, 9)),
+        ("0.9", {}, (UNLIMITED, UNLIMITED)),
+    ],
+)
+def test_how_far_timestamps_may_lie(release: str, configs: dict[str, str], expected: tuple[int, int]) -> None:
+    config = configured(release)
+    topic = TopicConfig(config, configs)
+    assert timestamp_range_ms(topic, config) == expected
+    rules = log_config(topic, config).rules
+    assert (rules.timestamp_before_max_ms, rules.timestamp_after_max_ms) == expected
+    config = configured(release, {f"log.{name}": value for name, value in configs.items()})
+    assert timestamp_range_ms(TopicConfig(config), config) == expected
+
+
+@pytest.mark.parametrize(
+    ("release", "overrides", "expected"),
+    [
+        ("0.10.2", {}, False),
+        ("2.0", {}, False),
+        ("2.1", {}, True),
+        ("2.1", {PROTOCOL: "2.0"}, False),
+        ("3.9", {PROTOCOL: "2.0"}, False),
+        ("3.9", {PROTOCOL: "2.1"}, True),
+        ("4.0", {}, True),
+        ("ottla", {}, True),
+        ("ottla", {PROTOCOL: "2.0"}, False),
+    ],
+)
+def test_zstd_needs_2_1(release: str, overrides: dict[str, str], expected: bool) -> None:
+    assert zstd_allowed(configured(release, overrides)) is expected
+
+
+@pytest.mark.parametrize(("release", "expected"), [("3.5", False), ("3.6", True), ("ottla", True)])
+def test_the_rules_of_a_release_reach_the_logs(release: str, expected: bool) -> None:
+    config: Any = configured(release)
+    assert log_config(TopicConfig(config), config).rules.append_time_bit_allowed is expected
