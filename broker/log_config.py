@@ -1,4 +1,7 @@
-"""A topic's configs as what its logs need to know: Kafka's names on one side, storage's values on the other."""
+"""A topic's configs as what its logs need to know: Kafka's names on one side, storage's values on the other.
+
+What the release decides beside the configs comes from the broker's profile.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from ..protocol.records.validate import Rules
 from ..storage.config import LogConfig
 from ..storage.producer_state import Answer, ProducerRules
 from .config import Config, TopicConfig
-from .format_rules import timestamp_range_ms
+from .format_rules import target_magic, timestamp_range_ms, zstd_allowed
 
 _CODECS = {
     "uncompressed": Codec.NONE,
@@ -36,6 +39,12 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
         compression_level=level,
         walk_records=broker["ottla.validate.records"],
         append_time_bit_allowed=behaviour.append_time_bit_allowed,
+        target_magic=target_magic(topic, broker),
+        old_formats=behaviour.old_formats,
+        one_magic=behaviour.one_magic,
+        record_errors=behaviour.record_errors,
+        refuse_unnumbered=behaviour.refuse_unnumbered,
+        zstd_allowed=zstd_allowed(broker),
     )
     return LogConfig(
         segment_bytes=topic["segment.bytes"],

@@ -25,7 +25,9 @@ ELSEWHERE = {
     "ProtocolViolation": "closes the connection",
     "StartupError": "ends the start, with one line",
     "TooManyItems": "becomes a MalformedMessage where it is raised",
+    "Stopped": "is shown where the bytes stop making sense",
     "UnknownRelease": "ends the start, with one line",
+    "_Mistake": "ends the command, with one line",
 }
 
 

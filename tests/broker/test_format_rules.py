@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from ottla.broker.format_rules import (
 from ottla.broker.log_config import log_config
 from ottla.broker.logs import get_logger
 from ottla.broker.releases import PROFILE_NAMES, profile
+from ottla.protocol.records.validate import Rules
 
 UNLIMITED = 2**63 - 1
 PROTOCOL = "inter.broker.protocol.version"
@@ -270,7 +273,35 @@ def test_zstd_needs_2_1(release: str, overrides: dict[str, str], expected: bool)
     assert zstd_allowed(configured(release, overrides)) is expected
 
 
-@pytest.mark.parametrize(("release", "expected"), [("3.5", False), ("3.6", True), ("ottla", True)])
-def test_the_rules_of_a_release_reach_the_logs(release: str, expected: bool) -> None:
-    config: Any = configured(release)
-    assert log_config(TopicConfig(config), config).rules.append_time_bit_allowed is expected
+OF_RULES = ("target_magic", "old_formats", "one_magic", "record_errors", "refuse_unnumbered", "zstd_allowed")
+
+
+@pytest.mark.parametrize(
+    ("release", "append_time_bit_allowed", "others"),
+    [
+        ("0.9", False, (0, True, False, "none", False, False)),
+        ("0.10.2", False, (1, True, False, "none", False, False)),
+        ("2.3", False, (2, True, False, "none", False, True)),
+        ("2.4", False, (2, True, True, "first", True, True)),
+        ("3.5", False, (2, True, True, "all", False, True)),
+        ("3.6", True, (2, True, True, "all", False, True)),
+        ("4.3", True, (2, False, True, "all", False, True)),
+        ("ottla", True, (2, True, True, "all", False, True)),
+    ],
+)
+def test_the_rules_of_a_release_reach_the_logs(
+    release: str, append_time_bit_allowed: bool, others: tuple[Any, ...]
+) -> None:
+    config = configured(release)
+    rules = log_config(TopicConfig(config), config).rules
+    assert rules.append_time_bit_allowed is append_time_bit_allowed
+    assert tuple(getattr(rules, name) for name in OF_RULES) == others
+
+
+def test_every_rule_is_set_from_the_configs() -> None:
+    """But for what has a value of its own with each call, or no config at all."""
+    tree = ast.parse((Path(__file__).parents[2] / "broker" / "log_config.py").read_text())
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    (call,) = (node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "Rules")
+    fields = {field.name for field in dataclasses.fields(Rules)}
+    assert fields - {keyword.arg for keyword in call.keywords} == {"produce_version", "max_decompressed_bytes"}
