@@ -28,12 +28,9 @@ from .compression import Codec
 from .errors import InvalidRecords, MessageTooLarge, UnsupportedCodec, WrongBatches
 from .rules import INT64_MIN, Buffer, Prepared, Rules, may_be_out_of_range, writable
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, run
-from .validate_batch import check_header, check_whole, examining, inflating, messages, rebuilding
+from .validate_batch import CHECKSUM_BYTES, check_header, check_whole, examining, inflating, messages, rebuilding
 
 __all__ = ["MessageTooLarge", "Prepared", "Rules", "UnsupportedCodec", "place", "prepare", "preparing"]
-
-# A CRC-32C is computed at the speed of memory: this much takes as long as walking STEP_RECORDS.
-CHECKSUM_BYTES = 4 * 1024 * 1024
 
 _BASE_AND_LENGTH = struct.Struct(">qi")
 _MAGIC_AT = 16

@@ -23,6 +23,9 @@ from .errors import (
 from .rules import INT64_MAX, INT64_MIN, NO_HEADERS, Buffer, Message, Rules, Verdicts
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
 
+# Copying and CRC-32C go at the speed of memory: this much takes as long as walking STEP_RECORDS.
+CHECKSUM_BYTES = 4 * 1024 * 1024
+
 
 class Findings(NamedTuple):
     lowest_timestamp: int
@@ -220,7 +223,7 @@ def gathering(
 
 def _packing(header: BatchHeader, data: Buffer, codec: int, rules: Rules) -> Steps[bytearray]:
     work = partial(batch.with_payload, header, data, codec, rules.compression_level)
-    packed: bytearray = (yield work) if len(data) > STEP_BYTES else work()
+    packed: bytearray = (yield work) if len(data) > (STEP_BYTES if codec else CHECKSUM_BYTES) else work()
     if len(packed) > rules.max_message_bytes:
         raise MessageTooLarge(f"written anew, a batch has {len(packed)} bytes and exceeds {rules.max_message_bytes}")
     return packed

@@ -458,8 +458,10 @@ def place(prepared: Prepared, base_offset: int) -> Prepared:
     """As validate.place. Only v0 wrappers, whose inner offsets are absolute, are written anew, which may change their
     size."""
     shift = base_offset - prepared.base_offset
-    if not shift or not prepared.headers:
-        return prepared._replace(base_offset=base_offset)
+    if not prepared.headers:
+        return nothing(base_offset)
+    if not shift:
+        return prepared
     buffer, headers = prepared.buffer, prepared.headers
     first = prepared.header
     if first.magic == 0 and first.codec:
