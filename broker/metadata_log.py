@@ -14,7 +14,7 @@ from ..protocol.compiler import build, parse
 from ..protocol.errors import MalformedMessage
 from ..protocol.messages import metadata_records
 from ..protocol.primitives import varint_bytes
-from ..protocol.records import batch
+from ..protocol.records import batch, formats
 from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ..protocol.schema import spec
 from ..storage.errors import StorageError
@@ -108,7 +108,8 @@ def _values(log: PartitionLog) -> Iterable[bytes]:
 
 
 def read_all(log: PartitionLog) -> Iterator[batch.Record]:
-    """Every record of a log of our own, batch by batch; control batches are passed over. Raises StorageError."""
+    """Every record of a log of our own, in whatever format it is stored, batch by batch; control batches are passed
+    over. Raises StorageError."""
     try:
         yield from _read_all(log)
     except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
@@ -121,9 +122,9 @@ def _read_all(log: PartitionLog) -> Iterator[batch.Record]:
         data = log.read(offset, 1 << 20).records
         if not len(data):
             return
-        for position, header in batch.headers(data):
+        for position, header in formats.headers(data):
             if not header.is_control and header.next_offset > offset:
-                for record in batch.records(data, position):
+                for record in formats.records(data, position):
                     if record.offset >= offset:
                         yield record
             offset = max(offset, header.next_offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..protocol.records.batch import BatchHeader
@@ -32,28 +33,41 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class Plan(NamedTuple):
-    """The batch as it will be written, whether a new segment begins with it, and the producer to adopt afterwards."""
+    """Whether a new segment begins with what is appended, and the producer to adopt afterwards."""
 
-    header: BatchHeader
     roll: bool
     producer: Producer | None
 
 
-def must_roll(segment: Segment, config: LogConfig, header: BatchHeader, *, last_offset: int, now_ms: int) -> bool:
-    """Whether a batch whose last record gets `last_offset` belongs into a new segment (Kafka's rules, in its order).
+def must_roll(
+    segment: Segment,
+    config: LogConfig,
+    *,
+    size_bytes: int,
+    max_timestamp: int,
+    last_offset: int,
+    now_ms: int,
+    entries: int = 1,
+) -> bool:
+    """Whether an append belongs into a new segment (Kafka's rules, in its order): `size_bytes` in all, in `entries`
+    batches, the last record at `last_offset`.
 
     Time counts by the records, not by the clock, where the first batch has a timestamp: an idle partition never rolls,
     and one timestamp of the far future rolls at once.
     """
     if segment.size_bytes == 0:
         return False
-    if segment.size_bytes > config.segment_bytes - header.size_bytes:
+    if segment.size_bytes > config.segment_bytes - size_bytes:
         return True
     first_ms = segment.first_timestamp()
-    waited_ms = header.max_timestamp - first_ms if first_ms >= 0 else now_ms - segment.created_ms
+    waited_ms = max_timestamp - first_ms if first_ms >= 0 else now_ms - segment.created_ms
     if waited_ms > config.segment_ms - segment.jitter_ms:
         return True
-    return last_offset - segment.base_offset > MAX_RELATIVE_OFFSET or segment.is_index_full(config.segment_index_bytes)
+    if entries > 1:  # how many of them may get an index entry
+        entries = min(entries, size_bytes // (config.index_interval_bytes + 1) + 1)
+    return last_offset - segment.base_offset > MAX_RELATIVE_OFFSET or segment.is_index_full(
+        config.segment_index_bytes, entries
+    )
 
 
 def refusal(verdict: Verdict, header: BatchHeader) -> ProducerRefused:
@@ -70,21 +84,20 @@ def refusal(verdict: Verdict, header: BatchHeader) -> ProducerRefused:
 
 
 def plan(
-    header: BatchHeader,
-    known: Producer | None,
-    segment: Segment,
-    config: LogConfig,
-    *,
-    end_offset: int,
-    leader_epoch: int,
-    now_ms: int,
+    headers: Sequence[BatchHeader], known: Producer | None, segment: Segment, config: LogConfig, *, now_ms: int
 ) -> Plan | CachedBatch:
-    """The plan for one batch, or the batch of which it is a copy.
+    """The plan for the batches of one append, as they are to be written, or the batch of which it is a copy.
 
-    Raises RecordListTooLarge, and ProducerRefused by the verdict on its sequences.
+    More than one are plain messages of an old format, which know no producers. Raises RecordListTooLarge, and
+    ProducerRefused by the verdict on the sequences.
     """
-    if header.size_bytes > config.segment_bytes:
-        raise RecordListTooLarge(f"{header.size_bytes} bytes in segments of {config.segment_bytes}")
+    header = headers[0]
+    size_bytes, max_timestamp = header.size_bytes, header.max_timestamp
+    if len(headers) > 1:
+        size_bytes = sum(entry.size_bytes for entry in headers)
+        max_timestamp = max(entry.max_timestamp for entry in headers)
+    if size_bytes > config.segment_bytes:
+        raise RecordListTooLarge(f"{size_bytes} bytes in segments of {config.segment_bytes}")
     producer = None
     if header.producer_id >= 0:
         verdict = judge(known, header, config.producer_rules)
@@ -92,6 +105,14 @@ def plan(
             return verdict.of
         if verdict is not ACCEPT:
             raise refusal(verdict, header)
-        producer = remember(known, header, end_offset, config.producer_rules)
-    roll = must_roll(segment, config, header, last_offset=end_offset + header.last_offset_delta, now_ms=now_ms)
-    return Plan(header.placed(end_offset, leader_epoch), roll, producer)
+        producer = remember(known, header, header.base_offset, config.producer_rules)
+    roll = must_roll(
+        segment,
+        config,
+        size_bytes=size_bytes,
+        max_timestamp=max_timestamp,
+        last_offset=headers[-1].last_offset,
+        now_ms=now_ms,
+        entries=len(headers),
+    )
+    return Plan(roll, producer)

@@ -6,6 +6,9 @@ is an argument), no event loop. One thread uses a log, except that `flush` may r
 Every append has one order: prepare (check and patch the batch, no state touched), plan (producer verdict, offsets,
 roll; no state touched), one write, adopt. A failure before or in the write leaves log and state as they were. FORMAT.md
 has the order on the disk.
+
+A log may hold all three message formats. "Batch" means a v2 batch or a message of format v0 or v1, plain or a wrapper
+around a compressed set.
 """
 
 from __future__ import annotations
@@ -17,12 +20,13 @@ import random
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..protocol.primitives import ZERO_UUID
-from ..protocol.records import batch, validate
+from ..protocol.records import batch, formats, legacy, validate
 from ..protocol.records.batch import BatchHeader
-from ..protocol.records.errors import CorruptRecords, InvalidRecords
+from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ..protocol.records.validate import Prepared
 from . import checkpoint
 from .append import plan
 from .config import LogConfig
@@ -33,6 +37,9 @@ from .partition_metadata import read_topic_id, write_topic_id
 from .producer_state import CachedBatch, Producer, forget_below, replay
 from .recovery import Recovered, open_segments
 from .segment import Segment
+
+if TYPE_CHECKING:
+    from .upgrade import OnUpgrade
 
 __all__ = ["Appended", "LogConfig", "PartitionLog", "Slice", "TimestampOffset"]
 
@@ -48,7 +55,10 @@ class Appended(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Whole batches as they lie on the disk, the first of which may begin below the offset asked for."""
+    """Whole batches as they lie on the disk, the first of which may begin below the offset asked for.
+
+    Only a read with a hard limit may cut the last one.
+    """
 
     records: bytes | memoryview
     high_watermark: int
@@ -78,6 +88,11 @@ class NewRecord(Protocol):
 
     @property
     def headers(self) -> Sequence[batch.Header]: ...
+
+
+def _is_wrapper(header: BatchHeader) -> bool:
+    """Whether the entry is a compressed set of an old format, whose first offset the header does not tell."""
+    return header.magic < batch.MAGIC and header.codec != 0
 
 
 class PartitionLog:
@@ -139,12 +154,14 @@ class PartitionLog:
         log_start_offset: int = 0,
         on_log_start: Callable[[PartitionLog, int], None] | None = None,
         pick: Callable[[int], int] = random.randrange,
+        upgrade: OnUpgrade | None = None,
     ) -> PartitionLog:
         """Opens the log in a folder, which is made if it is missing.
 
         Without `clean_shutdown` the segments from `recovery_point` on are checked and cut, see recovery.py. A
         `topic_id` of zeros stands for the folder's own. `on_log_start(log, offset)` makes a log start durable before it
-        is adopted; `pick(n)` is a random number in [0, n), for the jitter of time rolls. Raises StorageError.
+        is adopted; `pick(n)` is a random number in [0, n), for the jitter of time rolls. With `upgrade`,
+        which is told of the progress, all segments hold v2 only when this returns. Raises StorageError.
         """
         path = os.fspath(directory)
         try:
@@ -167,6 +184,10 @@ class PartitionLog:
             log_start_offset=log_start_offset,
             now_ms=now_ms,
         )
+        if upgrade is not None:
+            from .upgrade import upgrade_segments  # asked for once in the life of a directory
+
+            upgrade_segments(files, path, recovered, config, upgrade)
         used_id = topic_id if topic_id != ZERO_UUID else stored_id
         log = cls(files, path, topic, partition, used_id, config, recovered, recovery_point, on_log_start, pick)
         if stored_id == ZERO_UUID != topic_id:
@@ -210,70 +231,96 @@ class PartitionLog:
     # -- appending
 
     def append(self, records: bytearray | memoryview, *, now_ms: int, produce_version: int = 13) -> Appended:
-        """Appends what a producer sent: one batch, which may be patched in place.
+        """Appends what a producer sent for this partition: a batch, or a set of old messages; it may be patched in
+        place.
 
         Raises what `validate.prepare` raises, RecordListTooLarge, ProducerRefused, StorageError: then nothing is
         appended.
         """
-        self._check_writable()
-        prepared = validate.prepare(records, self.config.rules, now_ms, produce_version)
-        return self._append(prepared.buffer, prepared.header, prepared.log_append_time_ms, now_ms)
+        prepared = validate.prepare(records, self.config.rules, now_ms, produce_version, self.log_end_offset)
+        return self.append_prepared(prepared, now_ms=now_ms)
 
     def append_records(self, records: Sequence[NewRecord], *, now_ms: int, codec: int = 0) -> Appended:
-        """Appends records of the broker's own as one batch, by none of the rules for clients. Errors as `append`."""
-        self._check_writable()
+        """Appends records of the broker's own in the topic's format, by none of the rules for clients: one batch, or
+        in an old format without a codec one message each. Errors as `append`."""
+        magic = self.config.rules.target_magic
+        first = 0 if magic == batch.MAGIC else self.log_end_offset  # a v0 wrapper is written for its place
         numbered = [
             batch.Record(offset, record.timestamp, record.key, record.value, record.headers)
-            for offset, record in enumerate(records)
+            for offset, record in enumerate(records, first)
         ]
-        buffer = batch.build(numbered, codec=codec)
-        return self._append(buffer, batch.read_header(buffer), -1, now_ms)
+        if magic == batch.MAGIC:
+            buffer = batch.build(numbered, codec=codec)
+        else:
+            buffer = legacy.build(numbered, magic=magic, codec=codec)
+        headers = tuple([header for _, header in formats.headers(buffer)])
+        return self.append_prepared(Prepared(buffer, headers[0], -1, first, headers), now_ms=now_ms)
 
-    def _append(
-        self, buffer: bytearray | memoryview, header: BatchHeader, log_append_time_ms: int, now_ms: int
-    ) -> Appended:
+    def append_prepared(self, prepared: Prepared, *, now_ms: int) -> Appended:
+        """Appends what `validate.prepare` made of a producer's data, in one write. Errors as `append`.
+
+        Nothing happens where it made nothing of it (a set whose only message was cut): the base offset is then -1.
+        """
+        self._check_writable()
+        if not prepared.headers:
+            return Appended(-1, -1, -1, self.log_start_offset, False)
         active, base_offset = self._active, self.log_end_offset
+        buffer, header, log_append_time_ms, _, headers, _ = validate.place(prepared, base_offset, self.leader_epoch)
         known = self._known_producers().get(header.producer_id) if header.producer_id >= 0 else None
-        planned = plan(
-            header,
-            known,
-            active,
-            self.config,
-            end_offset=base_offset,
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-        )
+        planned = plan(headers, known, active, self.config, now_ms=now_ms)
         if isinstance(planned, CachedBatch):
             return Appended(
                 planned.base_offset, planned.last_offset, planned.max_timestamp_ms, self.log_start_offset, True
             )
-        batch.assign(buffer, 0, base_offset=base_offset, leader_epoch=self.leader_epoch)
-        self._begin_epoch(base_offset)
-        if planned.roll:
-            active = self._roll(base_offset, now_ms)
-        active.append(buffer, planned.header)
-        self._adopt(active, planned.header, planned.producer)
+        epochs = self._epochs
+        self._note_epoch(header.magic, base_offset)
+        try:
+            if planned.roll:
+                active = self._roll(base_offset, now_ms)
+            active.append(buffer, headers)
+        except StorageError:
+            self._restore_epochs(epochs)
+            raise
+        self._adopt(active, headers, len(buffer), planned.producer)
         return Appended(base_offset, self.log_end_offset - 1, log_append_time_ms, self.log_start_offset, False)
 
-    def _adopt(self, active: Segment, header: BatchHeader, producer: Producer | None) -> None:
+    def _adopt(
+        self, active: Segment, headers: Sequence[BatchHeader], size_bytes: int, producer: Producer | None
+    ) -> None:
         """Takes over what is on the disk now. Nothing here can fail."""
         with self._sync_lock:
             if not self._unsynced or self._unsynced[-1] is not active:
                 self._unsynced.append(active)
+        header = headers[-1]
         if producer is not None and self._producers is not None:
             self._producers[header.producer_id] = producer
-        self.size_bytes += header.size_bytes
+        self.size_bytes += size_bytes
         self.log_end_offset = header.base_offset + header.last_offset_delta + 1
 
-    def _begin_epoch(self, start_offset: int) -> None:
-        """Notes the epoch before its first batch. If that batch fails the entry stays true: the next begins there."""
-        if not self._epochs or self._epochs[-1][0] < self.leader_epoch:
+    def _note_epoch(self, magic: int, start_offset: int) -> None:
+        """Notes the epoch before its first batch. If that batch fails the entry stays true: the next begins there.
+
+        Messages of an old format carry no epoch: with them all that was known is void, until the next v2 batch.
+        """
+        if magic < batch.MAGIC:
+            if self._epochs:
+                self._write_epochs([])
+        elif not self._epochs or self._epochs[-1][0] < self.leader_epoch:
             epochs = [entry for entry in self._epochs if entry[1] < start_offset]
-            epochs.append((self.leader_epoch, start_offset))
-            checkpoint.write_epochs(self._files, os.path.join(self._directory, checkpoint.LEADER_EPOCH), epochs)
+            self._write_epochs([*epochs, (self.leader_epoch, start_offset)])
+
+    def _restore_epochs(self, epochs: list[tuple[int, int]]) -> None:
+        """Old messages were not written after all. The file is put right too, if it can be: it is a hint."""
+        if epochs and not self._epochs:
             self._epochs = epochs
-            with self._sync_lock:
-                self._unsynced_hints.add(checkpoint.LEADER_EPOCH)
+            with contextlib.suppress(StorageError):
+                self._write_epochs(epochs)
+
+    def _write_epochs(self, epochs: list[tuple[int, int]]) -> None:
+        checkpoint.write_epochs(self._files, os.path.join(self._directory, checkpoint.LEADER_EPOCH), epochs)
+        self._epochs = epochs
+        with self._sync_lock:
+            self._unsynced_hints.add(checkpoint.LEADER_EPOCH)
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Begins a new segment. After StorageError the old one is still the active one."""
@@ -316,11 +363,20 @@ class PartitionLog:
 
     # -- reading
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one_batch: bool = True, committed: bool = False) -> Slice:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one_batch: bool = True,
+        committed: bool = False,
+        hard_limit: bool = False,
+    ) -> Slice:
         """Whole batches of one segment, from the one that holds the offset on, at most `max_bytes` of them.
 
-        If the first is larger it comes alone, or nothing comes without `at_least_one_batch`. At the end of the log the
-        slice is empty. Raises OffsetOutOfRange, StorageError.
+        If the first is larger it comes alone, or nothing comes without `at_least_one_batch`. With `hard_limit` (Fetch
+        v0 to v2) as many bytes come as there are up to `max_bytes`, whatever they cut. At the end of the log the slice
+        is empty. Raises OffsetOutOfRange, StorageError.
         """
         if self._closed:
             raise StorageError(f"{self._directory} is closed")
@@ -332,9 +388,13 @@ class PartitionLog:
             for segment in self._segments_from(offset):
                 position = segment.position_of(offset)
                 if position is not None:
-                    end = segment.end_of_whole(position, position + max(max_bytes, 0))
-                    if end <= position and at_least_one_batch:
-                        end = segment.batch_end(position)
+                    limit = position + max(max_bytes, 0)
+                    if hard_limit:  # all of a segment lies below the high watermark
+                        end = min(limit, segment.size_bytes)
+                    else:
+                        end = segment.end_of_whole(position, limit)
+                        if end <= position and at_least_one_batch:
+                            end = segment.batch_end(position)
                     records = segment.read(position, end - position) if end > position else b""
                     break
         return Slice(records, self.high_watermark, self.log_start_offset, self.last_stable_offset)
@@ -372,7 +432,8 @@ class PartitionLog:
             timestamp_ms, offset = segment.largest_timestamp()
             if segment.base_offset < self.log_start_offset and timestamp_ms >= 0:
                 position = segment.position_of(offset)
-                if position is not None and segment.header(position).base_offset < self.log_start_offset:
+                header = segment.header(position) if position is not None else None
+                if header is not None and (header.base_offset < self.log_start_offset or _is_wrapper(header)):
                     timestamp_ms = self._largest_timestamp_from_start(segment)
             if timestamp_ms > best:
                 best, best_segment = timestamp_ms, segment
@@ -387,9 +448,11 @@ class PartitionLog:
 
     def _largest_timestamp_from_start(self, segment: Segment) -> int:
         """The largest timestamp of a segment's records at or behind the log start, which lies inside of it; or -1."""
-        largest = -1
+        largest, previous_end = -1, segment.base_offset
         for position, header in segment.batches():
-            if header.base_offset >= self.log_start_offset:
+            begins = previous_end if _is_wrapper(header) else header.base_offset
+            previous_end = header.next_offset
+            if begins >= self.log_start_offset:
                 largest = max(largest, header.max_timestamp)
             elif header.last_offset >= self.log_start_offset:
                 records = self._records(segment, position, header)
@@ -406,8 +469,8 @@ class PartitionLog:
 
     def _records(self, segment: Segment, position: int, header: BatchHeader) -> Iterator[batch.Record]:
         try:
-            yield from batch.records(segment.read(position, header.size_bytes))
-        except (CorruptRecords, InvalidRecords) as error:
+            yield from formats.records(segment.read(position, header.size_bytes))
+        except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
             raise StorageError(f"{self._directory}: the batch at offset {header.base_offset}: {error}") from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
@@ -415,6 +478,8 @@ class PartitionLog:
 
         An epoch before all known ones ends where the first of these begins (KIP-101, KIP-279).
         """
+        if not self._epochs and self.size_bytes:  # the log ends with messages of an old format
+            return -1, -1
         if epoch == self.leader_epoch:
             return epoch, self.log_end_offset
         number = bisect_right(self._epochs, epoch, key=lambda entry: entry[0])

@@ -7,10 +7,11 @@ The mirror of the write order in FORMAT.md. The passes, in order:
 3. After a clean shutdown only the newest segment is looked at: its indexes, and the headers behind their last entry.
    If it does not end with a whole batch it is treated as unclean.
    After an unclean one, every segment from the one that holds the recovery point on is read: size, magic, CRC and
-   offsets of each batch are checked, both indexes counted anew. At the first batch that fails all later segments are
-   deleted, newest first, and then the log is cut there: a crash in between finds the same bad batch again.
+   offsets of each batch or old message are checked, both indexes counted anew. At the first that fails all later
+   segments are deleted, newest first, and then the log is cut there: a crash in between finds the same bad batch again.
 4. A log that ends below its checkpointed log start is replaced by an empty one there.
-5. Leader epochs are cut to the log; those of batches read in pass 3 are taken from these.
+5. Leader epochs are cut to the log; those of batches read in pass 3 are taken from these. Messages of formats v0 and
+   v1 carry none, and what was known before them is void.
 6. Producers: known if pass 3 read everything, else replayed from the headers when first needed.
 """
 
@@ -18,10 +19,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import zlib
 from dataclasses import dataclass, field
 
-from ..protocol.records.batch import CorruptRecords, crc_matches, read_header
+from ..protocol.records.batch import MAGIC, BatchHeader
+from ..protocol.records.errors import CorruptRecords
+from ..protocol.records.formats import crc_matches, read_header
 from . import checkpoint
 from .append import MAX_RELATIVE_OFFSET
 from .config import LogConfig
@@ -38,12 +40,13 @@ MAX_SEGMENT_BYTES = 2**31 - 1  # a position is an int32
 class Recovered:
     """An opened partition. `producers` is None when they are to be replayed; `unsynced` segments may not be durable.
 
-    `cut_bytes` and `deleted_segments` say what recovery removed.
+    `cut_bytes` and `deleted_segments` say what recovery removed. Epochs that began below `epochs_from` are void.
     """
 
     segments: list[Segment]
     log_start_offset: int
     epochs: list[tuple[int, int]]
+    epochs_from: int = 0
     producers: dict[int, Producer] | None = None
     unsynced: list[Segment] = field(default_factory=list)
     wrote_epochs: bool = False
@@ -151,28 +154,19 @@ def _check_batches(
         try:
             header = read_header(data, position)
         except CorruptRecords:
-            _refuse_old_format(segment, data, position)
             break
         last_relative = header.last_offset - segment.base_offset
         in_order = header.base_offset >= segment.next_offset and header.last_offset_delta >= 0
         if not in_order or last_relative > MAX_RELATIVE_OFFSET or not crc_matches(data, position, header):
             break
         segment.count(header, position)
-        _take_epoch(recovered.epochs, header.partition_leader_epoch, header.base_offset)
+        _take_epoch(recovered.epochs, header)
+        if header.magic < MAGIC:
+            recovered.epochs_from = header.next_offset
         if producers is not None:
             advance(producers, header, recovered.log_start_offset, config.producer_rules)
         position += header.size_bytes
     return position
-
-
-def _refuse_old_format(segment: Segment, data: memoryview, position: int) -> None:
-    """A sound message of format v0 or v1 is no damage: it must not be cut off as if it were."""
-    size = 12 + int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
-    if position + 26 <= len(data) and data[position + 16] in (0, 1) and 26 <= size <= len(data) - position:
-        crc = int.from_bytes(data[position + 12 : position + 16], "big")
-        if zlib.crc32(data[position + 16 : position + size]) == crc:
-            where = f"{segment.path(LOG_SUFFIX)} at byte {position}"
-            raise StorageError(f"{where}: message format v{data[position + 16]}, where only v2 is read")
 
 
 def _cut(files: Files, directory: str, recovered: Recovered, number: int, end: int) -> None:
@@ -213,7 +207,15 @@ def _ensure_segment(files: Files, directory: str, recovered: Recovered, config: 
     recovered.producers = {}
 
 
-def _take_epoch(epochs: list[tuple[int, int]], epoch: int, start_offset: int) -> None:
+def _take_epoch(epochs: list[tuple[int, int]], header: BatchHeader) -> None:
+    """The epochs after one batch more. An old message clears them, as its append does (see `PartitionLog`)."""
+    if header.magic < MAGIC:
+        epochs.clear()
+    else:
+        _begin_epoch(epochs, header.partition_leader_epoch, header.base_offset)
+
+
+def _begin_epoch(epochs: list[tuple[int, int]], epoch: int, start_offset: int) -> None:
     if epoch >= 0 and (not epochs or epoch > epochs[-1][0]):
         epochs.append((epoch, start_offset))
 
@@ -224,23 +226,27 @@ def _settle_epochs(
     """Pass 5: (epoch, start offset) pairs, both rising, within the log."""
     segments, found = recovered.segments, recovered.epochs
     end_offset = segments[-1].next_offset
-    kept: list[tuple[int, int]] = []
-    if has_checkpoint:
+    has_records = end_offset > segments[0].base_offset
+    path = os.path.join(directory, checkpoint.LEADER_EPOCH)
+    stored: list[tuple[int, int]] | None = None
+    if has_checkpoint and files.size(path):  # a power loss leaves an empty one
         with contextlib.suppress(StorageError):  # malformed: it is in the batches as well
-            kept = checkpoint.read_epochs(files, os.path.join(directory, checkpoint.LEADER_EPOCH))
-    stored = list(kept)
+            stored = checkpoint.read_epochs(files, path)
+    kept = list(stored or ())
     if scanned_from is not None:
-        kept = [entry for entry in kept if entry[1] < scanned_from]
-    if not kept and scanned_from != segments[0].base_offset and end_offset > segments[0].base_offset:
+        kept = [entry for entry in kept if recovered.epochs_from <= entry[1] < scanned_from]
+    # A log that ends with messages of an old format has no epochs: a file that says so is believed after a clean stop.
+    none_known = stored == [] and scanned_from is None
+    if not kept and not none_known and scanned_from != segments[0].base_offset and has_records:
         for segment in segments:
             for _, header in segment.batches():
-                _take_epoch(kept, header.partition_leader_epoch, header.base_offset)
+                _take_epoch(kept, header)
     for epoch, start_offset in found:
-        _take_epoch(kept, epoch, start_offset)
+        _begin_epoch(kept, epoch, start_offset)
     kept = [entry for entry in kept if entry[1] < end_offset or entry == (0, 0)]
     while len(kept) > 1 and kept[1][1] <= recovered.log_start_offset:
         del kept[0]  # the next epoch begins at or below the log start
     recovered.epochs = kept
-    if kept != stored:
-        checkpoint.write_epochs(files, os.path.join(directory, checkpoint.LEADER_EPOCH), kept)
+    if kept != (stored or []) or (stored is None and has_records):
+        checkpoint.write_epochs(files, path, kept)
         recovered.wrote_epochs = True

@@ -1,8 +1,12 @@
-"""One segment of a partition log: a run of whole v2 batches in one `.log` file, with its two sparse indexes.
+"""One segment of a partition log: a run of whole entries in one `.log` file, with its two sparse indexes.
 
 Owns the files `<base offset, 20 digits>.log|.index|.timeindex`, their sizes and what is kept of them in memory. Decides
 nothing about rolling, recovery or retention. Positions count bytes from the start of the `.log`; only bytes below
 `size_bytes` belong to the log, whatever the file holds behind them.
+
+An entry ("batch" in the names here) is a v2 batch, or a message of format v0 or v1, which may be a wrapper around a
+compressed set; one segment may hold all of them. The header of a message tells its last offset, and a wrapper's first
+one is known only when it is opened: so whatever looks for an offset takes the first entry that ends at it or behind.
 
 Files are opened when first needed. The indexes are loaded (or rebuilt) when first needed and written by `save_indexes`,
 which a roll and a clean close call: between the two they live in memory, and an unclean stop rebuilds them.
@@ -14,10 +18,12 @@ import contextlib
 import os
 import struct
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 
-from ..protocol.records.batch import HEADER_BYTES, BatchHeader, CorruptRecords, read_header
+from ..protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
+from ..protocol.records.errors import CorruptRecords
+from ..protocol.records.formats import MIN_ENTRY_BYTES, read_header
 from .errors import StorageError
 from .files import File, Files
 from .index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
@@ -32,8 +38,11 @@ _SCAN_BYTES = 8 * 1024
 # Newest batches whose exact positions are kept, so that a consumer at the tail is answered without reading the disk.
 # 12 bytes each; one half is dropped when full.
 _TAIL_BATCHES = 2048
-# base offset, batch length, last offset delta of a v2 header
+# base offset, batch length, last offset delta of a v2 header; the first two are a message's offset and size
 _OFFSETS = struct.Struct(">qi11xi")
+_OLD_OFFSETS = struct.Struct(">qi")
+_PREFIX_BYTES = 12  # offset and length: what the length does not count
+_MAGIC_AT = 16
 
 
 def file_name(base_offset: int, suffix: str = LOG_SUFFIX) -> str:
@@ -52,8 +61,9 @@ class Segment:
         "_log_path",
         "_offset_index",
         "_since_index_bytes",
-        "_tail_bases",
+        "_tail_ends",
         "_tail_positions",
+        "_tail_start",
         "_time_index",
         "_torn",
         "_unsaved",
@@ -79,7 +89,8 @@ class Segment:
         self._since_index_bytes = 0
         self._torn = False
         self._unsaved = False  # whether the index files lack something
-        self._tail_bases = array("q")
+        self._tail_start = base_offset  # the first offset that the tail knows
+        self._tail_ends = array("q")  # last offsets
         self._tail_positions = array("i")
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -122,11 +133,11 @@ class Segment:
         except OSError as error:
             raise StorageError(f"cannot read {self._log_path}: {error}") from error
 
-    def append(self, buffer: bytes | bytearray | memoryview, header: BatchHeader) -> None:
-        """Writes one whole batch, whose header and offsets are final, behind the others.
+    def append(self, buffer: bytes | bytearray | memoryview, headers: Sequence[BatchHeader]) -> None:
+        """Writes whole batches, whose headers and offsets are final, behind the others, in one write.
 
-        After StorageError the segment is as before: bytes that reached the file are cut off again, now or, where that
-        fails too, before the next write.
+        `headers` has one for each entry of the buffer, which they fill. After StorageError the segment is as before:
+        bytes that reached the file are cut off again, now or, where that fails too, before the next write.
         """
         try:
             self.cut_torn()
@@ -138,13 +149,17 @@ class Segment:
             with contextlib.suppress(OSError):  # tried again before the next write and at close
                 self.cut_torn()
             raise StorageError(f"cannot append to {self._log_path}: {error}") from error
-        self.count(header, self.size_bytes)
         self._unsaved = True
-        if len(self._tail_bases) >= _TAIL_BATCHES:
-            del self._tail_bases[: _TAIL_BATCHES // 2], self._tail_positions[: _TAIL_BATCHES // 2]
-        self._tail_bases.append(header.base_offset)
-        self._tail_positions.append(self.size_bytes)
-        self.size_bytes += len(buffer)
+        for header in headers:
+            if len(self._tail_ends) >= _TAIL_BATCHES:
+                self._tail_start = self._tail_ends[_TAIL_BATCHES // 2 - 1] + 1
+                del self._tail_ends[: _TAIL_BATCHES // 2], self._tail_positions[: _TAIL_BATCHES // 2]
+            elif not self._tail_ends:
+                self._tail_start = self.next_offset
+            self.count(header, self.size_bytes)
+            self._tail_ends.append(self.next_offset - 1)
+            self._tail_positions.append(self.size_bytes)
+            self.size_bytes += header.size_bytes
 
     def cut_torn(self) -> None:
         """Removes what a failed write may have left behind the last batch. OSError."""
@@ -195,7 +210,8 @@ class Segment:
     def header(self, position: int) -> BatchHeader:
         """The header of the batch at a position."""
         try:
-            return read_header(self.read(position, HEADER_BYTES), whole=False)
+            length = min(HEADER_BYTES, max(self.size_bytes - position, 0))
+            return read_header(self.read(position, length), whole=False)
         except CorruptRecords as error:
             raise StorageError(f"{self._log_path} at byte {position}: {error}") from error
 
@@ -233,7 +249,7 @@ class Segment:
         self._offset_index, self._time_index = OffsetIndex(), TimeIndex()
         self._since_index_bytes = 0
         self._loaded = self._unsaved = True
-        self._tail_bases, self._tail_positions = array("q"), array("i")
+        self._tail_ends, self._tail_positions = array("q"), array("i")
         self.first_timestamp_ms = None
         self.max_timestamp_ms, self.max_timestamp_offset = -1, self.base_offset
         self.next_offset = self.base_offset
@@ -305,10 +321,19 @@ class Segment:
 
     def _points_at(self, position: int, relative_offset: int) -> bool:
         """Whether a batch at the position ends with the offset."""
-        if position + HEADER_BYTES > self.size_bytes:
+        left = self.size_bytes - position
+        if left < MIN_ENTRY_BYTES:
             return False
-        base, _, delta = _OFFSETS.unpack_from(self.read(position, HEADER_BYTES))
-        return base + delta == self.base_offset + relative_offset
+        data = self.read(position, min(HEADER_BYTES, left))
+        if data[_MAGIC_AT] < MAGIC:
+            last, length = _OLD_OFFSETS.unpack_from(data)
+            smallest = MIN_ENTRY_BYTES
+        elif left >= HEADER_BYTES:
+            base, length, delta = _OFFSETS.unpack_from(data)
+            last, smallest = base + delta, HEADER_BYTES
+        else:
+            return False
+        return last == self.base_offset + relative_offset and smallest <= _PREFIX_BYTES + length <= left
 
     def save_indexes(self) -> None:
         """Brings both index files up to date; the time index ends with the segment's largest timestamp. OSError."""
@@ -329,10 +354,11 @@ class Segment:
                 file.close()
         self._unsaved = False
 
-    def is_index_full(self, index_bytes: int) -> bool:
-        """Whether an index has no room left in files of segment.index.bytes; the last time entry is the roll's."""
-        return len(self._offset_index) >= index_bytes // OFFSET_ENTRY_BYTES or (
-            len(self._time_index) >= index_bytes // TIME_ENTRY_BYTES - 1
+    def is_index_full(self, index_bytes: int, entries: int = 1) -> bool:
+        """Whether an index has no room left for as many entries in files of segment.index.bytes; the last time entry is
+        the roll's."""
+        return len(self._offset_index) + entries > index_bytes // OFFSET_ENTRY_BYTES or (
+            len(self._time_index) + entries > index_bytes // TIME_ENTRY_BYTES - 1
         )
 
     # -- look-ups
@@ -341,8 +367,8 @@ class Segment:
         """The position of the batch that holds the offset, or of the first one behind it; None if there is none."""
         if offset >= self.next_offset:
             return None
-        if len(self._tail_bases) and offset >= self._tail_bases[0]:
-            return self._tail_positions[bisect_right(self._tail_bases, offset) - 1]
+        if offset >= self._tail_start and len(self._tail_ends):
+            return self._tail_positions[bisect_left(self._tail_ends, offset)]
         self.load()
         return self._position(offset)
 
@@ -374,13 +400,20 @@ class Segment:
             if start + HEADER_BYTES > len(chunk):
                 chunk = self.read(position, min(_SCAN_BYTES, self.size_bytes - position))
                 chunk_position, start = position, 0
-                if len(chunk) < HEADER_BYTES:
+                if len(chunk) < MIN_ENTRY_BYTES:
                     raise StorageError(f"{self._log_path} ends inside of a batch header")
-            base, length, delta = _OFFSETS.unpack_from(chunk, start)
-            size = 12 + length
-            if size < HEADER_BYTES or position + size > self.size_bytes:
+            if chunk[start + _MAGIC_AT] < MAGIC:
+                last, length = _OLD_OFFSETS.unpack_from(chunk, start)
+                smallest = MIN_ENTRY_BYTES
+            elif start + HEADER_BYTES <= len(chunk):
+                base, length, delta = _OFFSETS.unpack_from(chunk, start)
+                last, smallest = base + delta, HEADER_BYTES
+            else:
+                raise StorageError(f"{self._log_path} ends inside of a batch header")
+            size = _PREFIX_BYTES + length
+            if size < smallest or position + size > self.size_bytes:
                 raise StorageError(f"{self._log_path} at byte {position}: a batch of {size} bytes")
-            yield position, size, base + delta
+            yield position, size, last
             position += size
 
     def end_of_whole(self, position: int, limit: int) -> int:
@@ -416,8 +449,8 @@ class Segment:
         """
         if offset >= self.next_offset:
             return 0
-        if len(self._tail_bases) and offset >= self._tail_bases[0]:
-            return self.size_bytes - self._tail_positions[bisect_right(self._tail_bases, offset) - 1]
+        if offset >= self._tail_start and len(self._tail_ends):
+            return self.size_bytes - self._tail_positions[bisect_left(self._tail_ends, offset)]
         entry = self._offset_index.floor(offset - self.base_offset)
         return self.size_bytes - (self._offset_index.positions[entry] if entry >= 0 else 0)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import pytest
-from batches import FOLDER, make, open_log, sequenced, values
+from batches import FOLDER, GZIP, make, old, open_log, sequenced, values
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated_files import Killed, SimulatedFile, SimulatedFiles
@@ -35,23 +36,65 @@ def work(files: SimulatedFiles, acknowledged: list[bytes], flushed: list[int]) -
     log.close()
 
 
-def count_steps() -> int:
-    files = SimulatedFiles()
-    work(files, [], [])
-    return files.steps
+def work_mixed(files: SimulatedFiles, acknowledged: list[bytes], flushed: list[int]) -> None:
+    """The same with sets of all formats, two or three records each, each kind after each other one."""
+    log = open_log(files, config=CONFIG)
+    for number in range(16):
+        many = [b"%d-%d" % (number, n) * 4 for n in range(2 + number % 2)]
+        sets = [
+            old(0, *many),
+            make(*many, timestamp=number),
+            old(1, *many, codec=GZIP, timestamp=number),
+            old(1, *many, timestamp=number),
+            old(0, *many, codec=GZIP),
+        ]
+        append(log, sets[number * (1 + number // 5) % 5])
+        acknowledged += many
+        if number % 5 == 4:
+            log.flush()
+            flushed.append(len(acknowledged))
+    log.close()
 
 
-STEPS = count_steps()
+def append(log: PartitionLog, data: bytearray) -> None:
+    """Appends a set of any format, to be kept in its own."""
+    magic = data[16]
+    log.configure(dataclasses.replace(CONFIG, rules=dataclasses.replace(CONFIG.rules, target_magic=magic)))
+    log.append(data, now_ms=0, produce_version=(1, 2, 13)[magic])
+
+
+Work = Callable[[SimulatedFiles, list[bytes], list[int]], None]
+
+
+def cases(first: int = 0, by: int = 1) -> list[tuple[Work, int]]:
+    """Each kind of work with the steps at which it may be stopped."""
+    found: list[tuple[Work, int]] = []
+    for kind in (work, work_mixed):
+        files = SimulatedFiles()
+        kind(files, [], [])
+        found += [(kind, step) for step in range(first, files.steps, by)]
+    return found
+
+
+def is_beginning(found: Sequence[bytes | None], kind: Work, acknowledged: list[bytes]) -> bool:
+    """All that was acknowledged is there, and of the append that was stopped nothing, a beginning, or all."""
+    everything: list[bytes] = []
+    kind(SimulatedFiles(), everything, [])
+    more = len(found) - len(acknowledged)
+    return found == everything[: len(found)] and 0 <= more <= (1 if kind is work else 3)
 
 
 def indexes(log: PartitionLog) -> list[tuple[list[int], ...]]:
+    """The entries of each segment's indexes, with the last time entry, which a roll or a close adds."""
     result = []
     for segment in log._segments:
         segment.load()
         offsets, times = segment._offset_index, segment._time_index
-        result.append(
-            tuple(list(part) for part in (offsets.offsets, offsets.positions, times.timestamps, times.offsets))
-        )
+        stamps, stamp_offsets = list(times.timestamps), list(times.offsets)
+        if segment.max_timestamp_ms > max(stamps, default=-1):
+            stamps.append(segment.max_timestamp_ms)
+            stamp_offsets.append(segment.max_timestamp_offset - segment.base_offset)
+        result.append((list(offsets.offsets), list(offsets.positions), stamps, stamp_offsets))
     return result
 
 
@@ -78,27 +121,26 @@ def assert_goes_on(files: SimulatedFiles, log: PartitionLog) -> None:
     log.close()
 
 
-@pytest.mark.parametrize("step", range(STEPS))
-def test_killed_at_any_step_every_acknowledged_batch_is_there(step: int):
-    for portion in (0.0, 0.3, 0.99, 1.0):
+@pytest.mark.parametrize(("kind", "step"), cases())
+def test_killed_at_any_step_every_acknowledged_batch_is_there(kind: Work, step: int):
+    for portion in (0.0, 0.3, 0.7, 0.99, 1.0):
         files, acknowledged = SimulatedFiles(), []
         files.fail_at, files.killing, files.portion = step, True, portion
         with pytest.raises(Killed):
-            work(files, acknowledged, [])
+            kind(files, acknowledged, [])
         files.restart()
         log = open_log(files, config=CONFIG, clean=False)
-        found = values(log)
-        # One batch more may be whole on the disk than was acknowledged.
-        assert found[: len(acknowledged)] == acknowledged and len(found) - len(acknowledged) in (0, 1)
+        # A batch more may be whole on the disk than was acknowledged, or a part of a set.
+        assert is_beginning(values(log), kind, acknowledged)
         assert_goes_on(files, log)
 
 
-@pytest.mark.parametrize("step", range(STEPS))
-def test_killed_while_recovering_from_a_kill(step: int):
+@pytest.mark.parametrize(("kind", "step"), cases())
+def test_killed_while_recovering_from_a_kill(kind: Work, step: int):
     files, acknowledged = SimulatedFiles(), []
     files.fail_at, files.killing = step, True
     with pytest.raises(Killed):
-        work(files, acknowledged, [])
+        kind(files, acknowledged, [])
     recovery_step = 0
     while True:
         files.restart()
@@ -110,7 +152,7 @@ def test_killed_while_recovering_from_a_kill(step: int):
             recovery_step += 1
     files.restart()
     log = open_log(files, config=CONFIG, clean=False)
-    assert values(log)[: len(acknowledged)] == acknowledged
+    assert is_beginning(values(log), kind, acknowledged)
     assert_goes_on(files, log)
 
 
@@ -159,15 +201,16 @@ KEEPS: dict[str, Callable[[random.Random], Callable[[str, int, int], int]]] = {
 
 
 @pytest.mark.parametrize("keep", KEEPS)
-@pytest.mark.parametrize("step", range(2, STEPS, 3))
-def test_power_lost_at_any_step_leaves_a_prefix_with_all_that_was_flushed(step: int, keep: str):
+@pytest.mark.parametrize(("kind", "step"), cases(2, 3))
+def test_power_lost_at_any_step_leaves_a_prefix_with_all_that_was_flushed(kind: Work, step: int, keep: str):
     rng = random.Random(step)
     for garbage in (b"", bytes(2000), rng.randbytes(2000)):
         files, acknowledged, flushed = SimulatedFiles(), [], [0]
         files.fail_at, files.killing, files.portion = step, True, 0.5
         with pytest.raises(Killed):
-            work(files, acknowledged, flushed)
-        written = values_written(step)
+            kind(files, acknowledged, flushed)
+        written: list[bytes] = []
+        kind(SimulatedFiles(), written, [])
         files.lose_power(KEEPS[keep](rng), garbage)
         log = open_log(files, config=CONFIG, clean=False, recovery_point=flushed[-1])
         found = values(log)
@@ -175,14 +218,9 @@ def test_power_lost_at_any_step_leaves_a_prefix_with_all_that_was_flushed(step: 
         assert_goes_on(files, log)
 
 
-def values_written(step: int) -> list[bytes]:
-    files, everything = SimulatedFiles(), []
-    work(files, everything, [])
-    return everything
-
-
-@pytest.mark.parametrize("step", range(STEPS))
-def test_an_error_of_the_disk_at_any_step_loses_nothing_that_was_acknowledged(step: int):
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize("step", range(max(step for _, step in cases()) + 1))
+def test_an_error_of_the_disk_at_any_step_loses_nothing_that_was_acknowledged(step: int, mixed: bool):
     for portion in (0.0, 0.5, 1.0):
         files, acknowledged = SimulatedFiles(), []
         files.fail_at, files.portion = step, portion
@@ -194,7 +232,12 @@ def test_an_error_of_the_disk_at_any_step_loses_nothing_that_was_acknowledged(st
             value = b"%02d" % number * 9
             while value is not None:
                 try:
-                    log.append(make(value), now_ms=0)
+                    if mixed:
+                        sets = old(0, value, value), make(value, value), old(1, value, value, codec=GZIP)
+                        append(log, sets[number % 3])
+                        acknowledged.append(value)
+                    else:
+                        log.append(make(value), now_ms=0)
                     acknowledged.append(value)
                     value = None
                 except errors.StorageError:

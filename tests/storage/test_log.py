@@ -10,7 +10,7 @@ from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, MessageTooLarge
-from ottla.protocol.records.validate import Rules
+from ottla.protocol.records.validate import Prepared, Rules
 from ottla.storage import errors
 from ottla.storage.log import Appended, LogConfig, PartitionLog, TimestampOffset
 
@@ -189,7 +189,8 @@ def test_a_full_index_rolls(files: SimulatedFiles, index_bytes: int, timestamps:
 def test_offsets_too_far_from_the_base_roll(files: SimulatedFiles):
     log = open_log(files)
     far = make(b"x", last_offset_delta=2**31 - 2)
-    log._append(far, batch.read_header(far), -1, 0)
+    header = batch.read_header(far)
+    log.append_prepared(Prepared(far, header, -1, 0, (header,)), now_ms=0)
     assert log.log_end_offset == 2**31 - 1
     fill(log, 2)
     assert bases(log) == [0, 2**31]

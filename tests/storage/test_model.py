@@ -1,29 +1,37 @@
-"""A list of records against a log: any sequence of appends, reads, look-ups, reopenings and kills."""
+"""A list of records against a log: any sequence of appends in any format, reads, look-ups, reopenings and kills."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
-from batches import FOLDER, make, open_log
+from batches import FOLDER, GZIP, make, message, old, open_log
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from simulated_files import SimulatedFiles
 
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
+from ottla.protocol.records.validate import Rules
+from ottla.storage import errors
 from ottla.storage.log import LogConfig
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 
 
 class Known(NamedTuple):
-    """A batch that was appended."""
+    """A batch or an old message that was appended."""
 
     base_offset: int
     timestamps: list[int]
     values: list[bytes]
     size_bytes: int
+    magic: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + len(self.values) - 1
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -57,29 +65,78 @@ class LogMachine(RuleBasedStateMachine):
         sent = batch.build(records, codec=codec, **fields)
         copy = bytearray(sent)
         size_bytes = len(sent)
+        self.store_in(2)
         done = self.log.append(sent, now_ms=0)
         assert done == (self.end, self.end + len(values) - 1, -1, self.log_start, False)
         if idempotent:
             self.sequence += len(values)
             assert self.log.append(copy, now_ms=0) == (*done[:2], max(timestamps), self.log_start, True)
-        self.batches.append(Known(self.end, timestamps, values, size_bytes))
+        self.batches.append(Known(self.end, timestamps, values, size_bytes, 2))
         self.end += len(values)
+
+    def store_in(self, magic: int) -> None:
+        self.config = dataclasses.replace(self.config, rules=Rules(target_magic=magic))
+        self.log.configure(self.config)
+
+    @rule(
+        magic=st.integers(0, 1),
+        timestamp=st.integers(0, 190),
+        step=st.integers(-3, 3),
+        count=st.integers(1, 4),
+        size=st.integers(0, 90),
+        codec=st.sampled_from([0, 0, GZIP]),
+    )
+    def append_old(self, magic: int, timestamp: int, step: int, count: int, size: int, codec: int) -> None:
+        timestamp += 9
+        values = [b"%d-%d" % (self.end, n) + b"x" * (size // count) for n in range(count)]
+        sent = old(magic, *values, timestamp=timestamp, step=step, codec=codec)
+        self.store_in(magic)
+        before = self.log.size_bytes
+        try:
+            done = self.log.append(sent, now_ms=0, produce_version=1 + magic)
+        except errors.RecordListTooLarge:
+            assert len(sent) > self.config.segment_bytes - 10  # a v0 wrapper is written anew
+            return
+        assert done == (self.end, self.end + count - 1, -1, self.log_start, False)
+        stamps = [timestamp + n * step if magic else -1 for n in range(count)]
+        if codec:
+            self.batches.append(Known(self.end, stamps, values, self.log.size_bytes - before, magic))
+        else:
+            for n, (stamp, value) in enumerate(zip(stamps, values, strict=True)):
+                self.batches.append(Known(self.end + n, [stamp], [value], len(message(magic, value)), magic))
+        self.end += count
 
     @rule(where=st.floats(0, 1), max_bytes=st.integers(0, 1500), at_least_one=st.booleans())
     def read(self, where: float, max_bytes: int, at_least_one: bool) -> None:
         offset = self.log_start + round(where * (self.end - self.log_start))
         data = self.log.read(offset, max_bytes, at_least_one_batch=at_least_one).records
         found = [
-            (header.base_offset, [record.value for record in batch.records(data, position)])
-            for position, header in batch.headers(data)
+            (header.last_offset, header.magic, [record.value for record in formats.records(data, position)])
+            for position, header in formats.headers(data)
         ]
-        behind = [known for known in self.batches if known.base_offset + len(known.values) > offset]
-        assert found == [(known.base_offset, known.values) for known in behind[: len(found)]]
+        behind = self.from_offset(offset)
+        assert found == [(known.last_offset, known.magic, known.values) for known in behind[: len(found)]]
         assert len(data) == sum(known.size_bytes for known in behind[: len(found)])
         if behind:
             assert len(data) <= max_bytes or len(found) == 1
             assert found or not (at_least_one or behind[0].size_bytes <= max_bytes)
         assert self.log.available_bytes(offset) >= sum(known.size_bytes for known in behind)
+
+    def from_offset(self, offset: int) -> list[Known]:
+        return [known for known in self.batches if known.last_offset >= offset]
+
+    @rule(where=st.floats(0, 1), max_bytes=st.integers(0, 1500))
+    def read_with_a_hard_limit(self, where: float, max_bytes: int) -> None:
+        offset = self.log_start + round(where * (self.end - self.log_start))
+        data = bytes(self.log.read(offset, max_bytes, hard_limit=True).records)
+        behind = self.from_offset(offset)
+        # So many bytes of the segment's whole entries, of which the last may be cut.
+        whole = b"".join(bytes(self.log.read(known.last_offset, 1).records) for known in behind[:60])
+        assert data == whole[: len(data)]
+        bases = [segment.base_offset for segment in self.log._segments]
+        ends = [base for base in bases if behind and base > behind[0].last_offset] or [self.end]
+        left = sum(known.size_bytes for known in behind if known.last_offset < ends[0])
+        assert len(data) == min(max_bytes, left)
 
     @rule(wanted=st.integers(0, 210))
     def find_timestamp(self, wanted: int) -> None:
@@ -90,9 +147,9 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def max_timestamp(self) -> None:
         stamps = self.stamps()
-        top = max((t for _, t in stamps), default=None)
+        top = max((t for _, t in stamps), default=-1)
         found = self.log.max_timestamp()
-        assert (found and found[:2]) == (None if top is None else next((t, o) for o, t in stamps if t == top))
+        assert (found and found[:2]) == (None if top < 0 else next((t, o) for o, t in stamps if t == top))
 
     def stamps(self) -> list[tuple[int, int]]:
         everything = [(known.base_offset + n, t) for known in self.batches for n, t in enumerate(known.timestamps)]
@@ -117,12 +174,16 @@ class LogMachine(RuleBasedStateMachine):
         self.log = open_log(self.files, config=self.config, log_start_offset=self.log_start)
         assert self.log.cut_bytes == 0
 
-    @rule(garbage=st.binary(max_size=130), whole=st.booleans(), cut=st.integers(1, 60))
-    def reopen_after_kill(self, garbage: bytes, whole: bool, cut: int) -> None:
+    @rule(
+        garbage=st.binary(max_size=130),
+        torn_entry=st.sampled_from([b"", bytes(make(b"torn")), message(0, b"torn"), message(1, b"torn")]),
+        cut=st.integers(1, 60),
+    )
+    def reopen_after_kill(self, garbage: bytes, torn_entry: bytes, cut: int) -> None:
         """Behind the last batch stands what a write left that was never acknowledged."""
         point = self.log.recovery_point
         self.log.abandon()
-        torn = bytes(make(b"torn"))[:-cut] if whole else garbage
+        torn = torn_entry[:-cut] or garbage
         newest = max(name for name in self.files.list(FOLDER) if name.endswith(".log"))
         self.files.contents[f"{FOLDER}/{newest}"].live += torn
         self.log = open_log(
@@ -146,9 +207,15 @@ class LogMachine(RuleBasedStateMachine):
             log = self.log
             assert (log.log_start_offset, log.log_end_offset) == (self.log_start, self.end)
             assert log.size_bytes == sum(known.size_bytes for known in self.batches)
+            assert log._epochs == self.epochs()
             assert all(segment.size_bytes <= self.config.segment_bytes for segment in log._segments) or any(
                 known.size_bytes > self.config.segment_bytes for known in self.batches
             )
+
+    def epochs(self) -> list[tuple[int, int]]:
+        """The epochs since the last old message: all is written in epoch 0."""
+        since = max((number + 1 for number, known in enumerate(self.batches) if known.magic < 2), default=0)
+        return [(0, known.base_offset) for known in self.batches[since : since + 1]]
 
 
 class TestLog(LogMachine.TestCase):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
-
 import pytest
 from batches import FOLDER, make, open_log, values
 from simulated_files import SimulatedFiles
@@ -146,19 +144,6 @@ def test_a_hole_of_a_compacted_log_or_below_the_recovery_point_stays(files: Simu
     log = open_log(files, config=LogConfig(), clean=False, recovery_point=2)
     assert values(log) == [b"0", b"2", b"3", b"4", b"5"]
     assert log.read(1, 1).records == log.read(2, 1).records  # the next offset there is
-
-
-def test_messages_of_an_old_format_are_refused_and_not_cut_off(files: SimulatedFiles):
-    body = bytes([1, 0]) + (5).to_bytes(8, "big") + b"\xff\xff\xff\xff" + b"\0\0\0\1v"
-    message = bytes(8) + (4 + len(body)).to_bytes(4, "big") + zlib.crc32(body).to_bytes(4, "big") + body
-    put(files, f"{0:020d}.log", message)
-    with pytest.raises(errors.StorageError, match="message format v1"):
-        open_log(files, clean=False)
-    assert raw(files, 0, ".log") == message
-    with pytest.raises(errors.StorageError, match="message format v1"):
-        open_log(files, clean=True)
-    put(files, f"{0:020d}.log", message[:-1] + b"w")  # damaged: not sound by any format
-    assert open_log(files, clean=False).cut_bytes == len(message)
 
 
 def test_a_log_below_its_log_start_begins_anew_there(files: SimulatedFiles):
