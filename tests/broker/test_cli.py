@@ -11,6 +11,7 @@ import pytest
 from ottla.broker import cli, commands
 from ottla.broker.config import Config, ConfigError
 from ottla.broker.options import Listener, ServeOptions, flags_to_configs, format_address, parse_address, serve_options
+from ottla.broker.releases import profile
 
 
 def parse(*arguments: str, environ: dict[str, str] | None = None) -> ServeOptions:
@@ -141,6 +142,50 @@ def test_reserved_flags_say_that_they_are(flag: str, value: list[str], capsys: p
         parse("--data-dir", "d", flag, *value)
     assert caught.value.code == 2
     assert capsys.readouterr().err == f"ottla serve: {flag} is not yet supported\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"), [((), "ottla"), (("--release", "2.8"), "2.8"), (("--release", "0.10"), "0.10.2")]
+)
+def test_a_release_is_chosen(arguments: tuple[str, ...], name: str) -> None:
+    assert parse("--data-dir", "d", *arguments).config.profile == profile(name)
+
+
+def test_the_release_decides_which_variables_and_overrides_are_known() -> None:
+    environ = {"KAFKA_LOG_MESSAGE_FORMAT_VERSION": "0.10.2"}
+    old = parse("--data-dir", "d", "--release", "2.8", environ=environ).config
+    assert old["log.message.format.version"] == "0.10.2" and old.warnings == ()
+    assert len(parse("--data-dir", "d", "--release", "4.3", environ=environ).config.warnings) == 1
+    with pytest.raises(ConfigError, match=r"Kafka 4\.3 does not have it"):
+        parse("--data-dir", "d", "--release", "4.3", "--override", "log.message.format.version=2.8")
+    behaviour = {"KAFKA_OTTLA_BEHAVIOUR_ONE__MAGIC": "false"}
+    assert parse("--data-dir", "d", environ=behaviour).config.profile.behaviour.one_magic is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--release", "3.10"], "unknown release 3.10; nearest: 3.9, 4.0"),
+        (["--release", "otttla"], "unknown release otttla; nearest: ottla"),
+        (["--release"], "argument --release: expected one argument"),
+        (
+            ["--override", "ottla.behaviour.down_convert=none"],
+            "unknown behaviour ottla.behaviour.down_convert in --override; "
+            "did you mean ottla.behaviour.down_conversion?",
+        ),
+    ],
+)
+def test_an_unknown_release_or_behaviour_is_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    missing = tmp_path / "data"
+    try:
+        code = commands.serve(["--data-dir", str(missing), *arguments])
+    except SystemExit as stop:
+        code = stop.code
+    captured = capsys.readouterr()
+    assert (code, captured.out, captured.err) == (2, "", f"ottla serve: {message}\n")
+    assert not missing.exists()
 
 
 def test_serve_reports_a_mistake_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

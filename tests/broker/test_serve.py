@@ -120,3 +120,28 @@ def test_what_is_ignored_is_logged_as_json_on_stderr(tmp_path: Path) -> None:
     assert [event["reason"] for event in warnings] == [f"unknown config my.plugin in {file}"]
     (ignored,) = (event for event in events if event["event"] == "configs accepted but not acted on")
     assert ignored["names"] == ["num.io.threads"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], {"profile": "ottla"}),
+        (
+            ["--release", "2.4", "--override", "ottla.behaviour.record_errors=all", "--override", "num.io.threads=8"],
+            {"profile": "2.4", "record_errors": "all"},
+        ),
+    ],
+)
+def test_the_first_line_of_the_log_names_the_profile(
+    arguments: list[str], told: dict[str, str], tmp_path: Path
+) -> None:
+    flags = ["--listen", "127.0.0.1:0", "--data-dir", "data", "--log-format", "json", *arguments]
+    with serving(tmp_path, *flags) as (process, [line]):
+        port_of(line)
+        process.terminate()
+        _, error = process.communicate(timeout=START_SECONDS)
+    first = json.loads(error.splitlines()[0])
+    assert {key: value for key, value in first.items() if key not in ("level", "timestamp")} == {
+        "event": "starting",
+        **told,
+    }
