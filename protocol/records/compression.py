@@ -13,11 +13,13 @@ from __future__ import annotations
 import struct
 import zlib
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import cramjam
 
 from .errors import InvalidRecords, UnsupportedCodec
+from .steps import STEP_BYTES, Steps, in_c
 
 Buffer = bytes | bytearray | memoryview
 
@@ -116,6 +118,23 @@ def decompress(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> b
     if codec == Codec.ZSTD:
         return _decompress_bounded("zstd", _zstd.decompress_into, data, _zstd_bound(data, max_bytes), max_bytes)
     raise UnsupportedCodec(f"codec {codec} is unknown")
+
+
+def compressing(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> Steps[bytes]:
+    """As `compress`, handed out if it is long."""
+    return (yield from in_c(len(data), partial(compress, codec, data, level, magic=magic)))
+
+
+def decompressing(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> Steps[bytes]:
+    """As `decompress`, handed out if it is long, which only trying tells."""
+    if len(data) <= STEP_BYTES:
+        if max_bytes <= STEP_BYTES:
+            return decompress(codec, data, max_bytes, magic=magic)
+        try:
+            return decompress(codec, data, STEP_BYTES, magic=magic)
+        except InvalidRecords:
+            pass  # it takes more than a step, or it is damaged: the second try tells
+    return (yield partial(decompress, codec, data, max_bytes, magic=magic))
 
 
 def _beyond(max_bytes: int) -> InvalidRecords:

@@ -30,7 +30,7 @@ from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, MAX_DECOMPRESSED_BYTES, NO_T
 from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 
-__all__ = ["OVERHEAD_BYTES", "assign", "build", "crc_matches", "inner", "message", "read_header", "records"]
+__all__ = ["OVERHEAD_BYTES", "assign", "build", "crc_matches", "inner", "message", "read_header", "records", "wrapped"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -118,8 +118,8 @@ def _nullable(buffer: Buffer, position: int, stop: int) -> tuple[bytes | None, i
     return bytes(buffer[position : position + length]), position + length
 
 
-def inner(buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
-    """The decompressed message set of the wrapper at `position`. Raises CorruptRecords, InvalidRecords."""
+def wrapped(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
+    """The value of the wrapper at `position`, compressed as it is. Raises CorruptRecords, InvalidRecords."""
     magic, codec = header.magic, header.codec
     if codec >= Codec.ZSTD:
         raise InvalidRecords(f"codec {codec} in a message of format v{magic}")
@@ -135,7 +135,13 @@ def inner(buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int 
         raise InvalidRecords("a compressed message without a value")
     if at + 4 + value_bytes != end:
         raise CorruptRecords(f"a wrapper's parts and its size differ by {end - at - 4 - value_bytes} bytes")
-    return compression.decompress(codec, view[at + 4 : end], max_bytes, magic=magic)
+    return view[at + 4 : end]
+
+
+def inner(buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+    """The decompressed message set of the wrapper at `position`. Raises CorruptRecords, InvalidRecords."""
+    value = wrapped(buffer, position, header)
+    return compression.decompress(header.codec, value, max_bytes, magic=header.magic)
 
 
 def records(

@@ -1,0 +1,542 @@
+"""From one message format to another, in steps: up when old messages are produced or rewritten, down for old readers.
+
+Owns what becomes of entries and their fields (KIP-98, KIP-724; Kafka's RecordsUtil and LogValidator): how sets become
+one batch, which batches no older format can hold, offsets, times and codecs. It knows no topic, no rule on what may be
+produced, and not where bytes are kept. The loops over records are rows.py's.
+
+    up      a v0/v1 set -> one v2 batch, numbered anew (`up_set`), or one entry -> one v2 batch at the same offsets
+            (`up_entry`); no producer, no headers, v0 has no times
+    down    stored batches -> messages at the same offsets (`down`); headers, producer, epoch, transaction and control
+            batches are lost, in v0 times as well
+
+All raise CorruptRecords (a CRC, a size), InvalidRecords (contents) and UnsupportedCodec. Every entry's CRC is checked
+before it is read, so that nothing damaged gets a sound one. What one set decompresses to, and what a wrapper or a batch
+holds uncompressed, stays below `max_bytes`; uncompressed data grows to five times its size at most, going down.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from functools import partial
+from operator import lt
+from typing import Protocol
+
+from crc32c import crc32c
+
+from . import batch, compression, formats, legacy, rows
+from .batch import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME_BIT, MAX_DECOMPRESSED_BYTES, NO_TIMESTAMP, BatchHeader
+from .compression import Codec
+from .errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from .rows import Row
+from .steps import STEP_BYTES, Pace, Steps, in_c
+from .walk import check_count, varint
+
+__all__ = ["down", "up_entry", "up_set"]
+
+Buffer = bytes | bytearray | memoryview
+
+_PREFIX_BYTES = 12  # offset and size, in all formats
+_MAGIC_AT = 16
+_ATTRIBUTES_AT = 17  # in v0 and v1
+_SIZE = struct.Struct(">8xi").unpack_from
+_FRONT = struct.Struct(">qiibI").pack  # a v2 header up to its CRC ...
+_COVERED = struct.Struct(">hiqqqhii").pack  # ... and what the CRC covers of it
+_PREFIX = struct.Struct(">qiI").pack
+_WRAPPER_V0 = struct.Struct(">bbii").pack
+_WRAPPER_V1 = struct.Struct(">bbqii").pack
+_INT32_MAX = 2**31 - 1
+
+# How much of a run of messages is looked at first. It grows by the run, so that a set in which messages and wrappers
+# alternate is not copied over and over.
+_FIRST_PIECE_BYTES = 4096
+
+
+# --- up
+
+
+def up_set(
+    data: Buffer,
+    codec: int | None = None,
+    *,
+    level: int | None = None,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    log_append_time_ms: int | None = None,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> Steps[bytearray]:
+    """A v0 or v1 message set, as a client produced it, as one v2 batch of records numbered from `base_offset`.
+
+    Messages and wrappers may alternate; an incomplete last entry is left out, as in every format. `codec` None takes
+    that of the last wrapper in the set. `log_append_time_ms` marks the batch and is its max timestamp; the records keep
+    theirs beneath it.
+    """
+    view = memoryview(data)
+    writer = _BatchWriter(max_bytes, numbered=True)
+    pace = Pace()
+    position, end = 0, len(view)
+    source = 0
+    while position + _MAGIC_AT < end:
+        following = position + _size(view, position)
+        if following > end:
+            break
+        header = formats.read_header(view, position)
+        if header.magic == batch.MAGIC:
+            raise InvalidRecords("a batch of format v2 in a message set")
+        if header.codec:
+            source = header.codec
+            if pace.over(legacy.OVERHEAD_BYTES[1]):
+                yield
+                pace.renew()
+            pace.spend(legacy.OVERHEAD_BYTES[1], 1)
+            data_inside = yield from _opened(view, position, header, max_bytes - len(writer.payload))
+            last = yield from _inner(data_inside, header, pace, writer)
+            _shift(header, last, produced=True)
+        else:
+            following = yield from _messages(view, position, end, header.magic, pace, writer)
+        position = following
+    mark = 0 if log_append_time_ms is None else LOG_APPEND_TIME_BIT
+    target = source if codec is None else codec
+    return (yield from writer.batch(target, level, base_offset, mark, log_append_time_ms, leader_epoch))
+
+
+def up_entry(
+    data: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    level: int | None = None,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> Steps[bytearray]:
+    """One stored v0 or v1 entry as one v2 batch: a plain message alone, a wrapper's messages together.
+
+    Offsets (gaps too), keys, values, times and codec stay; the log append time of v1 stays marked as such. What has no
+    time has none then (KAFKA-13093: also in topics with log append time).
+    """
+    view = memoryview(data)
+    mark = header.attributes & LOG_APPEND_TIME_BIT
+    if not header.codec:
+        yield from _check(view, position, header)
+        end = position + header.size_bytes
+        offset, _, timestamp, key, value, _ = legacy.message(view, position, end, header.magic)
+        record, _ = rows.put_records([(timestamp, offset, key, value)], (0,), timestamp)
+        sealed = partial(_sealed, record, 1, 0, mark, offset, 0, timestamp, timestamp, -1)
+        return (yield from in_c(len(record), sealed))
+    writer = _BatchWriter(max_bytes, numbered=False)
+    data_inside = yield from _opened(view, position, header, max_bytes)
+    last = yield from _inner(data_inside, header, Pace(), writer)
+    base_offset = writer.first_offset + _shift(header, last, produced=False)
+    if base_offset + writer.last_delta > header.base_offset:
+        raise InvalidRecords(f"a wrapper's offset {header.base_offset} is below {last}, its last message's")
+    append_time = header.max_timestamp if mark else None
+    return (yield from writer.batch(header.codec, level, base_offset, mark, append_time, -1))
+
+
+# --- down
+
+
+def down(
+    data: Buffer, target_magic: int, fetch_offset: int, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Steps[bytes]:
+    """Stored entries of any magic as entries of at most `target_magic` (0 or 1), for a fetch from `fetch_offset`.
+
+    Entries that are old enough are copied. Control batches are dropped, gaps stay. Of uncompressed newer entries the
+    records below `fetch_offset` are dropped, which old librdkafkas rely on; of compressed ones all stay. An incomplete
+    last entry is left out. What cannot be converted (zstd: UnsupportedCodec; damage) is raised if nothing comes before
+    it; else the result ends before it, and the next fetch meets it first. The result may be empty.
+    """
+    view = memoryview(data)
+    out = bytearray()
+    pace = Pace()
+    position, end = 0, len(view)
+    try:
+        while position + _MAGIC_AT < end:
+            if view[position + _MAGIC_AT] <= target_magic:
+                following = yield from _copy(view, position, end, target_magic, pace, out)
+            else:
+                following = position + _size(view, position)
+                if following > end:
+                    break
+                header = formats.read_header(view, position)
+                if pace.over(HEADER_BYTES):
+                    yield
+                    pace.renew()
+                pace.spend(HEADER_BYTES, 1)
+                if header.magic == batch.MAGIC:
+                    yield from _down_batch(view, position, header, target_magic, fetch_offset, pace, out, max_bytes)
+                elif header.codec:
+                    out += yield from _down_wrapper(view, position, header, pace, max_bytes)
+                else:
+                    messages = _MessageWriter(out, target_magic, 0, fetch_offset)
+                    following = yield from _messages(view, position, end, header.magic, pace, messages)
+            position = following
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec):
+        if not out:
+            raise
+    return bytes(out)
+
+
+def _down_batch(
+    view: memoryview,
+    position: int,
+    header: BatchHeader,
+    magic: int,
+    fetch_offset: int,
+    pace: Pace,
+    out: bytearray,
+    max_bytes: int,
+) -> Steps[None]:
+    """Append what the older format can hold of one v2 batch; all of it or, if something is wrong, nothing."""
+    codec = header.codec
+    if header.is_control or not header.record_count:
+        return
+    if codec == Codec.ZSTD:
+        raise UnsupportedCodec(f"zstd is unknown in format v{magic}")
+    yield from _check(view, position, header)
+    payload = view[position + HEADER_BYTES : position + header.size_bytes]
+    mark = header.attributes & LOG_APPEND_TIME_BIT if magic else 0
+    if not codec:
+        begin = len(out)
+        try:
+            yield from _records(payload, header, pace, _MessageWriter(out, magic, mark, fetch_offset))
+        except InvalidRecords:
+            del out[begin:]
+            raise
+        return
+    if codec > Codec.ZSTD:
+        raise InvalidRecords(f"codec {codec} is unknown")
+    data = yield from compression.decompressing(codec, payload, max_bytes)
+    writer = _WrapperWriter(magic, mark, max_bytes)
+    yield from _records(memoryview(data), header, pace, writer)
+    if writer.payload:
+        out += yield from writer.wrapper(codec, header.max_timestamp if mark else None)
+
+
+def _down_wrapper(view: memoryview, position: int, header: BatchHeader, pace: Pace, max_bytes: int) -> Steps[bytes]:
+    """A v1 wrapper as one of v0. Its last offset is to be known before the first is written: it is read twice."""
+    data = yield from _opened(view, position, header, max_bytes)
+    last = yield from _inner(data, header, pace, _Nothing())
+    writer = _WrapperWriter(0, 0, max_bytes, shift=_shift(header, last, produced=False))
+    yield from _inner(data, header, pace, writer)
+    return (yield from writer.wrapper(header.codec, None))
+
+
+def _copy(view: memoryview, position: int, end: int, magic: int, pace: Pace, out: bytearray) -> Steps[int]:
+    """Append the entries from `position` on, up to one that is newer than `magic`; the position after them, or `end`
+    if the rest is an incomplete entry. A bad size is raised after what comes before it was copied."""
+    start = position
+    try:
+        while position + _MAGIC_AT < end and (found := view[position + _MAGIC_AT]) <= magic:
+            size = _size(view, position, found)
+            if position + size > end:
+                return end
+            if pace.over(min(size, STEP_BYTES)):
+                out += view[start:position]
+                start = position
+                yield
+                pace.renew()
+            pace.spend(min(size, STEP_BYTES), 1)
+            position += size
+        return position
+    finally:
+        out += view[start:position]
+
+
+# --- reading
+
+
+class _Writer(Protocol):
+    """Where rows go, in their order."""
+
+    def add(self, found: list[Row]) -> None: ...
+
+
+def _size(view: memoryview, position: int, magic: int = 0) -> int:
+    """Of the whole entry, wherever the view ends."""
+    size = _SIZE(view, position)[0] + _PREFIX_BYTES
+    if size < legacy.OVERHEAD_BYTES[magic]:
+        raise CorruptRecords(f"an entry of {size} bytes is smaller than its fixed fields")
+    return size
+
+
+def _check(view: memoryview, position: int, header: BatchHeader) -> Steps[None]:
+    if not (yield from in_c(header.size_bytes, partial(formats.crc_matches, view, position, header))):
+        raise CorruptRecords(f"the entry with offset {header.last_offset} does not match its CRC")
+
+
+def _opened(view: memoryview, position: int, header: BatchHeader, max_bytes: int) -> Steps[bytes]:
+    """The message set inside of a wrapper."""
+    yield from _check(view, position, header)
+    value = legacy.wrapped(view, position, header)
+    data = yield from compression.decompressing(header.codec, value, max_bytes, magic=header.magic)
+    if not data:
+        raise InvalidRecords("a compressed message without messages inside")
+    return data
+
+
+def _inner(data: bytes, header: BatchHeader, pace: Pace, writer: _Writer) -> Steps[int]:
+    """All messages of the set inside of a wrapper; the offset field of the last one."""
+    view = memoryview(data)
+    marked = _Marked(writer, header.max_timestamp if header.log_append_time else None)
+    position = yield from _messages(view, 0, len(view), header.magic, pace, marked)
+    left = len(view) - position
+    if left:
+        if left > _ATTRIBUTES_AT and view[position + _MAGIC_AT] != header.magic:
+            raise InvalidRecords(f"a message of another format inside of a wrapper of format v{header.magic}")
+        if left > _ATTRIBUTES_AT and view[position + _ATTRIBUTES_AT] & CODEC_BITS:
+            raise InvalidRecords("a compressed message inside of a compressed message")
+        raise CorruptRecords(f"the last message inside of a wrapper is cut after {left} bytes")
+    return marked.last_offset
+
+
+def _shift(header: BatchHeader, last: int, *, produced: bool) -> int:
+    """What to add to the offsets inside of a wrapper (KIP-31). `produced`: a wrapper's offset of 0 is taken for what
+    old librdkafkas send."""
+    if header.magic == 0:
+        return 0
+    if header.base_offset >= last:
+        return header.base_offset - last
+    if produced and header.base_offset == 0:
+        return 0
+    raise InvalidRecords(f"a wrapper's offset {header.base_offset} is below {last}, its last message's")
+
+
+def _messages(view: memoryview, position: int, end: int, magic: int, pace: Pace, writer: _Writer) -> Steps[int]:
+    """Plain messages of one magic, up to one that is incomplete, compressed or of another magic; the position there."""
+    piece_bytes = _FIRST_PIECE_BYTES
+    least = legacy.OVERHEAD_BYTES[magic]
+    while end - position >= least and view[position + _MAGIC_AT] == magic:
+        if view[position + _ATTRIBUTES_AT] & CODEC_BITS:
+            break
+        size = _size(view, position, magic)
+        if size > end - position:
+            break
+        if pace.over(min(size, STEP_BYTES)):
+            yield
+            pace.renew()
+        if size > STEP_BYTES:
+            piece = view[position : position + size]
+            found, used = yield partial(_read_large, rows.read_messages, piece, magic, 1)
+            yield partial(writer.add, found)
+            pace.spend(STEP_BYTES, 1)
+        else:
+            stop = min(position + max(min(piece_bytes, pace.bytes_left), size), end)
+            found, used = rows.read_messages(bytes(view[position:stop]), magic, pace.records_left)
+            writer.add(found)
+            pace.spend(used, len(found))
+            piece_bytes = min(piece_bytes * 4, STEP_BYTES)
+        position += used
+    return position
+
+
+def _records(payload: memoryview, header: BatchHeader, pace: Pace, writer: _Writer) -> Steps[None]:
+    """All records of a v2 batch."""
+    left = header.record_count
+    check_count(payload, left)
+    fields = (header.base_offset, header.base_timestamp, header.max_timestamp if header.log_append_time else None)
+    position, end = 0, len(payload)
+    while left:
+        if pace.over(1):
+            yield
+            pace.renew()
+        piece = bytes(payload[position : position + pace.bytes_left])
+        found, used = rows.read_records(piece, *fields, min(left, pace.records_left))
+        if found:
+            writer.add(found)
+            pace.spend(used, len(found))
+        elif position + len(piece) == end:
+            raise InvalidRecords("the last record is cut")
+        elif not pace.is_fresh:
+            pace.spend(STEP_BYTES)
+            continue
+        else:
+            length, start = varint(piece, 0)
+            used = start + length
+            if used > end - position:
+                raise InvalidRecords(f"a record of {length} bytes where {end - position - start} are left")
+            large = payload[position : position + used]
+            found, used = yield partial(_read_large, rows.read_records, large, *fields, 1)
+            yield partial(writer.add, found)
+            pace.spend(STEP_BYTES, 1)
+        position += used
+        left -= len(found)
+    if position != end:
+        raise InvalidRecords(f"{end - position} bytes after the last of {header.record_count} records")
+
+
+def _read_large(read, piece: memoryview, *arguments) -> tuple[list[Row], int]:
+    return read(bytes(piece), *arguments)
+
+
+# --- writing
+
+
+class _Nothing:
+    """Takes rows and drops them."""
+
+    def add(self, found: list[Row]) -> None:
+        pass
+
+
+class _Marked:
+    """Hands rows on, with the wrapper's time if that counts, and keeps the last offset."""
+
+    __slots__ = ("_append_time", "_writer", "last_offset")
+
+    def __init__(self, writer: _Writer, append_time: int | None) -> None:
+        self._writer = writer
+        self._append_time = append_time
+        self.last_offset = 0
+
+    def add(self, found: list[Row]) -> None:
+        self.last_offset = found[-1][1]
+        time = self._append_time
+        self._writer.add(found if time is None else [(time, offset, key, value) for _, offset, key, value in found])
+
+
+class _MessageWriter:
+    """Plain messages straight into the output, without what lies below `least_offset`."""
+
+    __slots__ = ("_attributes", "_least_offset", "_magic", "_out")
+
+    def __init__(self, out: bytearray, magic: int, attributes: int, least_offset: int) -> None:
+        self._out = out
+        self._magic = magic
+        self._attributes = attributes
+        self._least_offset = least_offset
+
+    def add(self, found: list[Row]) -> None:
+        least = self._least_offset
+        if found[0][1] < least:
+            found = [row for row in found if row[1] >= least]
+        self._out += rows.put_messages(found, self._magic, self._attributes, 0)[0]
+
+
+class _WrapperWriter:
+    """Messages into a wrapper: offsets count from the first in v1; in v0 they are absolute, `shift` added."""
+
+    __slots__ = ("_attributes", "_last_offset", "_magic", "_max_bytes", "_start", "_timestamp", "payload")
+
+    def __init__(self, magic: int, attributes: int, max_bytes: int, *, shift: int = 0) -> None:
+        self.payload = bytearray()
+        self._magic = magic
+        self._attributes = attributes
+        self._max_bytes = max_bytes
+        self._start: int | None = None if magic else -shift
+        self._last_offset = 0
+        self._timestamp = NO_TIMESTAMP
+
+    def add(self, found: list[Row]) -> None:
+        if self._start is None:
+            self._start = found[0][1]
+        data, highest = rows.put_messages(found, self._magic, self._attributes, self._start)
+        self.payload += data
+        _check_bound(self.payload, self._max_bytes)
+        self._last_offset = found[-1][1] if self._magic else found[-1][1] - self._start
+        self._timestamp = max(self._timestamp, highest)
+
+    def wrapper(self, codec: int, append_time: int | None) -> Steps[bytes]:
+        """The whole wrapper, its offset that of its last message, its time the append time or the highest."""
+        value = yield from compression.compressing(codec, self.payload, magic=self._magic)
+        timestamp = self._timestamp if append_time is None else append_time
+        return (yield from in_c(len(value), partial(self._sealed, codec, timestamp, value)))
+
+    def _sealed(self, codec: int, timestamp: int, value: bytes) -> bytes:
+        attributes = self._attributes | codec
+        if self._magic:
+            head = _WRAPPER_V1(1, attributes, timestamp, -1, len(value))
+        else:
+            head = _WRAPPER_V0(0, attributes, -1, len(value))
+        size = 4 + len(head) + len(value)
+        return b"".join((_PREFIX(self._last_offset, size, zlib.crc32(value, zlib.crc32(head))), head, value))
+
+
+class _BatchWriter:
+    """Records into one v2 batch, numbered in their order or at the offsets that they have."""
+
+    __slots__ = (
+        "_base_timestamp",
+        "_count",
+        "_max_bytes",
+        "_max_timestamp",
+        "_numbered",
+        "first_offset",
+        "last_delta",
+        "payload",
+    )
+
+    def __init__(self, max_bytes: int, *, numbered: bool) -> None:
+        self.payload = bytearray()
+        self.first_offset = 0
+        self._numbered = numbered
+        self._max_bytes = max_bytes
+        self._count = 0
+        self.last_delta = -1
+        self._base_timestamp = NO_TIMESTAMP
+        self._max_timestamp = NO_TIMESTAMP
+
+    def add(self, found: list[Row]) -> None:
+        if not self._count:
+            self._base_timestamp = found[0][0]
+            self.first_offset = found[0][1]
+        if self._numbered:
+            deltas = range(self._count, self._count + len(found))
+        else:
+            first = self.first_offset
+            deltas = [row[1] - first for row in found]
+            if deltas[0] <= self.last_delta or deltas[-1] > _INT32_MAX or not all(map(lt, deltas, deltas[1:])):
+                raise InvalidRecords("the offsets inside of a compressed message do not rise")
+        data, highest = rows.put_records(found, deltas, self._base_timestamp)
+        self.payload += data
+        _check_bound(self.payload, self._max_bytes)
+        self._count += len(found)
+        self.last_delta = deltas[-1]
+        self._max_timestamp = max(self._max_timestamp, highest)
+
+    def batch(
+        self,
+        codec: int,
+        level: int | None,
+        base_offset: int,
+        mark: int,
+        append_time: int | None,
+        leader_epoch: int,
+    ) -> Steps[bytearray]:
+        if not self._count:
+            raise InvalidRecords("there is no whole message in the set")
+        data = self.payload
+        if codec:
+            data = yield from compression.compressing(codec, data, level)
+        max_timestamp = self._max_timestamp if append_time is None else append_time
+        times = (self._base_timestamp, max_timestamp)
+        sealed = partial(_sealed, data, self._count, codec, mark, base_offset, self.last_delta, *times, leader_epoch)
+        return (yield from in_c(len(data), sealed))
+
+
+def _check_bound(payload: bytearray, max_bytes: int) -> None:
+    if len(payload) > max_bytes:
+        raise InvalidRecords(f"the records take more than {max_bytes} bytes")
+
+
+def _sealed(
+    data: Buffer,
+    count: int,
+    codec: int,
+    mark: int,
+    base_offset: int,
+    last_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    leader_epoch: int,
+) -> bytearray:
+    """A v2 batch of these records, without a producer."""
+    times = (base_timestamp, max_timestamp)
+    covered = _COVERED(mark | codec, last_delta, *times, -1, -1, -1, count)
+    length = HEADER_BYTES - _PREFIX_BYTES + len(data)
+    try:
+        out = bytearray(_FRONT(base_offset, length, leader_epoch, batch.MAGIC, crc32c(data, crc32c(covered))))
+    except struct.error as error:
+        raise InvalidRecords(f"a header field does not fit: {error}") from None
+    out += covered
+    out += data
+    return out
