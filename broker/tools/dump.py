@@ -16,7 +16,7 @@ from ...protocol.records.schemas import BATCH_V2, CONTROL_KEY, MESSAGE_V0, MESSA
 from ...storage import inspect
 from ...storage.errors import StorageError
 from ..cli import USAGE_ERROR
-from . import frames
+from . import frames, record_values
 from .command_line import FOUND_DAMAGE, Parser, printing
 from .describe import describe
 from .entries import Entries
@@ -94,6 +94,15 @@ def _dump(options: Options, name: str, write: Write) -> int:
     return FOUND_DAMAGE
 
 
+def _from_pipe(path: str) -> bytes:
+    """A named pipe or a shell's substitution, read like stdin."""
+    try:
+        with open(path, "rb") as pipe:
+            return _unless_hex(pipe.read(INPUT_BYTES_MAX + 1))
+    except OSError as error:
+        raise _Mistake(f"cannot read {path}: {error.strerror}") from None
+
+
 def _from_stdin() -> bytes:
     return _unless_hex(sys.stdin.buffer.read(INPUT_BYTES_MAX + 1))
 
@@ -124,6 +133,8 @@ def _file(options: Options, write: Write) -> list[Stopped]:
     if os.path.isdir(path):
         raise _Mistake(f"{path} is a directory; `ottla formats` looks at one")
     kind = kind_of(path) if options.api is None else None
+    if not os.path.isfile(path):
+        return _bytes(_from_pipe(path), options, write)
     with inspect.FileSource(path) as source:
         if kind is None and options.api is None and _begins_with_entry(source):
             kind = Kind.SEGMENT
@@ -131,7 +142,7 @@ def _file(options: Options, write: Write) -> list[Stopped]:
             data = source.read(0, INPUT_BYTES_MAX + 1)
             return _bytes(_unless_hex(data), options, write)
         if options.schema:
-            _print_lines(_describe_segment() if kind is Kind.SEGMENT else describe_file(kind), write)
+            _print_lines(_describe_segment(_topic_of(path)) if kind is Kind.SEGMENT else describe_file(kind), write)
             return []
         base_offset = base_offset_of(path) or 0
         names = {"relative_offset": lambda value: f" (offset {base_offset + value})"}
@@ -144,11 +155,9 @@ def _file(options: Options, write: Write) -> list[Stopped]:
 
 
 def _segment(source: inspect.Source, path: str | None, options: Options, tracer: Tracer) -> None:
-    key = inspect.partition_of(os.path.basename(os.path.dirname(os.path.abspath(path)))) if path else None
     title = f"segment {quoted(os.path.basename(path))[1:-1]}" if path else "record batches"
     tracer.line("0", 0, f"{title}, {source.size} bytes")
-    topic = key[0] if key else None
-    Entries(tracer, topic=topic, with_records=options.records).all(source, 0, 1)
+    Entries(tracer, topic=_topic_of(path), with_records=options.records).all(source, 0, 1)
 
 
 def _tracer(write: Write, size: int, names: dict[str, Callable[[int], str]] | None = None) -> Tracer:
@@ -161,7 +170,7 @@ def _bytes(data: bytes, options: Options, write: Write) -> list[Stopped]:
     tracer = _tracer(write, len(data))
     if options.api is None and _begins_with_entry(inspect.BytesSource(data)):
         if options.schema:
-            _print_lines(_describe_segment(), write)
+            _print_lines(_describe_segment(None), write)
         else:
             _segment(inspect.BytesSource(data), None, options, tracer)
         return tracer.problems
@@ -194,7 +203,13 @@ def _begins_with_entry(source: inspect.Source) -> bool:
     return isinstance(first, inspect.BatchFacts) and first.crc_ok is True
 
 
-def _describe_segment() -> Iterator[str]:
+def _topic_of(path: str | None) -> str | None:
+    """The topic in whose folder a file lies."""
+    key = inspect.partition_of(os.path.basename(os.path.dirname(os.path.abspath(path)))) if path else None
+    return key[0] if key else None
+
+
+def _describe_segment(topic: str | None) -> Iterator[str]:
     yield "segment: entries of these formats, by the byte 16 of each (magic)"
     for title, layout in (
         ("message v0 (with a codec, the value holds compressed messages)", MESSAGE_V0),
@@ -205,6 +220,10 @@ def _describe_segment() -> Iterator[str]:
     ):
         yield f"  {title}"
         yield from describe(layout, 2)
+    for part in record_values.schemas_of(topic):
+        yield f"  {part.title}"
+        for layout in part.layouts:
+            yield from describe(layout, 2)
 
 
 def _print_lines(lines: Iterator[str], write: Write) -> None:

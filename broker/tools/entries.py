@@ -25,7 +25,7 @@ from ...protocol.records.schemas import (
     SizedBytes,
     fields,
 )
-from ...protocol.records.walk import MIN_RECORD_BYTES, varint
+from ...protocol.records.walk import MIN_RECORD_BYTES, varint, varlong
 from ...storage import inspect
 from . import record_values
 from .record_values import Part
@@ -63,14 +63,20 @@ class Entries:
         self.all(inspect.BytesSource(window.stream.getvalue()), window.base, depth, may_be_cut=True)
 
     def _entry(self, source: inspect.Source, facts: inspect.BatchFacts, base: int, depth: int) -> None:
-        if facts.magic == 2:
-            self._batch(source, facts, base, depth)
-        elif facts.size_bytes > inspect.ENTRY_BYTES_MAX:
-            position = str(base + facts.position)
-            self.tracer.problem(Stopped(position, f"a message of {facts.size_bytes} bytes is not opened"), depth)
-        else:
-            data = source.read(facts.position, facts.size_bytes)
-            self._message(Window(data, base + facts.position), facts.header, facts.crc_ok is not False, depth)
+        """One entry. What is wrong inside of it is no reason not to read the next."""
+        position = str(base + facts.position)
+        try:
+            if facts.magic == 2:
+                self._batch(source, facts, base, depth)
+            elif facts.size_bytes > inspect.ENTRY_BYTES_MAX:
+                raise Stopped(position, f"a message of {facts.size_bytes} bytes is not opened")
+            else:
+                data = source.read(facts.position, facts.size_bytes)
+                self._message(Window(data, base + facts.position), facts.header, facts.crc_ok is not False, depth)
+        except Stopped as stopped:
+            self.tracer.problem(stopped, depth + 1)
+        except OSError as error:
+            raise Stopped(position, f"cannot be read: {error.strerror}") from None
 
     # -- v2
 
@@ -116,33 +122,19 @@ class Entries:
             if length < MIN_RECORD_BYTES - 1 or length > len(data) - start:
                 reason = f"record {index} of {length} bytes where {len(data) - start} are left"
                 raise Stopped(window.place(position), reason)
-            self._record(window.part(position, start + length - position), header, depth)
+            self._record(window.part(position, start + length - position), start - position, header, depth)
             position = start + length
         if position < len(data):
             reason = f"{len(data) - position} bytes behind the last of {header.record_count} records"
             raise Stopped(window.place(position), reason)
 
-    def _record(self, window: Window, header: BatchHeader, depth: int) -> None:
-        plain = RECORD_V2.parse(window.stream.getvalue()) if self._reads(window) else None
-        title = "record"
-        if plain is not None:
-            delta = header.base_timestamp + plain.timestamp_delta
-            timestamp = header.max_timestamp if header.log_append_time else delta
-            date = time_text(timestamp)
-            title = f"record: offset {header.base_offset + plain.offset_delta}, timestamp {timestamp}"
-            title += f" ({date})" if date else ""
-        self.tracer.line(window.place(0), depth, title)
+    def _record(self, window: Window, body: int, header: BatchHeader, depth: int) -> None:
+        """One record; `body` is where it begins behind its length."""
+        self.tracer.line(window.place(0), depth, _record_title(window.stream.getvalue(), body, header))
         self._fields(RECORD_V2, window, depth + 1, control=header.is_control)
         if window.left:
             reason = f"a record's parts and its length differ by {window.left} bytes"
             self.tracer.problem(Stopped(window.position, reason), depth + 1)
-
-    def _reads(self, window: Window) -> bool:
-        try:
-            RECORD_V2.parse(window.stream.getvalue())
-        except ValueError:
-            return False
-        return True
 
     # -- v0 and v1
 
@@ -233,6 +225,18 @@ class Entries:
                 raise Stopped(window.position, f"{window.left} bytes left over")
         except Stopped as stopped:
             self.tracer.problem(stopped, depth)
+
+
+def _record_title(data: bytes, body: int, header: BatchHeader) -> str:
+    """The absolute offset and the timestamp that counts of a record, as far as they can be read."""
+    try:
+        timestamp_delta, at = varlong(data, body + 1)
+        offset_delta, _ = varint(data, at)
+    except (IndexError, InvalidRecords):
+        return "record"
+    timestamp = header.max_timestamp if header.log_append_time else header.base_timestamp + timestamp_delta
+    date = time_text(timestamp)
+    return f"record: offset {header.base_offset + offset_delta}, timestamp {timestamp}" + (f" ({date})" if date else "")
 
 
 def _decompress(codec: int, data: bytes, position: int, magic: int) -> bytes:

@@ -2,7 +2,8 @@
 
 Owns the counting and the printing. It takes no lock and writes nothing, so it works beside a running broker: what that
 appends meanwhile is not counted. Compressed v0 and v1 messages are opened to count what is in them, within a bound; v2
-batches say their number. Exit code 0 whatever was found; 2, with one line on stderr, for what is no data directory.
+batches say their number. Markers of transactions are no records. Exit code 0 whatever was found; 2, with one line on
+stderr, for what is no data directory.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _count(folders: Sequence[inspect.PartitionFolder]) -> tuple[list[Amount], li
                         notes.append(_damage(name, found))
                         continue
                     amount = counted.setdefault((found.magic, found.codec), [0, 0])
-                    amount[0] += max(0, found.record_count)
+                    amount[0] += 0 if found.header.is_control else max(0, found.record_count)
                     amount[1] += found.size_bytes
                     if found.problem is not None:
                         notes.append(f"{name} at byte {found.position}: not opened, so not counted: {found.problem}")

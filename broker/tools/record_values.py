@@ -8,6 +8,7 @@ of its frame, the record's type and its version as varints (KIP-631).
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from construct import Struct
@@ -85,6 +86,18 @@ METADATA_TYPES = (
     "RemoveUserScramCredentialRecord BeginTransactionRecord EndTransactionRecord AbortTransactionRecord "
     "RemoveDelegationTokenRecord RegisterControllerRecord ClearElrRecord"
 ).split()
+
+
+def schemas_of(topic: str | None) -> Iterator[Part]:
+    """The schemas of a topic's keys and values, each in its newest version; none for most topics."""
+    if topic == METADATA:
+        for kind, cls in sorted(METADATA_CLASSES.items()):
+            newest = spec(cls).versions.last
+            yield Part(f"value of type {kind}: {cls.__name__} v{newest}", (METADATA_FRAME, struct_of(cls, newest)))
+    for kind, (key, value) in KEYED.get(topic or "", {}).items():
+        newest = spec(value).versions.last
+        yield Part(f"key of type {kind}: {key.__name__}", (KEY_TYPE, struct_of(key, 0)))
+        yield Part(f"its value: {value.__name__} v{newest}", (VALUE_VERSION, struct_of(value, newest)))
 
 
 def control_key(key: bytes) -> Part:

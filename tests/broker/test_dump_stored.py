@@ -1,0 +1,177 @@
+"""`ottla dump` on what real Kafkas stored and answered, and on old messages whole and damaged."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dumping import NOW, Run, response, runner, segment_of
+
+from ottla.protocol.messages.fetch import FetchResponse
+from ottla.protocol.records import legacy
+from ottla.protocol.records.batch import Record
+from ottla.protocol.records.compression import compress
+
+GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
+TOPICS: dict[str, Any] = json.loads((GOLDEN / "topics.json").read_text())
+RECORDS = [Record(5, NOW, b"k", b"v"), Record(7, NOW + 3, None, b"w")]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command: (exit code, stdout, stderr)."""
+    return runner(capsys)
+
+
+# --- real Kafkas
+
+
+def test_every_file_that_kafka_left_is_read_to_its_end(run: Run) -> None:
+    files = [path for path in sorted((GOLDEN / "logs").rglob("*")) if path.is_file()]
+    assert {path.suffix for path in files} >= {".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".metadata"}
+    for path in files:
+        for options in ([], ["--records"]):
+            code, out, err = run(*options, path)
+            assert (code, err) == (0, ""), path
+            assert out.startswith("     0  ") and f", {path.stat().st_size} bytes\n" in out
+
+
+def shown_offsets(out: str) -> list[int]:
+    """The offsets of all records: of v2 ones, of plain messages, and of those inside of wrappers."""
+    found = re.findall(r"^ *\+?\d+ +(?:record|message v[01]): offset (\d+),", out, re.M)
+    return [int(offset) for offset in found]
+
+
+def test_the_offsets_are_those_that_a_consumer_got(run: Run) -> None:
+    checked = 0
+    for topic, told in TOPICS.items():
+        folder = GOLDEN / "logs" / f"{topic}-0"
+        if folder.exists() and topic != "transactions":  # which has markers, too
+            found: list[int] = []
+            for path in sorted(folder.glob("*.log")):
+                found += shown_offsets(run("--records", path)[1])
+            assert found == [record[0] for record in told["records"]], topic
+            checked += 1
+    assert checked > 10
+
+
+def test_transactions_of_kafka(run: Run) -> None:
+    folder = GOLDEN / "logs" / "transactions-0"
+    out = "".join(run("--records", path)[1] for path in sorted(folder.glob("*.log")))
+    assert {"control record: commit", "control record: abort"} == set(re.findall(r"control record: \w+", out))
+
+
+def test_what_kafka_answered_to_old_fetches_is_read(run: Run) -> None:
+    """Converted sets with the filler behind them, which is an entry that is cut."""
+    topic = FetchResponse.FetchableTopicResponse
+    checked = 0
+    for line in (GOLDEN / "answers.jsonl").read_text().splitlines():
+        answer = json.loads(line)
+        if isinstance(answer["records"], str) and answer["records"]:
+            records = base64.b64decode(answer["records"])
+            partition = topic.PartitionData(partition_index=0, error_code=0, high_watermark=0, records=records)
+            data = response(
+                FetchResponse(responses=[topic(topic="t", partitions=[partition])]), answer["fetch_version"]
+            )
+            code, _, err = run("--records", "--response", f"1:{answer['fetch_version']}", data.hex())
+            assert (code, err) == (0, ""), line
+            checked += 1
+    assert checked > 20
+
+
+# --- old messages
+
+
+def test_a_plain_message(run: Run, tmp_path: Path) -> None:
+    data = bytes(legacy.build(RECORDS[:1], magic=1, log_append_time=True))
+    head = legacy.read_header(data)
+    path = segment_of(tmp_path, data)
+    lines = [
+        "     0  segment 00000000000000000000.log, 36 bytes",
+        "     0    message v1: offset 5, 36 bytes",
+        "     0      offset: 5",
+        "     8      size: 24",
+        f"    12      crc: {head.crc}",
+        "    16      magic: 1",
+        "    17      attributes: 0x08 (codec none, log_append_time)",
+        f"    18      timestamp: {NOW} (2023-11-14T22:13:20.000Z)",
+    ]
+    assert run("--records", path)[1].splitlines() == [*lines, '    26      key: "k"', '    31      value: "v"']
+    assert run(path)[1].splitlines() == [*lines, "    26      key: 1 bytes", "    31      value: 1 bytes"]
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_wrapper(magic: int, codec: int, run: Run, tmp_path: Path) -> None:
+    """Offsets inside count from 0 in v1 and are absolute in v0; both are shown as they stand and as they count."""
+    data = bytes(legacy.build(RECORDS, magic=magic, codec=codec))
+    code, out, err = run("--records", segment_of(tmp_path, data))
+    name = {1: "gzip", 2: "snappy", 3: "lz4"}[codec]
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1] == f"     0    message v{magic} ({name} wrapper): last offset 7, {len(data)} bytes"
+    size = (28, 36)[magic]
+    inside = [line for line in out.splitlines() if line.lstrip().startswith("+")]
+    assert [line for line in inside if "message" in line or " offset:" in line] == [
+        f"    +0        message v{magic}: offset 5, {size} bytes",
+        f"    +0          offset: {(5, 0)[magic]}",
+        f"{f'+{size}':>6}        message v{magic}: offset 7, {size - 1} bytes",
+        f"{f'+{size}':>6}          offset: {(7, 2)[magic]}",
+    ]
+    assert f"{f'+{size - 5}':>6}" + '          value: "v"' in inside
+    headers_only = run(segment_of(tmp_path, data))[1]
+    assert (
+        "+" not in headers_only and headers_only.splitlines()[-1].split(": ")[1] == f"{data_bytes(data, magic)} bytes"
+    )
+
+
+def data_bytes(wrapper: bytes, magic: int) -> int:
+    return len(wrapper) - (26, 34)[magic]
+
+
+def wrapper(value: bytes | None, *, magic: int = 1, codec: int = 1, offset: int = 9) -> bytes:
+    out = bytearray()
+    legacy.put_message(out, offset, magic, codec, NOW, None, value)
+    return bytes(out)
+
+
+def inside(data: bytes) -> bytes:
+    return wrapper(compress(1, data))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (wrapper(None), "at byte 34: a wrapper without a value"),
+        (inside(b""), "at byte +0: a wrapper without messages"),
+        (wrapper(b"not gzip"), "damaged gzip data"),
+        (wrapper(b"x", codec=4), "zstd"),
+        (inside(bytes(legacy.build(RECORDS[:1], magic=0))), "at byte +16: magic 0 inside of a wrapper of magic 1"),
+        (inside(bytes(legacy.build(RECORDS[:1], magic=1))[:-1]), "at byte +0: a message of 36 bytes where 35 are left"),
+        (inside(bytes(20)), "at byte +0: 20 bytes where a message begins"),
+        (inside(bytes(legacy.build(RECORDS[:1], magic=1))[:-1] + b"x"), "at byte +12: the CRC"),
+        (wrapper(zlib.compress(bytes(65 << 20), 9, 31)), "more than 67108864 bytes"),
+    ],
+)
+def test_damaged_wrappers_are_named_and_the_next_is_read(data: bytes, reason: str, run: Run, tmp_path: Path) -> None:
+    path = segment_of(tmp_path, data, bytes(legacy.build(RECORDS[:1], magic=0)))
+    code, out, err = run("--records", path)
+    assert code == 1 and err.count("\n") == 1 and reason in err, err
+    assert "message v0: offset 5, 28 bytes" in out
+
+
+def test_a_message_whose_parts_do_not_fill_it(run: Run, tmp_path: Path) -> None:
+    body = struct.pack(">bbii", 0, 0, -1, 1) + b"vmore"
+    data = struct.pack(">qiI", 3, len(body) + 4, zlib.crc32(body)) + body
+    code, out, err = run("--records", segment_of(tmp_path, data, data))
+    assert code == 1 and "at byte 27: 4 bytes left over (and 1 more)" in err and out.count("message v0") == 2
+    body = struct.pack(">bbii", 0, 0, -1, 99) + b"v"
+    data = struct.pack(">qiI", 3, len(body) + 4, zlib.crc32(body)) + body
+    code, out, err = run("--records", segment_of(tmp_path, data, data))
+    assert code == 1 and "at byte 22: value: 99 bytes announced, 1 left (and 1 more)" in err
+    assert out.count("message v0") == 2
