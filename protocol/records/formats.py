@@ -27,7 +27,8 @@ def read_header(buffer: Buffer, position: int = 0, *, whole: bool = True) -> Bat
 
     `whole=False` accepts a buffer that ends somewhere after the header. Raises CorruptRecords.
     """
-    if position >= 0 and position + _MAGIC_AT < len(buffer) and buffer[position + _MAGIC_AT] < batch.MAGIC:
+    at = position + _MAGIC_AT
+    if _MAGIC_AT <= at < len(buffer) and buffer[at] < batch.MAGIC:
         return legacy.read_header(buffer, position, whole=whole)
     return batch.read_header(buffer, position, whole=whole)
 
@@ -39,13 +40,21 @@ def headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """
     position, end = 0, len(buffer)
     while position + _MAGIC_AT < end:
-        size = _PREFIX_BYTES + int.from_bytes(buffer[position + 8 : position + 12], "big", signed=True)
-        if size < MIN_ENTRY_BYTES:
-            raise CorruptRecords(f"an entry of {size} bytes is smaller than any format allows")
-        if position + size > end:
-            return
-        yield position, read_header(buffer, position)
-        position += size
+        if buffer[position + _MAGIC_AT] == batch.MAGIC and position + batch.HEADER_BYTES <= end:
+            header = batch.read_header(buffer, position, whole=False)
+            following = position + _PREFIX_BYTES + header.batch_length
+            if following > end:
+                return
+        else:
+            size = _PREFIX_BYTES + int.from_bytes(buffer[position + 8 : position + 12], "big", signed=True)
+            if size < MIN_ENTRY_BYTES:
+                raise CorruptRecords(f"an entry of {size} bytes is smaller than any format allows")
+            following = position + size
+            if following > end:
+                return
+            header = read_header(buffer, position)
+        yield position, header
+        position = following
 
 
 def crc_matches(buffer: Buffer, position: int, header: BatchHeader) -> bool:

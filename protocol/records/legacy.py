@@ -41,6 +41,7 @@ _PREFIX_BYTES = 12  # offset and size
 _CRC_START = 16  # what the CRC covers begins at the magic
 _V0 = struct.Struct(">qiIbb")
 _V1 = struct.Struct(">qiIbbq")
+_OFFSET_AND_SIZE = struct.Struct(">qi")
 _KEY_AT = (_V0.size, _V1.size)
 _INT32, _INT64, _UINT32 = (struct.Struct(form) for form in (">i", ">q", ">I"))
 _BODY_V0, _BODY_V1 = struct.Struct(">bb"), struct.Struct(">bbq")
@@ -159,16 +160,27 @@ def records(
         yield Record(offset, timestamp, key, value)
         return
     data = inner(buffer, position, header, max_bytes=max_bytes)
-    found = list(_inner_messages(data, magic))
     shift = 0
     if magic:
-        last = found[-1][0]
+        last = _last_offset(data)
         if header.base_offset < last and not (produced and header.base_offset == 0):
             raise InvalidRecords(f"a wrapper's offset {header.base_offset} is below {last}, its last message's")
         shift = header.base_offset - last if header.base_offset >= last else 0
     append_time = header.max_timestamp if header.log_append_time else None
-    for offset, _, timestamp, key, value, _ in found:
+    for offset, _, timestamp, key, value, _ in _inner_messages(data, magic):
         yield Record(offset + shift, timestamp if append_time is None else append_time, key, value)
+
+
+def _last_offset(data: bytes) -> int:
+    """The offset field of the last message of a set, found by the sizes alone: messages may be many, and small."""
+    position, end, offset = 0, len(data), 0
+    unpack = _OFFSET_AND_SIZE.unpack_from
+    while end - position >= OVERHEAD_BYTES[0]:
+        offset, size = unpack(data, position)
+        if size < OVERHEAD_BYTES[0] - _PREFIX_BYTES:
+            break
+        position += _PREFIX_BYTES + size
+    return offset
 
 
 def _inner_messages(data: bytes, magic: int) -> Iterator[Message]:
