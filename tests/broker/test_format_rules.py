@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import structlog
-from harness import running
+from harness import Broker, only, running
 
 from ottla.broker import commands
 from ottla.broker.config import Config, ConfigError, TopicConfig
@@ -24,6 +24,9 @@ from ottla.broker.format_rules import (
 from ottla.broker.log_config import log_config
 from ottla.broker.logs import get_logger
 from ottla.broker.releases import PROFILE_NAMES, profile
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.records import formats
 from ottla.protocol.records.validate import Rules
 
 UNLIMITED = 2**63 - 1
@@ -305,3 +308,43 @@ def test_every_rule_is_set_from_the_configs() -> None:
     (call,) = (node for node in calls if isinstance(node.func, ast.Name) and node.func.id == "Rules")
     fields = {field.name for field in dataclasses.fields(Rules)}
     assert fields - {keyword.arg for keyword in call.keywords} == {"produce_version", "max_decompressed_bytes"}
+
+
+# ---- what Kafka keeps for itself
+
+
+def commit(offset: int) -> OffsetCommitRequest:
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    return OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[asked])])
+
+
+async def committed(broker: Broker) -> int:
+    topic = OffsetFetchRequest.OffsetFetchRequestTopic
+    client = await broker.client()
+    request = OffsetFetchRequest(group_id="g", topics=[topic(name="t", partition_indexes=[0])])
+    return only(await client.call(request, 1)).committed_offset
+
+
+def stored_magics(broker: Broker) -> list[int]:
+    """Of the entries of the one partition of __consumer_offsets."""
+    log = broker.log("__consumer_offsets")
+    return [header.magic for _, header in formats.headers(log.read(0, 1 << 20).records)]
+
+
+async def test_offsets_of_groups_are_written_in_the_releases_format_and_read_in_any(tmp_path: Path) -> None:
+    """KIP-724's rules hold for __consumer_offsets too; what older releases left there is read as it is."""
+    magics: list[int] = []
+    for number, (release, magic) in enumerate([("0.9", 0), ("0.10.2", 1), ("2.8", 2), ("3.9", 2), ("ottla", 2)]):
+        async with running(
+            tmp_path / "data", overrides={"offsets.topic.num.partitions": "1"}, release=release
+        ) as broker:
+            if number == 0:
+                await broker.topic("t")
+            else:
+                assert await committed(broker) == number - 1
+            client = await broker.client()
+            assert only(await client.call(commit(number), 2)).error_code == 0
+            assert await committed(broker) == number
+            magics.append(magic)
+            assert stored_magics(broker) == magics
