@@ -17,6 +17,7 @@ from ..storage.errors import StorageError
 from ..storage.files import Files
 from ..storage.log import PartitionLog
 from ..storage.partition_metadata import decode_id
+from .forced_upgrade import ForcedUpgrade
 from .logs import get_logger
 from .metadata_log import TOPIC as METADATA_TOPIC
 from .metadata_log import TOPIC_ID as METADATA_TOPIC_ID
@@ -54,6 +55,8 @@ class LogDirs:
     def __init__(self, directories: list[LogDir]) -> None:
         self.directories = directories
         self.cluster_id = directories[0].data.cluster_id
+        self.upgrade: ForcedUpgrade | None = None
+        """While it is set, partitions are brought to message format v2 as they are opened."""
         self._found: dict[tuple[str, int], LogDir] = {}  # folders that were there, until they are opened
         for log_dir in directories:
             for key in log_dir.data.partitions():
@@ -147,7 +150,8 @@ class LogDirs:
     def _open(
         self, holder: LogDir, topic: str, index: int, topic_id: bytes, config: LogConfig, now_ms: int
     ) -> PartitionLog:
-        log = holder.data.open_partition(topic, index, topic_id=topic_id, config=config, now_ms=now_ms)
+        upgrade = self.upgrade.watch(topic, index) if self.upgrade else None
+        log = holder.data.open_partition(topic, index, topic_id=topic_id, config=config, now_ms=now_ms, upgrade=upgrade)
         holder.logs[topic, index] = log
         if log.cut_bytes:
             get_logger().warning("a torn tail was cut", topic=topic, partition=index, bytes=log.cut_bytes)

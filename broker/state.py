@@ -19,7 +19,8 @@ from .clock import Clock
 from .config import Config, ConfigError, ConfigSource
 from .context import Apis, Arrival
 from .fetch_sessions import FetchSessions
-from .format_rules import behaviours_set
+from .forced_upgrade import ForcedUpgrade
+from .format_rules import behaviours_set, forced_upgrade
 from .groups.coordinator import GroupCoordinator
 from .groups.settings import CoordinatorSettings
 from .log_dirs import LogDirs
@@ -111,7 +112,12 @@ class BrokerState:
                 self._replay_broker_config(record)
         placed = self.topics.replay(records)
         self.logs.put_strays_aside({(topic.name, index): topic.id for topic, index, _ in placed})
+        if forced_upgrade(self.config):
+            self.logs.upgrade = ForcedUpgrade(len(placed), self.clock)
         self.topics.open(placed, now_ms)
+        if self.logs.upgrade is not None:
+            self.logs.upgrade.finish()
+            self.logs.upgrade = None
         self._load_groups()
         self._checkpoint_timer = self.clock.call_at(now_ms + CHECKPOINT_MS, self._checkpoint)
 

@@ -12,6 +12,7 @@ import random
 import re
 import uuid
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..protocol.primitives import ZERO_UUID
 from . import checkpoint
@@ -20,6 +21,9 @@ from .errors import DirectoryLocked, StorageError
 from .files import Files, write_atomically
 from .log import PartitionLog
 from .partition_metadata import encode_id, read_topic_id
+
+if TYPE_CHECKING:
+    from .upgrade import OnUpgrade
 
 LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
@@ -175,9 +179,19 @@ class DataDirectory:
             return ZERO_UUID
 
     def open_partition(
-        self, topic: str, partition: int, *, topic_id: bytes = ZERO_UUID, config: LogConfig, now_ms: int
+        self,
+        topic: str,
+        partition: int,
+        *,
+        topic_id: bytes = ZERO_UUID,
+        config: LogConfig,
+        now_ms: int,
+        upgrade: OnUpgrade | None = None,
     ) -> PartitionLog:
-        """The log of a partition, made if there is none. `topic_id` of zeros stands for the one in the folder."""
+        """The log of a partition, made if there is none. `topic_id` of zeros stands for the one in the folder.
+
+        `upgrade` as in `PartitionLog.open`.
+        """
         self._check_open()
         key = (topic, partition)
         if key in self._logs:
@@ -198,6 +212,7 @@ class DataDirectory:
             log_start_offset=self._log_starts.get(key, 0) if existed else 0,
             on_log_start=self._log_start_moves,
             pick=self._pick,
+            upgrade=upgrade,
         )
         self._unopened.discard(key)
         self._logs[key] = log

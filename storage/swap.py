@@ -20,7 +20,8 @@ import os
 import re
 from collections.abc import Sequence
 
-from ..protocol.records.batch import CorruptRecords, read_header
+from ..protocol.records import formats
+from ..protocol.records.errors import CorruptRecords
 from .errors import StorageError
 from .files import Files
 from .segment import LOG_SUFFIX, file_name
@@ -99,7 +100,7 @@ def _complete(files: Files, directory: str, names: list[str]) -> None:
 
 
 def _end_of_swap(files: Files, directory: str, base_offset: int) -> int:
-    """The offset behind the last batch of a `.log.swap` file."""
+    """The offset behind the last batch of a `.log.swap` file, in any format: Kafka's cleaner kept it up to 3.9."""
     path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX + SWAP))
     file = files.open(path)
     try:
@@ -110,7 +111,7 @@ def _end_of_swap(files: Files, directory: str, base_offset: int) -> int:
     position, end = 0, base_offset + 1
     try:
         while position < len(data):
-            header = read_header(data, position)
+            header = formats.read_header(data, position)
             end = header.next_offset
             position += header.size_bytes
     except CorruptRecords as error:

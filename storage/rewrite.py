@@ -1,0 +1,383 @@
+"""Rewriting segments: entries of any message format in, v2 batches at the same offsets out, with both indexes.
+
+Owns how one entry becomes another, and where an output ends and the next begins. Why it is called is the caller's: a
+`Choose` says of every entry what is to stay of it, by default all. Blocking, without a clock; memory is bounded by one
+entry and a buffer. Reads its sources and writes new files beside them; `swap.swap_in` puts these in their place.
+
+v2 batches are copied byte for byte. Of those that lose records the offsets, sequences, producer and epochs stay, as an
+idempotent producer and the offsets of consumers hang on them. Entries of v0 and v1 are converted as Kafka 4.0's cleaner
+does (KIP-724, KAFKA-13093): a plain message becomes a batch of one record, so that replicas which convert at different
+times stay aligned, a compressed wrapper one batch with the same codec; v0 has no timestamps (-1), the time that the
+broker of a v1 wrapper gave to it stays. Converted messages are larger than before, so that an output may have to end
+before its source does: then it goes on in a further segment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..protocol.records import batch, convert, formats
+from ..protocol.records.batch import BatchHeader, Record
+from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ..protocol.records.steps import run
+from .errors import StorageError
+from .files import Files
+from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from .swap import CLEANED
+
+TXN_INDEX_SUFFIX = ".txnindex"
+_ABORTED_BYTES = 34  # one aborted transaction; the offset of its marker lies at byte 18
+_LAST_OFFSET = struct.Struct(">18xq")
+_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")  # in all formats
+_LEAST_BYTES = 14  # behind offset and length: a v0 message with null key and value
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+_WRITE_BYTES = 1 << 20  # written, and reported, at once
+
+Progress = Callable[[int, int], None]
+"""Called now and then with (bytes read so far, records converted so far)."""
+
+
+class Source(NamedTuple):
+    """A segment to read: the path of its `.log`, and how many bytes of the file belong to the log."""
+
+    log_path: str
+    size_bytes: int
+
+
+class Rewritten(NamedTuple):
+    """A segment that was written. `converted` counts the records that were in an older format before."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    converted: int
+
+
+class Limits(NamedTuple):
+    """Where an output must end: Kafka's hard bound for positions, and segment.index.bytes for each index."""
+
+    segment_bytes: int = 2**31 - 1
+    index_bytes: int = 10 * 1024 * 1024
+
+
+LIMITS = Limits()
+
+
+def every(record: Record) -> bool:
+    """Keeps a record; as a verdict's `keep` it lets an entry pass unread."""
+    return True
+
+
+def none(record: Record) -> bool:
+    """Drops a record; as a verdict's `keep` it drops an entry unread."""
+    return False
+
+
+class Verdict(NamedTuple):
+    """What stays of an entry: the records for which `keep` is true.
+
+    `keep_empty`: of a v2 batch that loses all records the header stays, as for the last batch of a producer that is
+    still active. `delete_horizon_ms` (KIP-534) is noted in a v2 batch that has none, if it is a control batch or a
+    record without a value stays in it.
+    """
+
+    keep: Callable[[Record], bool] = every
+    keep_empty: bool = False
+    delete_horizon_ms: int | None = None
+
+
+KEEP = Verdict()
+
+Choose = Callable[[BatchHeader], Verdict]
+"""The verdict on an entry by its header; of a wrapper in v0 or v1 only the last offset is known by it."""
+
+
+def holds_old_formats(files: Files, source: Source) -> bool:
+    """Whether a segment has an entry that is not v2, by a walk over the headers. Raises StorageError if these are
+    damaged."""
+    if source.size_bytes == 0:
+        return False
+    try:
+        file = files.open(source.log_path)
+        try:
+            data = memoryview(file.read(0, source.size_bytes))
+        finally:
+            file.close()
+    except OSError as error:
+        raise StorageError(f"cannot read {source.log_path}: {error}") from error
+    position, last = 0, source.size_bytes - _LEAST_BYTES - 12
+    header_of = _LENGTH_AND_MAGIC.unpack_from
+    while position <= last:
+        length, magic = header_of(data, position)
+        if magic != batch.MAGIC:
+            if magic in (0, 1):
+                return True
+            raise StorageError(f"{source.log_path} at byte {position}: message format v{magic} is unknown")
+        if length < _LEAST_BYTES:
+            break
+        position += 12 + length
+    if position != source.size_bytes:
+        raise StorageError(f"{source.log_path} at byte {position}: not a whole batch")
+    return False
+
+
+def rewrite(
+    files: Files,
+    sources: Sequence[Source],
+    directory: str,
+    base_offset: int,
+    *,
+    index_interval_bytes: int,
+    limits: Limits = LIMITS,
+    choose: Choose | None = None,
+    suffix: str = CLEANED,
+    on_progress: Progress | None = None,
+) -> list[Rewritten]:
+    """Writes what stays of consecutive segments, oldest first, as segments of v2 batches into a directory.
+
+    There is one of them (empty if nothing stays) unless `limits` ask for more; the first begins at `base_offset`. Their
+    names end with `suffix`. All files are synced and have the time of the last source. Raises StorageError; then
+    nothing that was made is left, unless the disk refuses that too.
+    """
+    writer = _Writer(files, directory, base_offset, index_interval_bytes, limits, suffix, on_progress)
+    try:
+        for source in sources:
+            _rewrite_one(files, source, writer, choose)
+        writer.finish(files.modified_ns(sources[-1].log_path))
+    except OSError as error:
+        writer.discard()
+        raise StorageError(f"cannot rewrite {sources[0].log_path}: {error}") from error
+    except StorageError:
+        writer.discard()
+        raise
+    return [Rewritten(out.base_offset, out.next_offset, out.size_bytes, out.converted) for out in writer.outputs]
+
+
+def _rewrite_one(files: Files, source: Source, writer: _Writer, choose: Choose | None) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        writer.take_aborted(files.read_bytes(source.log_path.removesuffix(LOG_SUFFIX) + TXN_INDEX_SUFFIX))
+    file = files.open(source.log_path)
+    try:
+        data = memoryview(file.read(0, source.size_bytes) if source.size_bytes else b"")
+    finally:
+        file.close()
+    position = 0
+    while position < source.size_bytes:
+        try:
+            header = formats.read_header(data, position)
+            entry = rewritten(data, position, header, choose(header) if choose else KEEP)
+            if entry is not None:
+                after = batch.read_header(entry)
+                writer.add(entry, after, after.record_count if header.magic != batch.MAGIC else 0)
+        except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+            raise StorageError(f"{source.log_path} at byte {position}: {error}") from error
+        position += header.size_bytes
+        writer.read_bytes += header.size_bytes
+
+
+def rewritten(
+    data: memoryview, position: int, header: BatchHeader, verdict: Verdict
+) -> bytes | bytearray | memoryview | None:
+    """What one entry becomes: a v2 batch (a slice of `data` if nothing changes), or None if nothing stays of it.
+
+    Raises CorruptRecords, InvalidRecords, UnsupportedCodec. What is read is checked first, so that nothing damaged gets
+    a sound checksum.
+    """
+    is_old = header.magic != batch.MAGIC
+    end = position + header.size_bytes
+    if verdict.keep is every and verdict.delete_horizon_ms is None and not is_old:
+        return data[position:end]
+    if not formats.crc_matches(data, position, header):
+        raise CorruptRecords("the checksum does not match")
+    if verdict.keep is every and is_old:
+        return run(convert.up_entry(data, position, header))
+    records = list(formats.records(data, position)) if verdict.keep is not none else []
+    kept = [record for record in records if verdict.keep(record)]
+    if not kept:
+        return _empty(header) if verdict.keep_empty and not is_old else None
+    if is_old:
+        if len(kept) == len(records):
+            return run(convert.up_entry(data, position, header))
+        time = kept[0].timestamp if header.log_append_time else None
+        return batch.build(
+            kept,
+            base_offset=kept[0].offset,
+            codec=header.codec,
+            log_append_time=header.log_append_time,
+            max_timestamp=time,
+        )
+    horizon_ms = header.base_timestamp if header.has_delete_horizon else verdict.delete_horizon_ms
+    if not header.is_control and not header.has_delete_horizon and all(record.value is not None for record in kept):
+        horizon_ms = None
+    if len(kept) == len(records) and (header.has_delete_horizon or horizon_ms is None):
+        return data[position:end]
+    return _rebuilt(header, kept, header.codec, horizon_ms)
+
+
+def _empty(header: BatchHeader) -> bytearray:
+    """The header of a batch that lost its records: as Kafka's, without codec, base timestamp or horizon."""
+    return _rebuilt(header, [], 0, None)
+
+
+def _rebuilt(header: BatchHeader, kept: list[Record], codec: int, horizon_ms: int | None) -> bytearray:
+    """A v2 batch with fewer records; the largest timestamp is that of the kept ones, if it was not the broker's."""
+    return batch.build(
+        kept,
+        base_offset=header.base_offset,
+        codec=codec,
+        log_append_time=header.log_append_time,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+        control=header.is_control,
+        leader_epoch=header.partition_leader_epoch,
+        last_offset_delta=header.last_offset_delta,
+        max_timestamp=header.max_timestamp if header.log_append_time or not kept else None,
+        delete_horizon_ms=horizon_ms,
+    )
+
+
+class _Output(Segment):
+    """A segment that is being written, under names of its own; counts its indexes as every segment does."""
+
+    __slots__ = ("_pending", "_suffix", "converted")
+
+    def __init__(self, files: Files, directory: str, base_offset: int, index_interval_bytes: int, suffix: str):
+        super().__init__(files, directory, base_offset, 0, index_interval_bytes)
+        self._suffix = suffix
+        self._pending = bytearray()
+        self.converted = 0
+        self.reset()  # its index files are to be written, even if they stay empty
+        self._file = log = files.open(self.path(LOG_SUFFIX), create=True)
+        if log.size():
+            log.truncate(0)
+
+    def path(self, suffix: str) -> str:
+        return super().path(suffix) + self._suffix
+
+    def add(self, entry: bytes | bytearray | memoryview, header: BatchHeader, converted: int) -> None:
+        """Takes a batch behind the others; it is written with many others. OSError."""
+        self.count(header, self.size_bytes)
+        self._pending += entry
+        self.size_bytes += len(entry)
+        self.converted += converted
+        if len(self._pending) >= _WRITE_BYTES:
+            self.write_pending()
+
+    def write_pending(self) -> None:
+        """Brings everything into the file. OSError."""
+        if self._pending:
+            self._opened().write(self.size_bytes - len(self._pending), self._pending)
+            self._pending = bytearray()
+
+    def finish(self, aborted: bytes, modified_ns: int) -> None:
+        """Writes the rest and the indexes, and makes all of it durable. OSError."""
+        self.write_pending()
+        self.save_indexes()
+        if aborted:
+            file = self._files.open(self.path(TXN_INDEX_SUFFIX), create=True)
+            try:
+                file.truncate(0)
+                file.write(0, aborted)
+                file.sync()
+            finally:
+                file.close()
+        self._files.set_modified_ns(self.path(LOG_SUFFIX), modified_ns)
+        self.sync()
+        self.close()
+
+
+class _Writer:
+    """The outputs of one rewriting, of which the last is being written."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        index_interval_bytes: int,
+        limits: Limits,
+        suffix: str,
+        on_progress: Progress | None,
+    ):
+        self._files = files
+        self._directory = directory
+        self._base_offset = base_offset
+        self._interval_bytes = index_interval_bytes
+        self._limits = limits
+        self._suffix = suffix
+        self._on_progress = on_progress
+        self._aborted: list[bytes] = []
+        self._converted = 0
+        self._reported_bytes = 0
+        self.read_bytes = 0
+        self.outputs: list[_Output] = []
+
+    def take_aborted(self, data: bytes) -> None:
+        """The aborted transactions of a source. Their offsets stay what they are; what is cut at the end is dropped."""
+        whole = len(data) // _ABORTED_BYTES * _ABORTED_BYTES
+        self._aborted += [data[at : at + _ABORTED_BYTES] for at in range(0, whole, _ABORTED_BYTES)]
+
+    def add(self, entry: bytes | bytearray | memoryview, header: BatchHeader, converted: int) -> None:
+        """Takes the next batch. Raises OSError, InvalidRecords for offsets that do not rise."""
+        out = self._current()
+        if header.base_offset < out.next_offset or header.last_offset_delta < 0:
+            raise InvalidRecords(f"offset {header.base_offset} where {out.next_offset} is next")
+        if out.size_bytes and (
+            out.size_bytes + len(entry) > self._limits.segment_bytes
+            or header.last_offset - out.base_offset > _MAX_RELATIVE_OFFSET
+            or out.is_index_full(self._limits.index_bytes)
+        ):
+            out = self._next(header)
+        out.add(entry, header, converted)
+        self._converted += converted
+        if self._on_progress is not None and self.read_bytes - self._reported_bytes >= _WRITE_BYTES:
+            self._report()
+
+    def _current(self) -> _Output:
+        return self.outputs[-1] if self.outputs else self._begin(self._base_offset)
+
+    def _begin(self, base_offset: int) -> _Output:
+        out = _Output(self._files, self._directory, base_offset, self._interval_bytes, self._suffix)
+        self.outputs.append(out)
+        return out
+
+    def _next(self, header: BatchHeader) -> _Output:
+        """A further output. It begins where the last one ends: a hole between segments would look like lost data."""
+        self.outputs[-1].write_pending()
+        end = self.outputs[-1].next_offset
+        return self._begin(end if header.last_offset - end <= _MAX_RELATIVE_OFFSET else header.base_offset)
+
+    def finish(self, modified_ns: int) -> None:
+        """Completes all outputs. OSError."""
+        self._current()
+        for number, out in enumerate(self.outputs):
+            is_last = number == len(self.outputs) - 1
+            # A transaction belongs where its marker lies.
+            aborted = [
+                entry
+                for entry in self._aborted
+                if (number == 0 or _LAST_OFFSET.unpack_from(entry)[0] >= out.base_offset)
+                and (is_last or _LAST_OFFSET.unpack_from(entry)[0] < self.outputs[number + 1].base_offset)
+            ]
+            out.finish(b"".join(aborted), modified_ns)
+        if self._on_progress is not None:
+            self._report()
+
+    def _report(self) -> None:
+        self._reported_bytes = self.read_bytes
+        if self._on_progress is not None:
+            self._on_progress(self.read_bytes, self._converted)
+
+    def discard(self) -> None:
+        """Removes what was made, as far as the disk lets us."""
+        for out in self.outputs:
+            with contextlib.suppress(OSError):
+                out.close()
+            for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+                with contextlib.suppress(OSError):
+                    self._files.remove(out.path(kind))
