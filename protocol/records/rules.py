@@ -103,9 +103,10 @@ class Verdicts:
         before, after = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
         self._rules = rules
         self.marked = marked
-        self._check_range = not rules.log_append_time
-        self._oldest = now_ms - before if before < UNLIMITED_MS else INT64_MIN
-        self._newest = now_ms + after if after < UNLIMITED_MS else INT64_MAX
+        self.compacted = rules.compacted
+        limited = not rules.log_append_time
+        self.oldest = now_ms - before if limited and before < UNLIMITED_MS else INT64_MIN
+        self.newest = now_ms + after if limited and after < UNLIMITED_MS else INT64_MAX
         self._errors: list[RecordError] = []
         self.refused = 0
         self._bad_timestamp = False
@@ -113,11 +114,11 @@ class Verdicts:
     def judge(self, index: int, timestamp: int, has_key: bool) -> None:
         """The key first, then the time. Raises at once where the release stops at the first bad record."""
         rules = self._rules
-        if rules.compacted and not has_key:
+        if self.compacted and not has_key:
             self.refuse(index, "a compacted topic takes no record without a key")
-        elif self._check_range and timestamp != NO_TIMESTAMP and not self._oldest <= timestamp <= self._newest:
+        elif timestamp != NO_TIMESTAMP and not self.oldest <= timestamp <= self.newest:
             self._bad_timestamp = True
-            self.refuse(index, f"timestamp {timestamp} is out of range: {self._oldest} to {self._newest} now")
+            self.refuse(index, f"timestamp {timestamp} is out of range: {self.oldest} to {self.newest} now")
         elif self.marked and (rules.log_append_time or timestamp == NO_TIMESTAMP or not rules.append_time_bit_allowed):
             self._bad_timestamp = True
             self.refuse(index, "a producer must not mark its batch as log append time")

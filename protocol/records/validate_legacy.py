@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from . import batch, compression, formats, legacy, validate_batch
+from . import batch, compression, convert, formats, legacy, validate_batch
 from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, UnsupportedCodec, Unwritable
@@ -27,9 +27,12 @@ _MIN_LENGTH = 14  # what a v0 message takes after its size: the smallest that an
 _CRC_AT = 12
 _V1_TIMESTAMP_AT = 18
 _KEY_AT = (18, 26)  # by magic
+_FIXED = struct.Struct(">qiIbb").unpack_from
+_WITH_KEY = (struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi"))  # up to the length of the key, by magic
+_BITS = CODEC_BITS | LOG_APPEND_TIME_BIT
 _INT32, _INT64, _UINT32 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">I")
 
-# We wrote what is opened with this: its bound was checked before.
+# For what was opened before, within its bound.
 _UNBOUNDED = 2**31 - 1
 
 
@@ -45,15 +48,32 @@ class _Set(NamedTuple):
     """Of the last compressed entry, 0 if there is none."""
 
 
+class _Seen(NamedTuple):
+    """What a look at some records tells."""
+
+    count: int
+    lowest_timestamp: int
+    """-1 if none is below."""
+    max_timestamp: int
+    consecutive: bool
+    """The offsets go on from where they should."""
+
+    def then(self, more: _Seen) -> _Seen:
+        """Both together."""
+        return _Seen(
+            self.count + more.count,
+            min(self.lowest_timestamp, more.lowest_timestamp),
+            max(self.max_timestamp, more.max_timestamp),
+            self.consecutive and more.consecutive,
+        )
+
+
 class _Found(NamedTuple):
     """What a look at all records of a set tells."""
 
     opened: list[bytes | memoryview]
     """The decompressed records of each entry that is more than one message, in order."""
-    max_timestamp: int
-    record_count: int
-    consecutive: bool
-    """The offsets are 0, 1, 2, ..."""
+    seen: _Seen
 
 
 def next_entry(records: Buffer, position: int) -> tuple[int | None, int]:
@@ -85,12 +105,26 @@ def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> S
     if rules.target_magic < batch.MAGIC and same_format and whole.codec == target:
         if not target:
             return (yield from _numbering(records, whole, rules, now_ms, base_offset))
-        if rules.target_magic and whole.count == 1 and found.consecutive:
+        if rules.target_magic and whole.count == 1 and found.seen.consecutive:
             return (yield from _keeping_wrapper(records, whole, found, rules, now_ms, base_offset))
     messages = _messages(records, whole.end, found.opened)
+    if found.seen.lowest_timestamp < NO_TIMESTAMP:
+        raise Unwritable(f"timestamp {found.seen.lowest_timestamp} cannot be written anew")
     if rules.target_magic < batch.MAGIC:
         return (yield from writing(messages, target, rules, now_ms, base_offset))
-    built = yield from validate_batch.gathering(messages, whole.first, target, rules, now_ms)
+    append_time_ms = now_ms if rules.log_append_time else None
+    if batch.MAGIC in whole.magics:  # sets that only releases before 2.4 merge
+        built = yield from validate_batch.gathering(messages, whole.first, target, rules, now_ms)
+    else:
+        built = yield from convert.up_set(
+            memoryview(records)[: whole.end],
+            target,
+            level=rules.compression_level,
+            log_append_time_ms=append_time_ms,
+            max_bytes=_UNBOUNDED,
+        )
+    if len(built) > rules.max_message_bytes:
+        raise MessageTooLarge(f"written anew, a batch has {len(built)} bytes and exceeds {rules.max_message_bytes}")
     if base_offset:
         batch.assign(built, 0, base_offset=base_offset, leader_epoch=-1)
     header = batch.read_header(built)
@@ -102,11 +136,22 @@ def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> S
 
 def _splitting(records: Buffer, rules: Rules) -> Steps[_Set | None]:
     """Look at the headers of all whole entries, and at their checksums."""
+    view = memoryview(records)
     position = count = codec = 0
     first: BatchHeader | None = None
+    magic: int | None = None
     magics: set[int] = set()
-    left_entries, left_bytes = STEP_RECORDS, STEP_BYTES
+    left, step_end = STEP_RECORDS, STEP_BYTES
     while True:
+        if left <= 0 or position >= step_end:
+            left, step_end = STEP_RECORDS, position + STEP_BYTES
+            yield
+        if magic is not None and magic < batch.MAGIC:
+            position, passed = _split_plain(view, position, magic, rules, left, step_end)
+            count += passed
+            left -= passed
+            if passed:
+                continue
         magic, size = next_entry(records, position)
         if magic is None:
             break
@@ -118,16 +163,31 @@ def _splitting(records: Buffer, rules: Rules) -> Steps[_Set | None]:
             check()
         if first is None:
             first = header
-        count += 1
         magics.add(magic)
         codec = header.codec or codec
         position += size
-        left_entries -= 1
-        left_bytes -= size
-        if left_entries <= 0 or left_bytes <= 0:
-            left_entries, left_bytes = STEP_RECORDS, STEP_BYTES
-            yield
+        count += 1
+        left -= 1
     return None if first is None else _Set(position, count, first, frozenset(magics), codec)
+
+
+def _split_plain(
+    view: memoryview, position: int, magic: int, rules: Rules, most: int, step_end: int
+) -> tuple[int, int]:
+    """Past the next plain messages of this format of which nothing can be refused here, quickly: (position, count)."""
+    end = len(view)
+    smallest, largest = legacy.OVERHEAD_BYTES[magic], min(rules.max_message_bytes, STEP_BYTES)
+    count = 0
+    while count < most and position < step_end and end - position >= smallest:
+        _, length, crc, found, attributes = _FIXED(view, position)
+        following = position + 12 + length
+        if found != magic or attributes & CODEC_BITS or not smallest <= length + 12 <= largest or following > end:
+            break
+        if zlib.crc32(view[position + _MAGIC_AT : following]) != crc:
+            break
+        position = following
+        count += 1
+    return position, count
 
 
 def _check_entry(records: Buffer, position: int, header: BatchHeader, rules: Rules) -> None:
@@ -162,48 +222,102 @@ def _entries(records: Buffer, end: int) -> Iterator[tuple[int, BatchHeader]]:
 def _examining(records: Buffer, whole: _Set, target: int, rules: Rules, now_ms: int) -> Steps[_Found]:
     """Look at every record, entry after entry. Raises what is wrong with the first entry that is refused."""
     numbered = bool(rules.refuse_unnumbered and rules.target_magic and (whole.codec or target))
+    view = memoryview(records)
     opened: list[bytes | memoryview] = []
     open_bytes = rules.max_decompressed_bytes
-    highest = NO_TIMESTAMP
-    expected = 0
-    consecutive = True
     verdicts = Verdicts(rules, now_ms, marked=False)
+    seen = _Seen(0, NO_TIMESTAMP, NO_TIMESTAMP, True)
+    position = 0
     left = STEP_RECORDS
-    for position, header in _entries(records, whole.end):
-        if rules.one_magic and header.magic != whole.first.magic:
-            raise InvalidRecords(f"a message of format v{header.magic} in a set that begins with v{whole.first.magic}")
-        left -= 1
+    while position < whole.end:
         if left <= 0:
             left = STEP_RECORDS
             yield
+        if whole.first.magic < batch.MAGIC:
+            plain, position = _examine_plain(view, position, whole, left, seen.count, numbered, verdicts)
+            if plain.count:
+                seen = seen.then(plain)
+                left -= plain.count
+                continue
+        left -= 1
+        header = formats.read_header(records, position)
+        if rules.one_magic and header.magic != whole.first.magic:
+            raise InvalidRecords(f"a message of format v{header.magic} in a set that begins with v{whole.first.magic}")
         if header.magic < batch.MAGIC and not header.codec:
-            has_key = _has_key(records, position, header.magic, position + header.size_bytes)
-            verdicts.marked = header.log_append_time
-            verdicts.judge(0, header.max_timestamp, has_key)
-            if header.magic and header.base_offset != expected:
+            seen = seen.then(_examine_message(view, position, header, seen.count, numbered, verdicts))
+        else:
+            reader = batch.payload if header.magic == batch.MAGIC else legacy.inner
+            if header.magic == batch.MAGIC:
+                validate_batch.check_header(header, rules)
+            data = yield from validate_batch.inflating(partial(reader, records, position, header), header, open_bytes)
+            open_bytes -= len(data)
+            opened.append(data)
+            if header.magic == batch.MAGIC:
+                findings = yield from validate_batch.examining(data, header, rules, now_ms)
+                times = findings.lowest_timestamp, findings.max_timestamp
+                seen = seen.then(_Seen(header.record_count, *times, findings.consecutive))
+            else:
+                seen = seen.then((yield from _examining_inner(data, header, rules, now_ms, seen.count, numbered)))
+        position += header.size_bytes
+    return _Found(opened, seen)
+
+
+def _examine_plain(
+    view: memoryview, position: int, whole: _Set, most: int, expected: int, numbered: bool, verdicts: Verdicts
+) -> tuple[_Seen, int]:
+    """The next plain messages of the first one's format of which nothing can be refused, quickly; where they end."""
+    magic = whole.first.magic
+    with_fixed = _WITH_KEY[magic]
+    oldest, newest, compacted = verdicts.oldest, verdicts.newest, verdicts.compacted
+    lowest = highest = timestamp = NO_TIMESTAMP
+    consecutive = True
+    count = 0
+    while count < most and position < whole.end:
+        if magic:
+            if whole.end - position < with_fixed.size:
+                break
+            offset, length, _, found, attributes, timestamp, key_bytes = with_fixed.unpack_from(view, position)
+            if attributes & _BITS or not (oldest <= timestamp <= newest or timestamp == NO_TIMESTAMP):
+                break
+            if offset != expected + count:
                 consecutive = False
                 if numbered:
-                    verdicts.refuse(0, f"offset {header.base_offset} where {expected} is next")
-            verdicts.check(1)
-            highest = max(highest, header.max_timestamp)
-            expected += 1
-            continue
-        reader = batch.payload if header.magic == batch.MAGIC else legacy.inner
-        if header.magic == batch.MAGIC:
-            validate_batch.check_header(header, rules)
-        data = yield from validate_batch.inflating(partial(reader, records, position, header), header, open_bytes)
-        open_bytes -= len(data)
-        opened.append(data)
-        if header.magic == batch.MAGIC:
-            findings = yield from validate_batch.examining(data, header, rules, now_ms)
-            in_order, newest, count = findings.consecutive, findings.max_timestamp, header.record_count
+                    break
         else:
-            first_number = expected if numbered and header.magic else None
-            in_order, newest, count = yield from _examining_inner(data, header, rules, now_ms, expected, first_number)
-        consecutive = consecutive and in_order
-        highest = max(highest, newest)
-        expected += count
-    return _Found(opened, highest, expected, consecutive)
+            _, length, _, found, attributes, key_bytes = with_fixed.unpack_from(view, position)
+            if attributes & CODEC_BITS:
+                break
+        if found != magic or (compacted and key_bytes < 0):
+            break
+        end = position + 12 + length
+        at = position + with_fixed.size + (key_bytes if key_bytes > 0 else 0)
+        if at + 4 > end:
+            break
+        (value_bytes,) = _INT32.unpack_from(view, at)
+        if at + 4 + (value_bytes if value_bytes > 0 else 0) != end:
+            break
+        if timestamp > highest:
+            highest = timestamp
+        elif timestamp < lowest:
+            lowest = timestamp
+        position = end
+        count += 1
+    return _Seen(count, lowest, highest, consecutive), position
+
+
+def _examine_message(
+    view: memoryview, position: int, header: BatchHeader, expected: int, numbered: bool, verdicts: Verdicts
+) -> _Seen:
+    """A plain message at which something may be wrong."""
+    has_key = _has_key(view, position, header.magic, position + header.size_bytes)
+    timestamp = header.max_timestamp
+    verdicts.marked = header.log_append_time
+    verdicts.judge(0, timestamp, has_key)
+    consecutive = not header.magic or header.base_offset == expected
+    if numbered and not consecutive:
+        verdicts.refuse(0, f"offset {header.base_offset} where {expected} is next")
+    verdicts.check(1)
+    return _Seen(1, min(timestamp, NO_TIMESTAMP), max(timestamp, NO_TIMESTAMP), consecutive)
 
 
 def _has_key(data: Buffer, position: int, magic: int, end: int) -> bool:
@@ -239,12 +353,9 @@ def _last_inner(data: bytes | memoryview) -> Steps[tuple[int, int]]:
 
 
 def _examining_inner(
-    data: bytes | memoryview, header: BatchHeader, rules: Rules, now_ms: int, expected: int, numbered: int | None
-) -> Steps[tuple[bool, int, int]]:
-    """Look at the messages inside of a wrapper: (their offsets go on from `expected`, highest timestamp, count).
-
-    With `numbered` they must go on from there.
-    """
+    data: bytes | memoryview, header: BatchHeader, rules: Rules, now_ms: int, expected: int, numbered: bool
+) -> Steps[_Seen]:
+    """Look at the messages inside of a wrapper; with `numbered` their offsets must go on from `expected`."""
     count, last = yield from _last_inner(data)
     magic = header.magic
     shift = 0
@@ -255,7 +366,8 @@ def _examining_inner(
         shift = header.base_offset - last if header.base_offset else 0
     marked = header.log_append_time
     verdicts = Verdicts(rules, now_ms, marked=marked)
-    highest, consecutive = NO_TIMESTAMP, True
+    lowest = highest = NO_TIMESTAMP
+    consecutive = True
     position = 0
     left_records, left_bytes = STEP_RECORDS, STEP_BYTES
     view = memoryview(data)
@@ -281,11 +393,11 @@ def _examining_inner(
                 timestamp = header.max_timestamp
                 if not marked:
                     (timestamp,) = _INT64.unpack_from(data, position + _V1_TIMESTAMP_AT)
-            highest = max(highest, timestamp)
+            lowest, highest = min(lowest, timestamp), max(highest, timestamp)
             verdicts.judge(index, timestamp, has_key)
         if offset + shift != expected + index:
             consecutive = False
-            if numbered is not None:
+            if numbered and magic:
                 verdicts.refuse(index, f"offset {offset + shift} where {expected + index} is next")
         position = end
         left_records -= 1
@@ -294,7 +406,7 @@ def _examining_inner(
             left_records, left_bytes = STEP_RECORDS, STEP_BYTES
             yield
     verdicts.check(count)
-    return consecutive, highest, count
+    return _Seen(count, lowest, highest, consecutive)
 
 
 # --- stored as they are
@@ -324,8 +436,8 @@ def _keeping_wrapper(
 ) -> Steps[Prepared]:
     """A v1 wrapper: its offset is its last message's, its time the highest inside; those inside are left alone."""
     buffer = writable(records, whole.end)
-    offset = base_offset + found.record_count - 1
-    work = partial(_stamp, buffer, 0, whole.first, offset, found.max_timestamp, rules, now_ms)
+    offset = base_offset + found.seen.count - 1
+    work = partial(_stamp, buffer, 0, whole.first, offset, found.seen.max_timestamp, rules, now_ms)
     header: BatchHeader = (yield work) if whole.end > STEP_BYTES else work()
     return _prepared(buffer, [header], rules, now_ms, base_offset)
 
@@ -351,9 +463,8 @@ def _stamp(
             with memoryview(buffer) as view, view[position + _MAGIC_AT : position + header.size_bytes] as covered:
                 crc = zlib.crc32(covered)
             _UINT32.pack_into(buffer, position + _CRC_AT, crc)
-    return header._replace(
-        base_offset=offset, crc=crc, attributes=attributes, base_timestamp=timestamp, max_timestamp=timestamp
-    )
+    fields = (offset, header.batch_length, -1, header.magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1)
+    return BatchHeader(*fields, header.record_count)
 
 
 def _prepared(
