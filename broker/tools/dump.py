@@ -139,7 +139,10 @@ def _file(options: Options, write: Write) -> list[Stopped]:
         if kind is None and options.api is None and _begins_with_entry(source):
             kind = Kind.SEGMENT
         if kind is None:
-            data = source.read(0, INPUT_BYTES_MAX + 1)
+            try:
+                data = source.read(0, INPUT_BYTES_MAX + 1)
+            except OSError as error:
+                raise Stopped("0", f"cannot be read: {error.strerror}") from None
             return _bytes(_unless_hex(data), options, write)
         if options.schema:
             _print_lines(_describe_segment(_topic_of(path)) if kind is Kind.SEGMENT else describe_file(kind), write)

@@ -71,12 +71,10 @@ class Entries:
             elif facts.size_bytes > inspect.ENTRY_BYTES_MAX:
                 raise Stopped(position, f"a message of {facts.size_bytes} bytes is not opened")
             else:
-                data = source.read(facts.position, facts.size_bytes)
+                data = _read(source, facts.position, facts.size_bytes, base)
                 self._message(Window(data, base + facts.position), facts.header, facts.crc_ok is not False, depth)
         except Stopped as stopped:
             self.tracer.problem(stopped, depth + 1)
-        except OSError as error:
-            raise Stopped(position, f"cannot be read: {error.strerror}") from None
 
     # -- v2
 
@@ -86,7 +84,7 @@ class Entries:
         offsets = f"{header.base_offset}-{header.last_offset}"
         records = f"{header.record_count} record{'' if header.record_count == 1 else 's'}"
         self.tracer.line(str(position), depth, f"batch v2: offsets {offsets}, {records}, {header.size_bytes} bytes")
-        window = Window(source.read(facts.position, HEADER_BYTES), position)
+        window = Window(_read(source, facts.position, HEADER_BYTES, base), position)
         self.tracer.struct(BATCH_HEADER, window, depth + 1)
         if facts.crc_ok is False:
             self.tracer.problem(Stopped(str(position + 17), "the CRC of these bytes is another one"), depth + 1)
@@ -105,7 +103,7 @@ class Entries:
         where = position + HEADER_BYTES
         if size > inspect.ENTRY_BYTES_MAX:
             raise Stopped(str(where), f"a batch of {facts.size_bytes} bytes is not opened")
-        data = source.read(facts.position + HEADER_BYTES, size)
+        data = _read(source, facts.position + HEADER_BYTES, size, position - facts.position)
         if facts.codec == 0:
             return Window(data, where)
         return Window(_decompress(facts.codec, data, where, 2), inner=True)
@@ -237,6 +235,13 @@ def _record_title(data: bytes, body: int, header: BatchHeader) -> str:
     timestamp = header.max_timestamp if header.log_append_time else header.base_timestamp + timestamp_delta
     date = time_text(timestamp)
     return f"record: offset {header.base_offset + offset_delta}, timestamp {timestamp}" + (f" ({date})" if date else "")
+
+
+def _read(source: inspect.Source, position: int, length: int, base: int) -> bytes:
+    try:
+        return source.read(position, length)
+    except OSError as error:
+        raise Stopped(str(base + position), f"cannot be read: {error.strerror}") from None
 
 
 def _decompress(codec: int, data: bytes, position: int, magic: int) -> bytes:
