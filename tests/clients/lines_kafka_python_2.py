@@ -25,23 +25,26 @@ def encoded(value):
     return "-" if value is None else "x" + bytes(value).hex()
 
 
-def settings(address: str, words: list) -> dict:
+def settings(address: str, words: list, **defaults) -> dict:
     given: dict = dict(word.split("=", 1) for word in words)
     given["api_version"] = tuple(map(int, given["api_version"].split(".")))
-    return {**given, "bootstrap_servers": address, "client_id": "kafka-python-2"}
+    given = {name: int(value) if str(value).isdigit() else value for name, value in given.items()}
+    return {**defaults, **given, "bootstrap_servers": address, "client_id": "kafka-python-2"}
 
 
 def produce(address: str, topic: str, codec: str, rows: list, words: list) -> str:
     # One request after the other, or a retry could change the order.
-    producer = KafkaProducer(
+    config = settings(
+        address,
+        words,
         compression_type=None if codec == "none" else codec,
         linger_ms=200,
         acks="all",
         max_in_flight_requests_per_connection=1,
         request_timeout_ms=10000,
         max_block_ms=8000,
-        **settings(address, words),
     )
+    producer = KafkaProducer(**config)
     try:
         sent = []
         for timestamp, key, value, headers in (row.split() for row in rows):
@@ -57,15 +60,17 @@ def produce(address: str, topic: str, codec: str, rows: list, words: list) -> st
 
 
 def consume(address: str, topic: str, start: str, count: str, seconds: str, words: list) -> str:
-    consumer = KafkaConsumer(
+    config = settings(
+        address,
+        words,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         group_id=None,
         fetch_max_wait_ms=100,
         check_crcs=True,
-        request_timeout_ms=10000,
-        **settings(address, words),
+        request_timeout_ms=12000,
     )
+    consumer = KafkaConsumer(**config)
     try:
         place = TopicPartition(topic, 0)
         consumer.assign([place])

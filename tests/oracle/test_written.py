@@ -1,0 +1,99 @@
+"""What we would store of a Produce request, and what Apache Kafka 2.8.2 and 3.9.1 did store of it, byte for byte.
+
+Where the broker compresses anew, the compressor may choose other bytes for the same contents: there the header fields
+and the records are compared.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import golden  # type: ignore[import-not-found]
+
+from ottla.protocol.records import formats, validate
+from ottla.protocol.records.compression import Codec
+from ottla.protocol.records.errors import UnsupportedForFormat, Unwritable
+from ottla.protocol.records.rules import Rules
+
+TOPICS = golden.topics()
+WRITES = [write for write in golden.writes() if not write.topic.startswith("gaps-")]  # those were compacted afterwards
+NOW_MS = 1_800_000_000_000
+
+
+def names(write: golden.Write) -> str:
+    return f"{write.topic}-{write.base_offset}-{write.client}-{write.codec}".replace(" ", "-")
+
+
+def rules_of(write: golden.Write) -> Rules:
+    """The topic's, as they were when it was written."""
+    topic = TOPICS[write.topic]
+    codec = topic.configs.get("compression.type")
+    magic = min(2, write.base_offset // 20) if write.topic == "mixed" else topic.magic
+    return Rules(
+        target_magic=magic,
+        log_append_time=topic.configs.get("message.timestamp.type") == "LogAppendTime",
+        compression=Codec[codec.upper()] if codec else None,
+    )
+
+
+def stored_of(write: golden.Write) -> tuple[bytes, int]:
+    """(the entries of a request's records, their time of append or -1). All have five records, but in transactions."""
+    count = 3 if write.client.endswith("transactional") else 5
+    data = b""
+    append_ms = -1
+    for entry, header in golden.stored_entries(write.topic):
+        if write.base_offset <= header.last_offset < write.base_offset + count and not header.is_control:
+            data += entry
+            append_ms = header.max_timestamp if header.log_append_time else append_ms
+    return data, append_ms
+
+
+def outline(data: bytes) -> list[tuple[object, ...]]:
+    """All of a set but sizes, CRCs and how it is compressed."""
+    return [
+        (header._replace(batch_length=0, crc=0), *formats.records(data, position))
+        for position, header in formats.headers(data)
+    ]
+
+
+@pytest.mark.parametrize("write", [w for w in WRITES if w.base_offset >= 0], ids=names)
+def test_produced_records_are_stored_as_kafka_stored_them(write: golden.Write) -> None:
+    rules = rules_of(write)
+    stored, append_ms = stored_of(write)
+    now_ms = append_ms if append_ms >= 0 else NOW_MS
+    prepared = validate.prepare(bytearray(write.records), rules, now_ms, write.produce_version)
+    placed = validate.place(prepared, write.base_offset, 0)
+    ours = bytes(placed.buffer)
+    assert outline(ours) == outline(stored)
+    assert placed.log_append_time_ms == append_ms
+    assert list(placed.headers) == [header for _, header in formats.headers(ours)]
+    sent = next(formats.headers(write.records))[1]
+    unchanged = sent.magic == rules.target_magic and (rules.compression is None or rules.compression == sent.codec)
+    # In v0 the offsets inside of a wrapper are absolute: Kafka compresses anew, and so do we.
+    if (rules.compression is None and write.codec == "none") or (unchanged and sent.magic > 0):
+        assert ours == stored
+
+
+def test_enough_of_it_is_compared_byte_for_byte() -> None:
+    exact = [w for w in WRITES if w.codec == "none" and w.base_offset >= 0]
+    assert len(exact) > 20 and {rules_of(w).target_magic for w in exact} == {0, 1, 2}
+
+
+REFUSED = [write for write in WRITES if write.base_offset < 0]
+
+
+@pytest.mark.parametrize("write", REFUSED, ids=lambda w: f"{w.topic}-{w.error}")
+def test_what_kafka_refused_is_refused(write: golden.Write) -> None:
+    """Headers, which v0 and v1 cannot hold, and numbered batches."""
+    expected = {"UnsupportedForMessageFormatException": UnsupportedForFormat, "UnknownServerException": Unwritable}
+    with pytest.raises(expected[write.error]):
+        validate.prepare(bytearray(write.records), rules_of(write), NOW_MS, write.produce_version)
+
+
+def test_each_kind_of_refusal_is_there() -> None:
+    assert len(REFUSED) == 16 and len({write.error for write in REFUSED}) == 2
