@@ -240,7 +240,7 @@ class Profile:
     def lacks_config(self, name: str) -> bool:
         """Whether a config of that table is younger than this release."""
         since = _CONFIGS_SINCE.get(name)
-        return since is not None and not self.is_own and at(((since, True),), self.name) is None
+        return since is not None and not self.is_own and RELEASES.index(self.name) < RELEASES.index(since)
 
     def config_default(self, name: str) -> str | None:
         """The default of a config where the table does not know it; None where it does."""
