@@ -131,6 +131,7 @@ def rewrite(
     base_offset: int,
     *,
     index_interval_bytes: int,
+    end_offset: int = 2**63 - 1,
     limits: Limits = LIMITS,
     choose: Choose | None = None,
     suffix: str = CLEANED,
@@ -138,11 +139,11 @@ def rewrite(
 ) -> list[Rewritten]:
     """Writes what stays of consecutive segments, oldest first, as segments of v2 batches into a directory.
 
-    There is one of them (empty if nothing stays) unless `limits` ask for more; the first begins at `base_offset`. Their
-    names end with `suffix`. All files are synced and have the time of the last source. Raises StorageError; then
-    nothing that was made is left, unless the disk refuses that too.
+    There is one of them (empty if nothing stays) unless `limits` ask for more; the first begins at `base_offset`, and
+    all offsets have to lie below `end_offset`. Their names end with `suffix`. All files are synced and have the time of
+    the last source. Raises StorageError; then nothing that was made is left, unless the disk refuses that too.
     """
-    writer = _Writer(files, directory, base_offset, index_interval_bytes, limits, suffix, on_progress)
+    writer = _Writer(files, directory, (base_offset, end_offset), index_interval_bytes, limits, suffix, on_progress)
     try:
         for source in sources:
             _rewrite_one(files, source, writer, choose)
@@ -298,7 +299,7 @@ class _Writer:
         self,
         files: Files,
         directory: str,
-        base_offset: int,
+        offsets: tuple[int, int],
         index_interval_bytes: int,
         limits: Limits,
         suffix: str,
@@ -306,7 +307,7 @@ class _Writer:
     ):
         self._files = files
         self._directory = directory
-        self._base_offset = base_offset
+        self._base_offset, self._end_offset = offsets
         self._interval_bytes = index_interval_bytes
         self._limits = limits
         self._suffix = suffix
@@ -327,6 +328,8 @@ class _Writer:
         out = self._current()
         if header.base_offset < out.next_offset or header.last_offset_delta < 0:
             raise InvalidRecords(f"offset {header.base_offset} where {out.next_offset} is next")
+        if header.last_offset >= self._end_offset:
+            raise InvalidRecords(f"offset {header.last_offset} where {self._end_offset} is the end")
         if out.size_bytes and (
             out.size_bytes + len(entry) > self._limits.segment_bytes
             or header.last_offset - out.base_offset > _MAX_RELATIVE_OFFSET

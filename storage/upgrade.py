@@ -90,6 +90,7 @@ def _upgrade_one(
             [_source(segment)],
             directory,
             segment.base_offset,
+            end_offset=segment.next_offset,
             index_interval_bytes=config.index_interval_bytes,
             limits=Limits(index_bytes=config.segment_index_bytes),
             on_progress=on_progress,

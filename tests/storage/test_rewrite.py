@@ -352,12 +352,15 @@ def test_every_flipped_bit_of_an_old_entry_is_refused_and_nothing_is_left(magic:
         assert nothing_made(files) and files.read_bytes(SOURCE) == first + bytes(damaged)
 
 
-def test_offsets_that_go_back_are_refused():
+def test_offsets_that_go_back_or_too_far_are_refused():
     for wrong in (piece(1, 0, 4, (), (0,)), piece(0, 1, 3, (1, 1), (0,)), piece(2, 0, 2, (1,), (0,))):
         with pytest.raises(StorageError, match="is next"):
             run(piece(1, 0, 3, (1,), (0,)), wrong)
     with pytest.raises(StorageError, match="is next"):
         run(piece(1, 0, 3, (1,), (0,)), base=4)
+    run(piece(1, 1, 3, (1,), (0,)), end_offset=5)
+    with pytest.raises(StorageError, match="offset 4 where 4 is the end"):
+        run(piece(1, 1, 3, (1,), (0,)), end_offset=4)
 
 
 def damaged_batch(*positions: int) -> bytes:

@@ -313,6 +313,21 @@ def test_a_damaged_old_entry_ends_the_upgrade_and_stays_as_it_is():
     assert_upgraded(files, rows)
 
 
+def test_an_offset_of_another_segment_is_damage():
+    """It lies outside of the checksum."""
+    files, rows, _ = laid_down(MIXED)
+    path = f"{FOLDER}/{0:020d}.log"
+    sound = bytes(files.contents[path].live)
+    last = len(sound) - len(message(1, 11, None, b"value 11 " * 4, 20)) - 2
+    assert sound[last : last + 8] == (11).to_bytes(8, "big")
+    files.contents[path].live[last + 7] = 12
+    with pytest.raises(StorageError, match=f"{path} at byte {last}: offset 12 where 12 is the end"):
+        upgrade(files, PLAIN, clean=True)
+    files.contents[path].live[:] = sound
+    upgrade(files, PLAIN, clean=True)
+    assert_upgraded(files, rows)
+
+
 # -- any folder
 
 
