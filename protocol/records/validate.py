@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import struct
 from functools import partial
+from typing import NamedTuple
 
 from . import batch, validate_legacy, walk
 from .batch import NO_TIMESTAMP, BatchHeader
@@ -35,6 +36,15 @@ __all__ = ["MessageTooLarge", "Prepared", "Rules", "UnsupportedCodec", "place", 
 _BASE_AND_LENGTH = struct.Struct(">qi")
 _MAGIC_AT = 16
 _made = tuple.__new__
+_TOO_LARGE = -2  # no highest timestamp is below -1
+
+
+class _Begun(NamedTuple):
+    """A batch that the quick way does not lead through."""
+
+    header: BatchHeader
+    large: bool
+    """Its records are more than a step when they are decompressed, or they are damaged."""
 
 
 def prepare(
@@ -81,10 +91,10 @@ def place(prepared: Prepared, base_offset: int, leader_epoch: int) -> Prepared:
 
 def _begin(
     records: Buffer, rules: Rules, now_ms: int, produce_version: int, base_offset: int
-) -> Prepared | BatchHeader | None:
+) -> Prepared | _Begun | None:
     """The quick way: one v2 batch to be stored as it is, of which no record needs a closer look.
 
-    Where it leads nowhere: the header of the one batch, checked; or None if nothing has been checked yet.
+    Where it leads nowhere: the one batch, its header checked; or None if nothing has been checked yet.
     """
     size = len(records)
     if size < batch.HEADER_BYTES or records[_MAGIC_AT] != batch.MAGIC or size > CHECKSUM_BYTES:
@@ -96,17 +106,18 @@ def _begin(
     check_whole(records, 0, header, rules)
     check_header(header, rules)
     if not _may_stay(header, rules):
-        return header
+        return _Begun(header, False)
     max_timestamp = _look(records, header, rules, now_ms)
-    if max_timestamp is None:
-        return header
+    if max_timestamp is None or max_timestamp == _TOO_LARGE:
+        return _Begun(header, max_timestamp is not None)
     return _finish(writable(records, size), header, max_timestamp, rules, now_ms, base_offset)
 
 
 def _going_on(
-    records: Buffer, header: BatchHeader | None, rules: Rules, now_ms: int, produce_version: int, base_offset: int
+    records: Buffer, begun: _Begun | None, rules: Rules, now_ms: int, produce_version: int, base_offset: int
 ) -> Steps[Prepared]:
     """Everything else, in steps."""
+    header, large = (None, False) if begun is None else begun
     if header is None:
         if produce_version >= 3:
             header = _only_batch(records, produce_version)
@@ -119,7 +130,7 @@ def _going_on(
         else:
             check_whole(records, 0, header, rules)
         check_header(header, rules)
-    return (yield from _preparing_batch(records, header, rules, now_ms, base_offset))
+    return (yield from _preparing_batch(records, header, large, rules, now_ms, base_offset))
 
 
 def _only_batch(records: Buffer, produce_version: int) -> BatchHeader:
@@ -186,7 +197,7 @@ def _look(records: Buffer, header: BatchHeader, rules: Rules, now_ms: int) -> in
     """The quick way through a small batch in which nothing needs to be decoded: its highest timestamp.
 
     None where a record may be refused, where the offsets of a compressed batch have to be written anew, or where it
-    would take more than a step.
+    would take more than a step; _TOO_LARGE where it would when it is decompressed.
     """
     if not rules.walk_records:
         lowest, highest = header.base_timestamp, header.max_timestamp
@@ -201,7 +212,7 @@ def _look(records: Buffer, header: BatchHeader, rules: Rules, now_ms: int) -> in
             try:
                 data = batch.payload(records, 0, header, max_bytes=bound if bound < STEP_BYTES else STEP_BYTES)
             except InvalidRecords:  # too much for one step, or damaged: `_going_on` tells
-                return None
+                return _TOO_LARGE
             walk.check_count(data, count)
             position, low, high, numbered = walk.numbered_timestamps_from(data, 0, count)
             if not numbered:
@@ -221,7 +232,7 @@ def _look(records: Buffer, header: BatchHeader, rules: Rules, now_ms: int) -> in
 
 
 def _preparing_batch(
-    records: Buffer, header: BatchHeader, rules: Rules, now_ms: int, base_offset: int
+    records: Buffer, header: BatchHeader, large: bool, rules: Rules, now_ms: int, base_offset: int
 ) -> Steps[Prepared]:
     source = header.codec
     target = source if rules.compression is None else rules.compression
@@ -232,7 +243,9 @@ def _preparing_batch(
     if trusted:
         max_timestamp = _look(records, header, rules, now_ms)
     if max_timestamp is None:
-        data = yield from inflating(partial(batch.payload, records, 0, header), header, rules.max_decompressed_bytes)
+        data = yield from inflating(
+            partial(batch.payload, records, 0, header), header, rules.max_decompressed_bytes, large=large
+        )
         if not trusted and _may_stay(header, rules):
             max_timestamp = yield from _looking(data, header, rules, now_ms)
     if max_timestamp is None:

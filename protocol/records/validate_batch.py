@@ -62,13 +62,13 @@ def check_header(header: BatchHeader, rules: Rules) -> None:
 
 
 def inflating(
-    opened: Callable[..., bytes | memoryview], header: BatchHeader, max_bytes: int
+    opened: Callable[..., bytes | memoryview], header: BatchHeader, max_bytes: int, *, large: bool = False
 ) -> Steps[bytes | memoryview]:
-    """What `opened(max_bytes=...)` decompresses. What is small is done here; what turns out not to be, where the driver
-    wants it."""
+    """What `opened(max_bytes=...)` decompresses. What is small is done here; what turns out not to be, or is known to
+    be `large`, where the driver wants it."""
     if not header.codec:
         return opened(max_bytes=max_bytes)
-    if header.size_bytes <= STEP_BYTES:
+    if header.size_bytes <= STEP_BYTES and not large:
         try:
             return opened(max_bytes=min(max_bytes, STEP_BYTES))
         except InvalidRecords:

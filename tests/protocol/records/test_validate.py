@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats, walk
 from ottla.protocol.records.batch import CorruptRecords, Header, InvalidRecords, InvalidTimestamps, Record, RecordError
 from ottla.protocol.records.errors import Unwritable, WrongBatches
-from ottla.protocol.records.validate import MessageTooLarge, Rules, UnsupportedCodec, prepare
+from ottla.protocol.records.steps import STEP_BYTES, STEP_RECORDS
+from ottla.protocol.records.validate import MessageTooLarge, Rules, UnsupportedCodec, place, prepare, preparing
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -409,3 +410,111 @@ def test_damage_is_refused_with_the_declared_errors(
     if rules.walk_records:
         assert len(list(batch.headers(ready.buffer))) == 1
         assert ready.header.record_count == ready.header.last_offset_delta + 1
+
+
+# --- written anew, moved, in steps
+
+
+@pytest.mark.parametrize("rules", [Rules(compression=1), Rules(compression=0)])
+def test_a_time_below_none_cannot_be_written_anew(rules: Rules) -> None:
+    records = [Record(0, NOW, b"k", b"v"), Record(1, -2, b"k", b"v")]
+    refused(Unwritable, batch.build(records, codec=3), rules)
+    assert stored(batch.build(records, codec=3))[1] == records
+
+
+def test_renumbered_records_keep_everything_else() -> None:
+    headers = (Header("h", b"x"), Header("", None))
+    gappy = [Record(3 * index, NOW - index, b"k" * 70, None, headers) for index in range(200)]
+    built = patched(batch.build(gappy, codec=1), last_offset_delta=199)
+    head, records = stored(built)
+    assert records == [record._replace(offset=index) for index, record in enumerate(gappy)]
+    assert (head.base_timestamp, head.max_timestamp) == (NOW, NOW)
+    error = refused(InvalidRecords, built, Rules(refuse_unnumbered=True))
+    assert [item.batch_index for item in error.record_errors] == list(range(1, 200))
+    prepare(batch.build(gappy[:1], codec=1), Rules(refuse_unnumbered=True), NOW, 13)
+
+
+def test_a_batch_is_placed_without_a_copy() -> None:
+    built = batch.build(SAMPLE)
+    ready = prepare(built, PLAIN, NOW, 13, 30)
+    assert (ready.base_offset, ready.header.base_offset, ready.next_offset) == (30, 30, 33)
+    for base_offset in (77, 5):
+        ready = place(ready, base_offset, 4)
+        assert ready.buffer is built
+        assert ready.headers == (ready.header,) == (batch.read_header(built),)
+        assert (ready.base_offset, ready.header.partition_leader_epoch, ready.next_offset) == (
+            base_offset,
+            4,
+            base_offset + 3,
+        )
+        assert batch.crc_matches(built, 0, ready.header)
+
+
+@pytest.mark.parametrize("count", [2 * STEP_RECORDS, 2 * STEP_RECORDS + 1, 7 * STEP_RECORDS])
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        PLAIN,
+        Rules(compacted=True),
+        Rules(compression=1),
+        Rules(compression=0),
+        Rules(log_append_time=True),
+        Rules(timestamp_after_max_ms=1),
+        Rules(target_magic=1),
+    ],
+    ids=str,
+)
+def test_many_records_are_done_in_steps(count: int, codec: int, rules: Rules) -> None:
+    records = [Record(index, NOW - index, b"k", b"") for index in range(count)]
+    built = batch.build(records, codec=codec)
+    turns, ready = 0, None
+    steps = preparing(built, rules, NOW, 13)
+    try:
+        call = next(steps)
+        while True:
+            turns += call is None
+            call = steps.send(call() if call else None)
+    except StopIteration as done:
+        ready = done.value
+    assert turns >= (count - 1) // STEP_RECORDS
+    assert ready == prepare(batch.build(records, codec=codec), rules, NOW, 13)
+    kept = [(record.offset, record.key) for header in ready.headers[:1] for record in formats.records(ready.buffer)]
+    assert kept == [(index, b"k") for index in range(count)][: len(kept)]
+
+
+def test_one_record_of_many_headers_is_looked_at_in_steps() -> None:
+    headers = tuple(Header("", None) for _ in range(5 * STEP_RECORDS))
+    built = batch.build([Record(0, NOW, b"k", b"v", headers)])
+    assert len(list(preparing(built, Rules(compacted=True), NOW, 13))) >= 4
+    for wrong in (5 * STEP_RECORDS - 1, 5 * STEP_RECORDS + 1):
+        damaged = bytearray(built)
+        at = bytes(built).index(b"v", 62) + 1
+        damaged[at : at + 3] = walk.zigzag(wrong)
+        batch.reseal(damaged, attributes=0, max_timestamp=NOW)
+        refused(InvalidRecords, damaged, Rules(compacted=True))
+
+
+def test_a_large_batch_is_summed_and_inflated_elsewhere() -> None:
+    value = bytes(STEP_BYTES)
+    inflated = batch.build([Record(0, NOW, b"k", value)], codec=1)
+    assert [call is not None for call in driven(preparing(inflated, PLAIN, NOW, 13))] == [True]
+    recompressed = driven(preparing(inflated, Rules(compression=3), NOW, 13))
+    assert [call is not None for call in recompressed] == [True, True]
+    wide = Rules(max_message_bytes=1 << 30)
+    summed = batch.build([Record(0, NOW, b"k", value * 17)])
+    assert [call is not None for call in driven(preparing(summed, wide, NOW, 13))] == [True, True]
+    summed[-1] ^= 1
+    refused(CorruptRecords, summed, wide)
+
+
+def driven(steps: Any) -> list[Any]:
+    """What is yielded on the way to the end."""
+    yielded: list[Any] = []
+    answer = None
+    try:
+        while True:
+            yielded.append(steps.send(answer))
+            answer = yielded[-1]() if yielded[-1] else None
+    except StopIteration:
+        return yielded
