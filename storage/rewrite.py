@@ -191,10 +191,10 @@ def rewritten(
     end = position + header.size_bytes
     if verdict.keep is every and verdict.delete_horizon_ms is None and not is_old:
         return data[position:end]
+    if verdict.keep is every and is_old:
+        return run(convert.up_entry(data, position, header))  # which compares the checksum
     if not formats.crc_matches(data, position, header):
         raise CorruptRecords("the checksum does not match")
-    if verdict.keep is every and is_old:
-        return run(convert.up_entry(data, position, header))
     records = list(formats.records(data, position)) if verdict.keep is not none else []
     kept = [record for record in records if verdict.keep(record)]
     if not kept:

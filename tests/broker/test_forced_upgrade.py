@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.forced_upgrade import REPORT_MS, ForcedUpgrade
+from ottla.broker.logs import get_logger
 from ottla.broker.options import StartupError
 from ottla.broker.topics import GROUP_OFFSETS_TOPIC
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
@@ -218,6 +219,7 @@ async def test_it_is_refused_below_inter_broker_protocol_3(tmp_path: Path, proto
 def test_large_partitions_are_heard_of_now_and_then() -> None:
     clock = ManualClock()
     upgrade = ForcedUpgrade(3, clock)
+    get_logger()  # configured now, and not while its output is captured
     with capture_logs() as events:
         assert upgrade.watch("u", 0)
         told = upgrade.watch("t", 7)
