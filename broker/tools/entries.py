@@ -210,7 +210,7 @@ class Entries:
         if value is None:
             return None
         if control:
-            return record_values.control_key(value) if name == "key" else record_values.control_value(key)
+            return record_values.control_key(value) if name == "key" else record_values.control_value(key, value)
         if name == "key":
             return record_values.key_part(self.topic, value)
         return record_values.value_part(self.topic, key, value)

@@ -17,6 +17,7 @@ from ...protocol.messages import group_records, metadata_records
 from ...protocol.primitives import Int8, Int16, Int32, Int64, Text, int16, unsigned_varint
 from ...protocol.records.schemas import CONTROL_KEY, CONTROL_TYPES, END_TRANSACTION, Rest
 from ...protocol.schema import field, group, message, spec, struct_of
+from . import kraft_records
 
 GROUPS, METADATA, TRANSACTIONS = "__consumer_offsets", "__cluster_metadata", "__transaction_state"
 
@@ -72,10 +73,22 @@ KEYED: dict[str, dict[int, tuple[type, type]]] = {
     },
     TRANSACTIONS: {0: (TransactionLogKey, TransactionLogValue)},
 }
+# The schemas of control records by type; their first field says the version that wrote them.
+CONTROL_CLASSES: dict[int, type] = {
+    spec(cls).api_key: cls
+    for cls in (
+        kraft_records.LeaderChangeMessage,
+        kraft_records.SnapshotHeaderRecord,
+        kraft_records.SnapshotFooterRecord,
+        kraft_records.KRaftVersionRecord,
+        kraft_records.VotersRecord,
+    )
+}
 METADATA_CLASSES: dict[int, type] = {
     spec(cls).api_key: cls
-    for name, cls in vars(metadata_records).items()
-    if name.endswith("Record") and isinstance(cls, type)
+    for module in (metadata_records, kraft_records)
+    for name, cls in vars(module).items()
+    if name.endswith("Record") and isinstance(cls, type) and cls not in CONTROL_CLASSES.values()
 }
 # The types of metadata records by name, in the order of their numbers from 0 on; 6, 13 and 16 are not used any more.
 METADATA_TYPES = (
@@ -102,15 +115,23 @@ def schemas_of(topic: str | None) -> Iterator[Part]:
 
 def control_key(key: bytes) -> Part:
     """The key of a record in a control batch."""
-    number = _INT16.unpack_from(key, 2)[0] if len(key) >= 4 else -1
-    return Part(f"control record: {CONTROL_TYPES.get(number, 'unknown')}", (CONTROL_KEY,))
+    return Part(f"control record: {CONTROL_TYPES.get(_control_type(key), 'unknown')}", (CONTROL_KEY,))
 
 
-def control_value(key: bytes | None) -> Part | None:
-    """The value of a record in a control batch: abort and commit have a schema here."""
-    if key is None or len(key) < 4 or _INT16.unpack_from(key, 2)[0] not in (0, 1):
+def control_value(key: bytes | None, value: bytes) -> Part | None:
+    """The value of a record in a control batch; None if nothing is known of it."""
+    kind = _control_type(key)
+    if kind in (0, 1):
+        return Part("end of a transaction", (END_TRANSACTION,))
+    cls = CONTROL_CLASSES.get(kind)
+    if cls is None or len(value) < 2:
         return None
-    return Part("end of a transaction", (END_TRANSACTION,))
+    version = min(max(0, _INT16.unpack_from(value)[0]), spec(cls).versions.last)
+    return Part(f"{cls.__name__} v{version}", (struct_of(cls, version),))
+
+
+def _control_type(key: bytes | None) -> int:
+    return _INT16.unpack_from(key, 2)[0] if key is not None and len(key) >= 4 else -1
 
 
 def key_part(topic: str | None, key: bytes) -> Part | None:

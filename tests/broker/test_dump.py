@@ -326,12 +326,12 @@ def test_metadata_records_by_their_frame(run: Run, tmp_path: Path) -> None:
         'name: "a"',
         "value: null",
     ]
-    unknown = decoded(run, tmp_path, "__cluster_metadata", None, b"\x01\x14\x00\x00")
+    unknown = decoded(run, tmp_path, "__cluster_metadata", None, b"\x01\x14\x09\x00")
     assert unknown[1:] == [
-        "value: 4 bytes, NoOpRecord v0",
+        "value: 4 bytes, NoOpRecord v9",
         "frame_version: 1",
         "type: 20",
-        "version: 0",
+        "version: 9",
         "fields: 0x00",
     ]
 

@@ -1,0 +1,53 @@
+"""Makes kraft_records.json: facts about the records that `ottla dump` alone declares, from Apache's definitions.
+
+    python tests/broker/make_kraft_records.py DEFINITIONS RECORD_SCHEMAS
+
+Both arguments are folders of Apache's JSON message files of 4.3.1. Only facts are kept, as in tests/protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
+import make_versions  # type: ignore[import-not-found]
+
+FACTS = Path(__file__).with_name("kraft_records.json")
+NAMES = (
+    "AbortTransactionRecord AccessControlEntryRecord BeginTransactionRecord BrokerRegistrationChangeRecord "
+    "ClearElrRecord ClientQuotaRecord DelegationTokenRecord EndTransactionRecord FenceBrokerRecord "
+    "KRaftVersionRecord LeaderChangeMessage NoOpRecord PartitionChangeRecord RegisterBrokerRecord "
+    "RegisterControllerRecord RemoveAccessControlEntryRecord RemoveDelegationTokenRecord "
+    "RemoveUserScramCredentialRecord SnapshotFooterRecord SnapshotHeaderRecord TransactionLogKey "
+    "TransactionLogValue UnfenceBrokerRecord UnregisterBrokerRecord UserScramCredentialRecord VotersRecord "
+    "ZkMigrationStateRecord"
+).split()
+FILES = {"ZkMigrationStateRecord": "ZkMigrationRecord"}  # where the file is named otherwise
+
+
+def completed(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Fields with their versions, which may be left out where a field was never an untagged one."""
+    return [
+        {"versions": field.get("taggedVersions")} | field | {"fields": completed(field["fields"])}
+        if "fields" in field
+        else {"versions": field.get("taggedVersions")} | field
+        for field in fields
+    ]
+
+
+def main(definitions: Path, records: Path) -> None:
+    table: dict[str, Any] = {}
+    for name in NAMES:
+        file = FILES.get(name, name)
+        source = make_versions.read(definitions, file) or make_versions.read(records, file)
+        assert source, name
+        table[name] = make_versions.definition(source | {"fields": completed(source["fields"])})
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in table.items())
+    FACTS.write_text("{\n" + lines + "\n}\n")
+
+
+if __name__ == "__main__":
+    main(*(Path(argument) for argument in sys.argv[1:3]))

@@ -1,0 +1,107 @@
+"""The records that `ottla dump` alone declares: as Apache defines them, and printed where they lie."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dumping import NOW, Run, random_value, runner, segment_of
+
+from ottla.broker.tools import kraft_records, record_values
+from ottla.protocol import schema
+from ottla.protocol.compiler import build
+from ottla.protocol.records import batch
+from ottla.protocol.records.batch import Record
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
+import apache  # type: ignore[import-not-found]
+
+FACTS: dict[str, Any] = json.loads(Path(__file__).with_name("kraft_records.json").read_text())
+OWN = {
+    name: cls
+    for module in (kraft_records, record_values)
+    for name, cls in vars(module).items()
+    if isinstance(cls, type) and cls in schema._specs and cls.__module__ == module.__name__
+}
+CASES = [(name, version) for name, cls in sorted(OWN.items()) for version in schema.spec(cls).versions.range()]
+CONTROLS = {cls.__name__: kind for kind, cls in record_values.CONTROL_CLASSES.items()}
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command: (exit code, stdout, stderr)."""
+    return runner(capsys)
+
+
+def test_every_record_has_facts_and_the_key_of_apache() -> None:
+    assert set(OWN) == set(FACTS)
+    for name, cls in OWN.items():
+        assert schema.spec(cls).versions == schema.Versions.of(FACTS[name]["versions"]), name
+        assert schema.spec(cls).flexible == schema.Versions.of(FACTS[name]["flexible"]), name
+        # Control records have no key of their own there; here it is the type that stands in the record's key.
+        assert FACTS[name]["key"] == (None if name in CONTROLS else schema.spec(cls).api_key), name
+
+
+@pytest.mark.parametrize(("name", "version"), CASES)
+def test_a_version_is_as_apache_defines_it(name: str, version: int) -> None:
+    layout = schema.struct_of(OWN[name], version)
+    apache.compare(layout, FACTS[name]["fields"], version, version in schema.spec(OWN[name]).flexible, name)
+
+
+def test_every_type_of_metadata_record_is_known_by_its_name() -> None:
+    named = {kind: name for kind, name in enumerate(record_values.METADATA_TYPES) if name != "-"}
+    assert {kind: cls.__name__ for kind, cls in record_values.METADATA_CLASSES.items()} == named
+
+
+METADATA_CASES = [(n, v) for n, v in CASES if n not in CONTROLS and not n.startswith("TransactionLog")]
+
+
+@pytest.mark.parametrize(("name", "version"), METADATA_CASES)
+def test_metadata_records_are_printed_to_their_end(name: str, version: int, run: Run, tmp_path: Path) -> None:
+    layout = schema.struct_of(OWN[name], version)
+    value = build(random_value(layout, random.Random(f"{name} {version}")), version)
+    framed = bytes((1, schema.spec(OWN[name]).api_key, version)) + value
+    path = segment_of(tmp_path, batch.build([Record(0, NOW, None, framed)]), topic="__cluster_metadata")
+    code, out, err = run("--records", path)
+    assert (code, err) == (0, "") and f"value: {len(framed)} bytes, {name} v{version}\n" in out
+    for field, _ in layout.plan:
+        assert f"  {field}" in out
+
+
+@pytest.mark.parametrize(("name", "version"), [case for case in CASES if case[0] in CONTROLS])
+def test_control_records_of_the_quorum(name: str, version: int, run: Run, tmp_path: Path) -> None:
+    value = random_value(schema.struct_of(OWN[name], version), random.Random(f"{name} {version}"))
+    value.version = version
+    record = Record(0, NOW, struct.pack(">hh", 0, CONTROLS[name]), build(value, version))
+    path = segment_of(tmp_path, batch.build([record], control=True), topic="__cluster_metadata")
+    code, out, err = run("--records", path)
+    assert (code, err) == (0, "")
+    assert f"bytes, {name} v{version}\n" in out and f"  version: {version}\n" in out
+
+
+def test_the_leader_of_an_epoch_line_by_line(run: Run, tmp_path: Path) -> None:
+    """As Kafka 3.9 writes it: version 0, leader 1, one voter, which granted its vote."""
+    value = bytes.fromhex("0000 00000001 02 00000001 00 02 00000001 00 00")
+    record = Record(0, NOW, bytes.fromhex("00000002"), value)
+    _, out, _ = run("--records", segment_of(tmp_path, batch.build([record], control=True), topic="__cluster_metadata"))
+    lines = [line[8:].strip() for line in out.splitlines()]
+    assert lines[lines.index("key: 4 bytes, control record: leader change") :] == [
+        "key: 4 bytes, control record: leader change",
+        "version: 0",
+        "type: 2",
+        f"value: {len(value)} bytes, LeaderChangeMessage v0",
+        "version: 0",
+        "leader_id: 1",
+        "voters: 1 item",
+        "[0]",
+        "voter_id: 1",
+        "granting_voters: 1 item",
+        "[0]",
+        "voter_id: 1",
+        "headers: 0 items",
+    ]
