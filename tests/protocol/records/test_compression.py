@@ -12,13 +12,16 @@ from contextlib import suppress
 from typing import Any
 
 import cramjam
+import lz4.frame as lz4_frame
 import pytest
+import xxhash
 from aiokafka import codec as aiokafka
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.protocol.records.compression import Codec, compress, decompress
+from ottla.protocol.records.compression import Codec, compress, compressing, decompress, decompressing
 from ottla.protocol.records.errors import InvalidRecords, UnsupportedCodec
+from ottla.protocol.records.steps import STEP_BYTES, Steps, run
 
 MIB = 1024 * 1024
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -141,6 +144,103 @@ def test_levels_are_honoured() -> None:
     assert bytes(lz4.decompress(compress(Codec.LZ4, lines + noise(70_000), 12))) == lines + noise(70_000)
     for level in (1, 12, 17):
         assert decompress(Codec.LZ4, compress(Codec.LZ4, data, level), len(data)) == data
+
+
+# --- formats v0 and v1
+
+
+def test_lz4_of_format_v0_has_the_broken_header_checksum() -> None:
+    """KIP-57: old clients took the checksum over the frame's magic as well."""
+    data = text(1000)
+    packed = compress(Codec.LZ4, data, magic=0)
+    assert packed[:7] == bytes.fromhex("04224d18 60 40 1a")
+    assert packed[6] == xxhash.xxh32(packed[:6]).intdigest() >> 8 & 0xFF
+    true = compress(Codec.LZ4, data, magic=1)
+    assert true == compress(Codec.LZ4, data) == packed[:6] + b"\x82" + packed[7:]
+    assert decompress(Codec.LZ4, packed, 1000, magic=0) == data
+    for magic in (1, 2):
+        with pytest.raises(InvalidRecords):
+            decompress(Codec.LZ4, packed, 1000, magic=magic)
+
+
+@pytest.mark.parametrize("content_size", [False, True])
+@pytest.mark.parametrize("content_checksum", [False, True])
+def test_lz4_of_format_v0_is_read_whatever_its_header_checksum(content_size: bool, content_checksum: bool) -> None:
+    data = text(1000)
+    frame: Any = lz4_frame.compress(
+        data, block_linked=False, store_size=content_size, content_checksum=content_checksum, block_checksum=True
+    )
+    at = 14 if content_size else 6
+    for checksum in range(256):
+        changed = frame[:at] + bytes([checksum]) + frame[at + 1 :]
+        assert decompress(Codec.LZ4, changed, 1000, magic=0) == data
+        if checksum != frame[at]:
+            with pytest.raises(InvalidRecords):
+                decompress(Codec.LZ4, changed, 1000, magic=1)
+    assert decompress(Codec.LZ4, frame, 1000, magic=1) == data
+
+
+def test_lz4_of_format_v0_with_a_dictionary_id_is_refused() -> None:
+    """Nobody has the dictionary; the header with one is four bytes longer."""
+    with pytest.raises(InvalidRecords):
+        decompress(Codec.LZ4, bytes.fromhex("04224d18 61 40 01020304 00 04000080 61626364"), 1000, magic=0)
+
+
+def test_zstd_is_of_format_v2_only() -> None:
+    packed = compress(Codec.ZSTD, b"x" * 100)
+    for magic in (0, 1):
+        with pytest.raises(UnsupportedCodec):
+            compress(Codec.ZSTD, b"x", magic=magic)
+        with pytest.raises(InvalidRecords):
+            decompress(Codec.ZSTD, packed, 1000, magic=magic)
+
+
+@given(data=st.binary(max_size=3000), codec=st.sampled_from(COMPRESSED[:3]), magic=st.sampled_from([0, 1]))
+def test_any_bytes_come_back_in_old_formats(data: bytes, codec: Codec, magic: int) -> None:
+    assert decompress(codec, compress(codec, data, magic=magic), len(data), magic=magic) == data
+
+
+@given(data=st.data(), size=st.integers(0, 40))
+def test_damaged_lz4_of_format_v0_raises_the_declared_error_only(data: st.DataObject, size: int) -> None:
+    packed = bytearray(compress(Codec.LZ4, text(size), magic=0))
+    for _ in range(data.draw(st.integers(1, 4))):
+        packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(InvalidRecords):
+        assert len(decompress(Codec.LZ4, packed, 100_000, magic=0)) <= 100_000
+
+
+# --- in steps
+
+
+def counting(steps: Steps[bytes]) -> tuple[int, bytes]:
+    """How many calls are handed out, and the result."""
+    calls, sent = 0, None
+    while True:
+        try:
+            call = steps.send(sent)
+        except StopIteration as done:
+            return calls, done.value
+        assert call is not None
+        calls += 1
+        sent = call()
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_only_long_calls_are_handed_out(codec: Codec) -> None:
+    for size, expected in ((STEP_BYTES, 0), (STEP_BYTES + 1, 1)):
+        data = noise(size)
+        calls, packed = counting(compressing(codec, data))
+        assert calls == expected
+        assert packed == compress(codec, data)
+    data = bytes(STEP_BYTES)
+    assert counting(decompressing(codec, compress(codec, data), MIB)) == (0, data)
+    # A short input that becomes long.
+    data = bytes(STEP_BYTES + 1)
+    assert counting(decompressing(codec, compress(codec, data), MIB)) == (1, data)
+    with pytest.raises(InvalidRecords):
+        run(decompressing(codec, compress(codec, data), STEP_BYTES))
+    with pytest.raises(InvalidRecords):
+        run(decompressing(codec, compress(codec, data)[:-1], MIB))
 
 
 # --- bombs
