@@ -116,7 +116,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """The socket was accepted."""
         self._transport = transport
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-        self._arrival = Arrival(self._listener, _host(local), _host(peer))
+        origin = self._all.broker.clients.origin(self._listener)
+        self._arrival = Arrival(self._listener, _host(local), _host(peer), origin)
         self._all.open.add(self)
         if self._all.stopping:
             self.stop()

@@ -6,11 +6,13 @@ Knows neither sockets nor the router: handlers depend on this and on the broker'
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..protocol.schema import Versions, spec
 
 if TYPE_CHECKING:
+    from .client_ledger import Origin
     from .state import BrokerState
 
 Handler = Callable[[Any, "RequestContext"], Coroutine[Any, Any, Any]]
@@ -59,12 +61,17 @@ class Apis(NamedTuple):
     readers: dict[tuple[int, int], Any]
 
 
-class Arrival(NamedTuple):
-    """Which way a connection came in: the listener's name, our own address that it reached, and the client's host."""
+@dataclass(slots=True)
+class Arrival:
+    """Which way a connection came in: the listener's name, our own address that it reached, and the client's host.
+
+    `origin` is where its calls are noted; another one as soon as the client tells its software.
+    """
 
     listener: str
     local_host: str
     client_host: str
+    origin: Origin
 
 
 class RequestContext:

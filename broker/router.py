@@ -8,6 +8,7 @@ the connection is closed; ApiVersions alone answers a version it does not know, 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -113,6 +114,9 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call:
         route, read, flexible = broker.readers.get((api_key, api_version)) or _reader(broker, api_key, api_version)
     except ProtocolViolation:
         if api_key != API_VERSIONS_KEY or api_key not in broker.apis.served:
+            with contextlib.suppress(ProtocolViolation):  # of a client id that cannot be read
+                client_id, _ = read_rest(frame, prefix, False)
+                broker.clients.note_refused(arrival.origin, client_id, api_key, api_version)
             raise
         header = response_header(correlation_id, api_key, False)
         return Call(None, _unknown_api_versions(broker), header, 0, ROUTES[api_key])
@@ -121,6 +125,8 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call:
         request = read(_as_meant(frame, position, api_key, api_version), position)
     except MalformedMessage as error:
         raise ProtocolViolation(str(error)) from None
+    if (client_id, api_key, api_version) not in arrival.origin.seen:
+        broker.clients.note(arrival.origin, client_id, api_key, api_version)
     context = RequestContext(broker, api_version, correlation_id, client_id, arrival)
     header = response_header(correlation_id, api_key, flexible)
     return Call(route.handler(request, context), None, header, api_version, route)

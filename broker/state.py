@@ -15,6 +15,7 @@ from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
 from ..protocol.records import batch
 from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
+from .client_ledger import ClientLedger
 from .clock import Clock
 from .config import Config, ConfigError, ConfigSource
 from .context import Apis, Arrival
@@ -89,17 +90,18 @@ class BrokerState:
         files: Files | None = None,
     ) -> BrokerState:
         """Opens the data directories and rebuilds what they hold. Raises StorageError; then all is closed again."""
-        logs = LogDirs.open(files or DiskFiles(), options.data_dirs, _node_id(options.config))
+        files = files or DiskFiles()
+        logs = LogDirs.open(files, options.data_dirs, _node_id(options.config))
         _announce(options.config)  # not before the directories are ours: a start that fails so is to be one line
         try:
             state = cls(options, ports, apis, clock, loop, logs)
-            state._load()
+            state._load(files)
         except BaseException:
             logs.release()
             raise
         return state
 
-    def _load(self) -> None:
+    def _load(self, files: Files) -> None:
         now_ms = self.clock.now_ms()
         self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms))
         self.producer_ids = ProducerIds(self.metadata_log, self.node_id)
@@ -120,6 +122,7 @@ class BrokerState:
             self.logs.upgrade = None
         self._load_groups()
         self._checkpoint_timer = self.clock.call_at(now_ms + CHECKPOINT_MS, self._checkpoint)
+        self.clients = ClientLedger.open(files, self.logs.directories[0].path, self.apis.advertised, self.clock)
 
     def _load_groups(self) -> None:
         offsets_topic = self.topics.get(GROUP_OFFSETS_TOPIC)
@@ -214,6 +217,7 @@ class BrokerState:
     def close(self) -> None:
         """Flushes and closes all data. Raises StorageError when something could not be written."""
         self._checkpoint_timer.cancel()
+        self.clients.close()
         self.logs.close()
 
     def __repr__(self) -> str:

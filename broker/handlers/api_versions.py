@@ -22,6 +22,7 @@ async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> 
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    context.broker.clients.note_asked(context, request.client_software_name, request.client_software_version)
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=[

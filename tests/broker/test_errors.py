@@ -26,6 +26,7 @@ ELSEWHERE = {
     "StartupError": "ends the start, with one line",
     "TooManyItems": "becomes a MalformedMessage where it is raised",
     "Stopped": "is shown where the bytes stop making sense",
+    "DamagedFile": "puts the file aside, or ends the command with one line",
     "UnknownRelease": "ends the start, with one line",
     "_Mistake": "ends the command, with one line",
 }
