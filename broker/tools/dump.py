@@ -20,7 +20,7 @@ from . import frames, record_values
 from .command_line import FOUND_DAMAGE, Parser, printing
 from .describe import describe
 from .entries import Entries
-from .files import Kind, base_offset_of, describe_file, kind_of, trace_file
+from .files import METADATA_SNAPSHOT, Kind, base_offset_of, describe_file, kind_of, plain_name, trace_file
 from .trace import Stopped, Tracer, quoted
 
 INPUT_BYTES_MAX = FRAME_BYTES_MAX + frames.SIZE_BYTES
@@ -207,7 +207,9 @@ def _begins_with_entry(source: inspect.Source) -> bool:
 
 
 def _topic_of(path: str | None) -> str | None:
-    """The topic in whose folder a file lies."""
+    """The topic in whose folder a file lies. A snapshot of the metadata log may lie beside the folders."""
+    if path and plain_name(path).endswith(METADATA_SNAPSHOT):
+        return record_values.METADATA
     key = inspect.partition_of(os.path.basename(os.path.dirname(os.path.abspath(path)))) if path else None
     return key[0] if key else None
 

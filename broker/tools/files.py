@@ -22,6 +22,8 @@ from .trace import Stopped, Tracer, Window, quoted
 
 TEXT_BYTES_MAX = 64 << 20
 CHUNK_ENTRIES = 4096
+METADATA_SNAPSHOT = ".checkpoint"
+"""The suffix of snapshots of the metadata log, which are batches as in a segment."""
 _SUFFIXES = (".deleted", ".cleaned", ".swap", ".tmp")
 _BASE_OFFSET = re.compile(r"([0-9]{20})")
 
@@ -38,11 +40,12 @@ class Kind(Enum):
     EPOCHS = "checkpoint of leader epochs"
     METADATA = "partition metadata"
     PROPERTIES = "properties"
+    TEXT = "text"
 
 
 _BY_SUFFIX = {
     ".log": Kind.SEGMENT,
-    ".checkpoint": Kind.SEGMENT,  # a snapshot of the metadata log: batches as in a segment
+    METADATA_SNAPSHOT: Kind.SEGMENT,
     ".index": Kind.OFFSET_INDEX,
     ".timeindex": Kind.TIME_INDEX,
     ".txnindex": Kind.TRANSACTION_INDEX,
@@ -56,6 +59,9 @@ _BY_NAME = {
     checkpoint.LEADER_EPOCH: Kind.EPOCHS,
     partition_metadata.FILE_NAME: Kind.METADATA,
     "meta.properties": Kind.PROPERTIES,
+    ".kafka_cleanshutdown": Kind.TEXT,
+    ".lock": Kind.TEXT,
+    "quorum-state": Kind.TEXT,  # of the metadata log's quorum, JSON
 }
 # schema, bytes and name of an entry
 ENTRIES: dict[Kind, tuple[Struct, int]] = {
@@ -68,10 +74,16 @@ _CHECKPOINT_FIELDS = {Kind.OFFSETS: ("topic", "partition", "offset"), Kind.EPOCH
 
 def kind_of(path: str) -> Kind | None:
     """What a file is by its name, also while it is being deleted or swapped in; None for any other name."""
+    name = plain_name(path)
+    return _BY_NAME.get(name) or _BY_SUFFIX.get(os.path.splitext(name)[1])
+
+
+def plain_name(path: str) -> str:
+    """A file's name without what says that it is being deleted, written or swapped in."""
     name = os.path.basename(path)
     for suffix in _SUFFIXES:
         name = name.removesuffix(suffix)
-    return _BY_NAME.get(name) or _BY_SUFFIX.get(os.path.splitext(name)[1])
+    return name
 
 
 def base_offset_of(path: str) -> int | None:
@@ -103,6 +115,8 @@ def describe_file(kind: Kind) -> Iterator[str]:
         yield "  line 1: version"
         yield "  line 2: number of entries"
         yield f"  each other line: {', '.join(_CHECKPOINT_FIELDS[kind])}"
+    elif kind is Kind.TEXT:
+        yield "  lines"
     else:
         yield f"  each line: name{':' if kind is Kind.METADATA else ' ='} value"
 
@@ -177,6 +191,10 @@ def _trace_text(kind: Kind, source: Source, tracer: Tracer) -> None:
     lines = _lines(_text(source))
     if kind in _CHECKPOINT_FIELDS:
         _trace_checkpoint(_CHECKPOINT_FIELDS[kind], lines, tracer)
+        return
+    if kind is Kind.TEXT:
+        for position, line in lines:
+            tracer.line(str(position), 1, quoted(line))
         return
     separator = ":" if kind is Kind.METADATA else "="
     for position, line in lines:

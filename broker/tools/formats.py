@@ -27,11 +27,11 @@ from ..metadata_log import TOPIC as METADATA_TOPIC
 from ..metadata_log import decode
 from . import readiness
 from .command_line import Parser, printing
+from .files import METADATA_SNAPSHOT
 from .readiness import Amount
 from .trace import quoted
 
 TOPIC_RESOURCE = 2  # KIP-133's number for a topic
-SNAPSHOT_SUFFIX = ".checkpoint"
 NOTES_MAX = 20  # of one topic
 
 Configs = dict[str, dict[str, str]]
@@ -145,7 +145,7 @@ def _metadata_values(folder: inspect.PartitionFolder) -> Iterator[bytes]:
     """The values of the newest snapshot, then those of the log behind it."""
     snapshots: list[str] = []
     with contextlib.suppress(OSError):
-        snapshots = sorted(name for name in os.listdir(folder.path) if name.endswith(SNAPSHOT_SUFFIX))
+        snapshots = sorted(name for name in os.listdir(folder.path) if name.endswith(METADATA_SNAPSHOT))
     start = 0
     if snapshots and snapshots[-1][:20].isdigit():
         start = int(snapshots[-1][:20])

@@ -105,3 +105,20 @@ def test_the_leader_of_an_epoch_line_by_line(run: Run, tmp_path: Path) -> None:
         "voter_id: 1",
         "headers: 0 items",
     ]
+
+
+def test_a_snapshot_beside_the_folders(run: Run, tmp_path: Path) -> None:
+    """`bootstrap.checkpoint`: it has metadata records wherever it lies."""
+    path = tmp_path / "bootstrap.checkpoint"
+    level = bytes.fromhex("010c00 11 6d657461646174612e76657273696f6e 0015 00")
+    path.write_bytes(batch.build([Record(0, NOW, None, level)]))
+    code, out, err = run("--records", path)
+    assert (code, err) == (0, "") and "value: 23 bytes, FeatureLevelRecord v0\n" in out and "feature_level: 21" in out
+    assert "value of type 12: FeatureLevelRecord v0" in run("--schema", path)[1]
+
+
+def test_texts_of_the_quorum(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "quorum-state").write_text('{"leaderId":1}')
+    assert run(tmp_path / "quorum-state")[1].splitlines()[1:] == ['     0    "{\\"leaderId\\":1}"']
+    (tmp_path / ".lock").write_text("")
+    assert run(tmp_path / ".lock") == (0, "     0  text .lock, 0 bytes\n", "")
