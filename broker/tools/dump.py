@@ -21,7 +21,7 @@ from .command_line import FOUND_DAMAGE, Parser, printing
 from .describe import describe
 from .entries import Entries
 from .files import METADATA_SNAPSHOT, Kind, base_offset_of, describe_file, kind_of, plain_name, trace_file
-from .trace import Stopped, Tracer, quoted
+from .trace import Problems, Stopped, Tracer, quoted
 
 INPUT_BYTES_MAX = FRAME_BYTES_MAX + frames.SIZE_BYTES
 _HEX = re.compile(rb"[0-9a-fA-F\s:]+")
@@ -78,19 +78,19 @@ def _name(thing: str) -> str:
 
 
 def _dump(options: Options, name: str, write: Write) -> int:
-    problems: list[Stopped] = []
+    problems = Problems()
     try:
         if options.thing != "-" and os.path.lexists(options.thing):
-            problems = _file(options, write)
+            _file(options, write, problems)
         else:
-            problems = _bytes(_from_stdin() if options.thing == "-" else _from_hex(options.thing), options, write)
+            _bytes(_from_stdin() if options.thing == "-" else _from_hex(options.thing), options, write, problems)
     except Stopped as stopped:
-        problems = [stopped]
-    if not problems:
+        problems.add(stopped)
+    if problems.first is None:
         return 0
     sys.stdout.flush()
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    print(f"ottla dump: {name}: {problems[0]}{more}", file=sys.stderr)
+    more = f" (and {problems.count - 1} more)" if problems.count > 1 else ""
+    print(f"ottla dump: {name}: {problems.first}{more}", file=sys.stderr)
     return FOUND_DAMAGE
 
 
@@ -128,13 +128,13 @@ def _unhex(encoded: bytes) -> bytes:
     return bytes.fromhex(digits.decode())
 
 
-def _file(options: Options, write: Write) -> list[Stopped]:
+def _file(options: Options, write: Write, problems: Problems) -> None:
     path = options.thing
     if os.path.isdir(path):
         raise _Mistake(f"{path} is a directory; `ottla formats` looks at one")
     kind = kind_of(path) if options.api is None else None
     if not os.path.isfile(path):
-        return _bytes(_from_pipe(path), options, write)
+        return _bytes(_from_pipe(path), options, write, problems)
     with inspect.FileSource(path) as source:
         if kind is None and options.api is None and _begins_with_entry(source):
             kind = Kind.SEGMENT
@@ -143,18 +143,17 @@ def _file(options: Options, write: Write) -> list[Stopped]:
                 data = source.read(0, INPUT_BYTES_MAX + 1)
             except OSError as error:
                 raise Stopped("0", f"cannot be read: {error.strerror}") from None
-            return _bytes(_unless_hex(data), options, write)
+            return _bytes(_unless_hex(data), options, write, problems)
         if options.schema:
             _print_lines(_describe_segment(_topic_of(path)) if kind is Kind.SEGMENT else describe_file(kind), write)
-            return []
+            return
         base_offset = base_offset_of(path) or 0
         names = {"relative_offset": lambda value: f" (offset {base_offset + value})"}
-        tracer = _tracer(write, source.size, names)
+        tracer = _tracer(write, source.size, problems, names)
         if kind is Kind.SEGMENT:
             _segment(source, path, options, tracer)
         else:
             trace_file(kind, source, path, tracer)
-        return tracer.problems
 
 
 def _segment(source: inspect.Source, path: str | None, options: Options, tracer: Tracer) -> None:
@@ -163,26 +162,28 @@ def _segment(source: inspect.Source, path: str | None, options: Options, tracer:
     Entries(tracer, topic=_topic_of(path), with_records=options.records).all(source, 0, 1)
 
 
-def _tracer(write: Write, size: int, names: dict[str, Callable[[int], str]] | None = None) -> Tracer:
+def _tracer(
+    write: Write, size: int, problems: Problems, names: dict[str, Callable[[int], str]] | None = None
+) -> Tracer:
     notes = {"request_api_key": frames.api_name, "api_key": frames.api_name} | (names or {})
-    return Tracer(write, max(6, len(str(size)) + 1), names=notes)
+    return Tracer(write, max(6, len(str(size)) + 1), names=notes, problems=problems)
 
 
-def _bytes(data: bytes, options: Options, write: Write) -> list[Stopped]:
+def _bytes(data: bytes, options: Options, write: Write, problems: Problems) -> None:
     """Bytes whose name says nothing: a response if that was said, else batches, else requests."""
-    tracer = _tracer(write, len(data))
+    tracer = _tracer(write, len(data), problems)
     if options.api is None and _begins_with_entry(inspect.BytesSource(data)):
         if options.schema:
             _print_lines(_describe_segment(None), write)
         else:
             _segment(inspect.BytesSource(data), None, options, tracer)
-        return tracer.problems
+        return
     tracer.on_records = Entries(tracer, topic=None, with_records=options.records).in_message
     position = 0
     for frame in _frames(data, options):
         if options.schema:
             _print_lines(frames.describe_frame(frame), write)
-            return []
+            return
         position = frames.trace_frame(data, frame, tracer)
     if position < len(data):
         raise Stopped(
@@ -190,7 +191,6 @@ def _bytes(data: bytes, options: Options, write: Write) -> list[Stopped]:
         )
     if not data:
         raise Stopped("0", "nothing to read")
-    return tracer.problems
 
 
 def _frames(data: bytes, options: Options) -> Iterator[frames.Frame]:

@@ -34,6 +34,19 @@ class Stopped(Exception):
         self.reason = reason
 
 
+class Problems:
+    """What was wrong: the first, and how many there were."""
+
+    def __init__(self) -> None:
+        self.first: Stopped | None = None
+        self.count = 0
+
+    def add(self, stopped: Stopped) -> None:
+        """One more."""
+        self.first = self.first or stopped
+        self.count += 1
+
+
 class Window:
     """Bytes to read and where they lie: `base` is the position of the first one in the input.
 
@@ -72,8 +85,13 @@ class Tracer:
     """Prints lines of `position, indented name: value` to `write`. `width` is that of the column of positions."""
 
     def __init__(
-        self, write: Callable[[str], Any], width: int, *, names: dict[str, Callable[[Any], str]] | None = None
-    ):
+        self,
+        write: Callable[[str], Any],
+        width: int,
+        *,
+        names: dict[str, Callable[[Any], str]] | None = None,
+        problems: Problems | None = None,
+    ) -> None:
         self._write = write
         self._width = width
         self._notes = NOTES | (names or {})
@@ -81,7 +99,7 @@ class Tracer:
         """What to do with the record batches in a field of a message: (window, depth)."""
         self.hide_bytes = False
         """Whether keys and values are shown by their size only."""
-        self.problems: list[Stopped] = []
+        self.problems = problems or Problems()
         """What was wrong without being the end of reading."""
 
     def line(self, position: str, depth: int, text: str) -> None:
@@ -90,7 +108,7 @@ class Tracer:
 
     def problem(self, stopped: Stopped, depth: int) -> None:
         """Something is wrong here, and reading goes on behind it."""
-        self.problems.append(stopped)
+        self.problems.add(stopped)
         self.line(stopped.position, depth, f"({stopped.reason})")
 
     def struct(self, codec: Struct, window: Window, depth: int) -> dict[str, Any]:
