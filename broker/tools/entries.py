@@ -59,8 +59,11 @@ class Entries:
                 raise Stopped(str(base + found.position), found.reason)
 
     def in_message(self, window: Window, depth: int) -> None:
-        """The records in a field of a request or response."""
-        self.all(inspect.BytesSource(window.stream.getvalue()), window.base, depth, may_be_cut=True)
+        """The records in a field of a request or response. Damage is no reason not to read the other fields."""
+        try:
+            self.all(inspect.BytesSource(window.stream.getvalue()), window.base, depth, may_be_cut=True)
+        except Stopped as stopped:
+            self.tracer.problem(stopped, depth)
 
     def _entry(self, source: inspect.Source, facts: inspect.BatchFacts, base: int, depth: int) -> None:
         """One entry. What is wrong inside of it is no reason not to read the next."""

@@ -65,8 +65,12 @@ def _fate(configs: Mapping[str, str] | None) -> str:
         return (
             "If the topic is compacted, its cleaner rewrites them as v2; else they stay until retention deletes them."
         )
-    policies = [word.strip() for word in configs.get("cleanup.policy", "").split(",")]
-    if "compact" in policies:
+    policy = configs.get("cleanup.policy")
+    if policy is None:
+        return (
+            "If log.cleanup.policy is compact, the cleaner rewrites them as v2; else they stay until they are deleted."
+        )
+    if "compact" in [word.strip() for word in policy.split(",")]:
         return "The topic is compacted: its cleaner rewrites as v2 what it keeps of them."
     return "They stay as they are until retention deletes them: only compaction rewrites them as v2."
 

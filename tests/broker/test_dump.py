@@ -365,6 +365,14 @@ def test_batches_inside_of_produce_and_fetch(run: Run) -> None:
     assert "  30 bytes of a cut entry\n" in out and "record:" not in out
 
 
+def test_damaged_records_do_not_hide_what_follows_them(run: Run) -> None:
+    topic = ProduceRequest.TopicProduceData
+    partitions = [topic.PartitionProduceData(index=n, records=b"\xff" * 70) for n in (3, 4)]
+    value = ProduceRequest(acks=1, timeout_ms=2, topic_data=[topic(name="t", partition_data=partitions)])
+    code, out, err = run(request(value, 3).hex())
+    assert code == 1 and "magic -1 where 2 is expected (and 1 more)" in err and "index: 4\n" in out
+
+
 # --- small files
 
 

@@ -219,8 +219,9 @@ def test_sentences_of_a_topic() -> None:
     assert said(new) == ["All in v2: returned as stored, to Fetch v4 and later only."]
     assert said(old, new) == [
         "1 record in v1: returned as stored, to Fetch v4 and later only; nothing is converted.",
-        "They stay as they are until retention deletes them: only compaction rewrites them as v2.",
+        "If log.cleanup.policy is compact, the cleaner rewrites them as v2; else they stay until they are deleted.",
     ]
+    assert said(old, cleanup_policy="delete")[1].startswith("They stay as they are until retention deletes them")
     assert said(old, cleanup_policy="compact")[1].startswith("The topic is compacted")
     assert readiness.of_topic([old], None)[1].startswith("If the topic is compacted")
     assert not any("lz4" in one for one in said(Amount(1, 3, 1, 9), Amount(2, 3, 1, 9)))
