@@ -63,7 +63,8 @@ def _varint(number: int) -> bytes:
 
 def read_messages(piece: bytes, magic: int, room: int) -> tuple[list[Row], int]:
     """Up to `room` plain messages of one magic, and the position after them: the end, an incomplete message, or one
-    that is compressed or of another magic. Their CRCs are checked."""
+    that is compressed or of another magic. Their CRCs are checked; a damaged one is raised if it is the first, else it
+    is left for the next piece, so that those before it are not lost."""
     return _read_v1(piece, room) if magic else _read_v0(piece, room)
 
 
@@ -81,12 +82,16 @@ def _read_v1(piece: bytes, room: int) -> tuple[list[Row], int]:
         if stop > end or magic != 1 or attributes & CODEC_BITS:
             break
         if crc32(piece[position + 16 : stop]) != crc:
+            if rows:
+                break
             raise _wrong_crc(offset)
         at = position + 30
         if key_bytes < 0:
             key = None
         else:
             if key_bytes > size - 22:
+                if rows:
+                    break
                 raise _wrong_length(key_bytes, size - 22)
             at += key_bytes
             key = piece[at - key_bytes : at]
@@ -98,6 +103,8 @@ def _read_v1(piece: bytes, room: int) -> tuple[list[Row], int]:
             value = piece[at + 4 : at + 4 + value_bytes]
             at += 4 + value_bytes
         if at != stop:
+            if rows:
+                break
             raise _wrong_length(at - position, stop - position)
         add((timestamp, offset, key, value))
         position = stop
@@ -119,12 +126,16 @@ def _read_v0(piece: bytes, room: int) -> tuple[list[Row], int]:
         if stop > end or magic != 0 or attributes & CODEC_BITS:
             break
         if crc32(piece[position + 16 : stop]) != crc:
+            if rows:
+                break
             raise _wrong_crc(offset)
         at = position + 22
         if key_bytes < 0:
             key = None
         else:
             if key_bytes > size - 14:
+                if rows:
+                    break
                 raise _wrong_length(key_bytes, size - 14)
             at += key_bytes
             key = piece[at - key_bytes : at]
@@ -136,6 +147,8 @@ def _read_v0(piece: bytes, room: int) -> tuple[list[Row], int]:
             value = piece[at + 4 : at + 4 + value_bytes]
             at += 4 + value_bytes
         if at != stop:
+            if rows:
+                break
             raise _wrong_length(at - position, stop - position)
         add((-1, offset, key, value))
         position = stop
