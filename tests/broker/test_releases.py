@@ -456,3 +456,23 @@ def test_no_other_module_knows_a_release_by_name() -> None:
                 if re.search(r"\bprofile\.name$|\brelease$", ast.unparse(part)) or "RELEASES" in ast.unparse(part)
             ]
     assert faults == []
+
+
+# Read by the handlers of Produce and Fetch, which take the older versions on last.
+OF_PRODUCE_AND_FETCH = {
+    "invalid_record_code",
+    "wrong_batches",
+    "down_conversion",
+    "nothing_left",
+    "zstd_topic_needs_fetch_10",
+}
+
+
+def test_every_behaviour_decides_something() -> None:
+    """Each is asked for by name in some module that serves; what shows and sets them does not count."""
+    left_out = {"releases.py", "release_table.py", "format_rules.py"}
+    paths = [path for path in (ROOT / "broker").rglob("*.py") if path.name not in left_out]
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and "behaviour" in ast.unparse(node.value)}
+    by_rules = {"timestamp_range", "newest_magic", "v2_from_ibp_3"}  # `test_format_rules.py` shows what these decide
+    assert set(BEHAVIOUR_NAMES) - read - by_rules <= OF_PRODUCE_AND_FETCH
