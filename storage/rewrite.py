@@ -80,8 +80,8 @@ class Verdict(NamedTuple):
     """What stays of an entry: the records for which `keep` is true.
 
     `keep_empty`: of a v2 batch that loses all records the header stays, as for the last batch of a producer that is
-    still active. `delete_horizon_ms` (KIP-534) is noted in a v2 batch that has none, if it is a control batch or a
-    record without a value stays in it.
+    still active. `delete_horizon_ms` (KIP-534) is noted in a batch that has none, if it is a control batch or a record
+    without a value stays in it.
     """
 
     keep: Callable[[Record], bool] = every
@@ -187,40 +187,50 @@ def rewritten(
     Raises CorruptRecords, InvalidRecords, UnsupportedCodec. What is read is checked first, so that nothing damaged gets
     a sound checksum.
     """
-    is_old = header.magic != batch.MAGIC
-    end = position + header.size_bytes
-    if verdict.keep is every and verdict.delete_horizon_ms is None and not is_old:
-        return data[position:end]
-    if verdict.keep is every and is_old:
-        return run(convert.up_entry(data, position, header))  # which compares the checksum
-    if not formats.crc_matches(data, position, header):
+    if header.magic != batch.MAGIC:
+        made = _converted(data, position, header, verdict.keep)
+        if made is None or verdict.delete_horizon_ms is None:
+            return made
+        noting = Verdict(delete_horizon_ms=verdict.delete_horizon_ms)
+        return rewritten(memoryview(made), 0, batch.read_header(made), noting)
+    whole = data[position : position + header.size_bytes]
+    if verdict.keep is every and verdict.delete_horizon_ms is None:
+        return whole
+    if not batch.crc_matches(data, position, header):
         raise CorruptRecords("the checksum does not match")
-    records = list(formats.records(data, position)) if verdict.keep is not none else []
+    records = list(batch.records(data, position)) if verdict.keep is not none else []
     kept = [record for record in records if verdict.keep(record)]
     if not kept:
-        return _empty(header) if verdict.keep_empty and not is_old else None
-    if is_old:
-        if len(kept) == len(records):
-            return run(convert.up_entry(data, position, header))
-        time = kept[0].timestamp if header.log_append_time else None
-        return batch.build(
-            kept,
-            base_offset=kept[0].offset,
-            codec=header.codec,
-            log_append_time=header.log_append_time,
-            max_timestamp=time,
-        )
+        # As Kafka leaves it: without codec, base timestamp and horizon.
+        return _rebuilt(header, [], 0, None) if verdict.keep_empty else None
     horizon_ms = header.base_timestamp if header.has_delete_horizon else verdict.delete_horizon_ms
     if not header.is_control and not header.has_delete_horizon and all(record.value is not None for record in kept):
         horizon_ms = None
     if len(kept) == len(records) and (header.has_delete_horizon or horizon_ms is None):
-        return data[position:end]
+        return whole
     return _rebuilt(header, kept, header.codec, horizon_ms)
 
 
-def _empty(header: BatchHeader) -> bytearray:
-    """The header of a batch that lost its records: as Kafka's, without codec, base timestamp or horizon."""
-    return _rebuilt(header, [], 0, None)
+def _converted(
+    data: memoryview, position: int, header: BatchHeader, keep: Callable[[Record], bool]
+) -> bytearray | None:
+    """The v2 batch of an entry in v0 or v1, or of the records that stay of it, from the first to the last of these."""
+    if keep is not every:
+        if not formats.crc_matches(data, position, header):
+            raise CorruptRecords("the checksum does not match")
+        records = list(formats.records(data, position)) if keep is not none else []
+        kept = [record for record in records if keep(record)]
+        if not kept:
+            return None
+        if len(kept) < len(records):
+            return batch.build(
+                kept,
+                base_offset=kept[0].offset,
+                codec=header.codec,
+                log_append_time=header.log_append_time,
+                max_timestamp=kept[0].timestamp if header.log_append_time else None,
+            )
+    return run(convert.up_entry(data, position, header))  # which compares the checksum
 
 
 def _rebuilt(header: BatchHeader, kept: list[Record], codec: int, horizon_ms: int | None) -> bytearray:
