@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import produce, records, running
+from harness import only, produce, records, running
 
 from ottla.broker.metadata_log import encode
 from ottla.broker.tools import readiness
@@ -267,7 +267,8 @@ async def test_beside_a_running_broker(tmp_path: Path, capsys: pytest.CaptureFix
         await broker.topic("orders", configs={"cleanup.policy": "compact"})
         client = await broker.client()
         for count in (1, 2):
-            await client.call(produce(records(*[b"v"] * count, key=b"k"), "orders"), 9)
+            answer = only(await client.call(produce(records(*[b"v"] * count, key=b"k"), "orders"), 9))
+            assert answer.error_code == 0
             found = {topic["topic"]: topic for topic in report(tmp_path / "data", capsys)["topics"]}
             assert sum(one["records"] for one in found["orders"]["formats"]) == 2 * count - 1
         assert found["orders"]["configs"] == {"cleanup.policy": "compact"}
