@@ -27,7 +27,7 @@ from . import batch, validate_legacy, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import InvalidRecords, MessageTooLarge, UnsupportedCodec, WrongBatches
-from .rules import INT64_MIN, Buffer, Prepared, Rules, may_be_out_of_range, writable
+from .rules import INT64_MAX, INT64_MIN, Buffer, Prepared, Rules, may_be_out_of_range, writable
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, run
 from .validate_batch import CHECKSUM_BYTES, check_header, check_whole, examining, inflating, messages, rebuilding
 
@@ -164,7 +164,7 @@ def _check_version(header: BatchHeader, produce_version: int) -> None:
 def _may_stay(header: BatchHeader, rules: Rules) -> bool:
     """Whether the batch may be stored as it is without a look at each record."""
     same = rules.compression is None or rules.compression == header.codec
-    return same and rules.target_magic == batch.MAGIC and not rules.compacted and not header.log_append_time
+    return same and rules.target_magic == batch.MAGIC and not header.log_append_time
 
 
 def _finish(
@@ -199,7 +199,7 @@ def _look(records: Buffer, header: BatchHeader, rules: Rules, now_ms: int) -> in
     None where a record may be refused, where the offsets of a compressed batch have to be written anew, or where it
     would take more than a step; _TOO_LARGE where it would when it is decompressed.
     """
-    if not rules.walk_records:
+    if not rules.walk_records and not rules.compacted:
         lowest, highest = header.base_timestamp, header.max_timestamp
     else:
         count = header.record_count
@@ -213,13 +213,18 @@ def _look(records: Buffer, header: BatchHeader, rules: Rules, now_ms: int) -> in
                 data = batch.payload(records, 0, header, max_bytes=bound if bound < STEP_BYTES else STEP_BYTES)
             except InvalidRecords:  # too much for one step, or damaged: `_going_on` tells
                 return _TOO_LARGE
-            walk.check_count(data, count)
+        else:
+            data = memoryview(records)[batch.HEADER_BYTES :]
+        walk.check_count(data, count)
+        if rules.compacted:
+            position, found, low, high, numbered = walk.whole_from(data, 0, count, 0, INT64_MIN, INT64_MAX, True)
+            if found < count or (header.codec and not numbered):
+                return None
+        elif header.codec:
             position, low, high, numbered = walk.numbered_timestamps_from(data, 0, count)
             if not numbered:
                 return None
         else:
-            data = memoryview(records)[batch.HEADER_BYTES :]
-            walk.check_count(data, count)
             if rules.log_append_time:
                 walk.check_end(walk.lengths_from(data, 0, count), len(data), count)
                 return header.max_timestamp
@@ -239,21 +244,21 @@ def _preparing_batch(
     data: bytes | memoryview = b""
     max_timestamp: int | None = None
     buffer: bytearray | memoryview | None = None
-    trusted = not rules.walk_records and _may_stay(header, rules)
+    trusted = not rules.walk_records and not rules.compacted and _may_stay(header, rules)
     if trusted:
         max_timestamp = _look(records, header, rules, now_ms)
     if max_timestamp is None:
         data = yield from inflating(
             partial(batch.payload, records, 0, header), header, rules.max_decompressed_bytes, large=large
         )
-        if not trusted and _may_stay(header, rules):
+        if not trusted and not rules.compacted and _may_stay(header, rules):
             max_timestamp = yield from _looking(data, header, rules, now_ms)
     if max_timestamp is None:
         findings = yield from examining(data, header, rules, now_ms)
         max_timestamp = findings.max_timestamp
         if rules.target_magic < batch.MAGIC:
             found = messages(data, header)
-            return (yield from validate_legacy.writing(found, target, rules, now_ms, base_offset))
+            return (yield from validate_legacy.writing(found, target, source, rules, now_ms, base_offset))
         if source != target or (source and not findings.consecutive):
             buffer = yield from rebuilding(data, header, findings, target, rules)
             header = batch.read_header(buffer)

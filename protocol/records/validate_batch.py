@@ -30,7 +30,6 @@ CHECKSUM_BYTES = 4 * 1024 * 1024
 class Findings(NamedTuple):
     lowest_timestamp: int
     max_timestamp: int
-    first_timestamp_delta: int
     consecutive: bool  # offset deltas 0, 1, 2, ...
 
 
@@ -86,20 +85,32 @@ def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_m
     verdicts = Verdicts(rules, now_ms, marked=marked)
     codec = header.codec if rules.compression is None else rules.compression
     numbered = bool(rules.refuse_unnumbered and rules.target_magic and (header.codec or codec))
+    least, most = verdicts.oldest - base, verdicts.newest - base
     walk.check_count(data, count)
     highest, lowest = NO_TIMESTAMP, INT64_MAX
-    first_delta = 0
     consecutive = True
     position, end = 0, len(data)
-    left = STEP_RECORDS
-    for index in range(count):
+    index, left = 0, STEP_RECORDS
+    while index < count:
+        if left <= 0:
+            left = STEP_RECORDS
+            yield
+        if not marked and not numbered:
+            room = min(left, count - index)
+            position, passed, low, high, in_order = walk.whole_from(
+                data, position, room, index, least, most, rules.compacted
+            )
+            consecutive = consecutive and in_order
+            if passed:
+                index += passed
+                left -= passed
+                highest, lowest = max(highest, base + high), min(lowest, base + low)
+                continue
         found = walk.record(data, position, end)
         position = found.end
         left -= 1 + found.header_count
         if found.header_count:
             yield from _skipping_headers(data, found)
-        if index == 0:
-            first_delta = found.timestamp_delta
         timestamp = base if marked else base + found.timestamp_delta
         if not INT64_MIN <= timestamp <= INT64_MAX:
             raise InvalidRecords(f"timestamp {timestamp} does not fit 64 bits")
@@ -109,12 +120,10 @@ def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_m
             consecutive = False
             if numbered:
                 verdicts.refuse(index, f"offset {found.offset_delta} where {index} is next")
-        if left <= 0:
-            left = STEP_RECORDS
-            yield
+        index += 1
     walk.check_end(position, end, count)
     verdicts.check(count)
-    return Findings(lowest, highest, first_delta, consecutive)
+    return Findings(lowest, highest, consecutive)
 
 
 def _skipping_headers(data: bytes | memoryview, found: walk.Walked) -> Steps[None]:
@@ -150,31 +159,37 @@ def rebuilding(data: Buffer, header: BatchHeader, findings: Findings, target: in
     """The same records under another codec, numbered 0, 1, 2, ...; the producer's fields stay."""
     if findings.lowest_timestamp < NO_TIMESTAMP:
         raise Unwritable(f"timestamp {findings.lowest_timestamp} cannot be written anew")
-    if header.log_append_time:
-        header = header._replace(base_timestamp=header.max_timestamp)
-    if not findings.consecutive or findings.first_timestamp_delta != 0 or header.log_append_time:
-        data = yield from _numbering(data, header, findings)
-        if not header.log_append_time:
-            header = header._replace(base_timestamp=header.base_timestamp + findings.first_timestamp_delta)
+    marked = header.log_append_time
+    first_delta, _ = walk.varlong(data, walk.varint(data, 0)[1] + 1)  # after the length and the attributes
+    if marked or first_delta or not findings.consecutive:
+        data = yield from _numbering(data, header.record_count, None if marked else first_delta)
+        base_timestamp = header.max_timestamp if marked else header.base_timestamp + first_delta
+        header = header._replace(base_timestamp=base_timestamp)
     return (yield from _packing(header, data, target, rules))
 
 
-def _numbering(data: Buffer, header: BatchHeader, findings: Findings) -> Steps[bytearray]:
-    """The records with new offsets and with times counted from the first one's; the rest of each is copied."""
+def _numbering(data: Buffer, record_count: int, first_delta: int | None) -> Steps[bytearray]:
+    """The records with new offsets and with times counted from the first one's, None for the same time for all; the
+    rest of each is copied."""
     out = bytearray()
+    view = memoryview(data)
     position, end = 0, len(data)
     step_start = 0
-    for index in range(header.record_count):
+    for index in range(record_count):
         if index and (index % STEP_RECORDS == 0 or len(out) - step_start > STEP_BYTES):
             step_start = len(out)
             yield
         found = walk.record(data, position, end)
         position = found.end
-        delta = 0 if header.log_append_time else found.timestamp_delta - findings.first_timestamp_delta
+        delta = 0 if first_delta is None else found.timestamp_delta - first_delta
         head = b"\x00" + walk.zigzag(delta) + walk.zigzag(index)
         out += walk.zigzag(len(head) + position - found.key_position)
         out += head
-        out += data[found.key_position : position]
+        rest = view[found.key_position : position]
+        if len(rest) > STEP_BYTES:
+            yield partial(_append, out, (rest,))
+        else:
+            out += rest
     return out
 
 
@@ -200,7 +215,11 @@ def gathering(
         value_head = b"\x01" if value is None else walk.zigzag(len(value))
         key, value = key or b"", value or b""
         size = len(head) + len(key_head) + len(key) + len(value_head) + len(value) + len(headers)
-        out += b"".join((walk.zigzag(size), head, key_head, key, value_head, value, headers))
+        parts = (walk.zigzag(size), head, key_head, key, value_head, value, headers)
+        if size > STEP_BYTES:
+            yield partial(_append, out, parts)
+        else:
+            _append(out, parts)
         count += 1
     kept = first.attributes & batch.TRANSACTIONAL_BIT if first.magic == batch.MAGIC else 0
     header = BatchHeader(
@@ -221,7 +240,14 @@ def gathering(
     return (yield from _packing(header, out, codec, rules))
 
 
+def _append(out: bytearray, parts: Iterable[Buffer]) -> None:
+    for part in parts:
+        out += part
+
+
 def _packing(header: BatchHeader, data: Buffer, codec: int, rules: Rules) -> Steps[bytearray]:
+    if codec and len(data) > rules.max_decompressed_bytes:  # more than any reader opens
+        raise MessageTooLarge(f"written anew, the records take more than {rules.max_decompressed_bytes} bytes")
     work = partial(batch.with_payload, header, data, codec, rules.compression_level)
     packed: bytearray = (yield work) if len(data) > (STEP_BYTES if codec else CHECKSUM_BYTES) else work()
     if len(packed) > rules.max_message_bytes:

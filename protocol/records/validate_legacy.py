@@ -111,7 +111,7 @@ def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> S
     if found.seen.lowest_timestamp < NO_TIMESTAMP:
         raise Unwritable(f"timestamp {found.seen.lowest_timestamp} cannot be written anew")
     if rules.target_magic < batch.MAGIC:
-        return (yield from writing(messages, target, rules, now_ms, base_offset))
+        return (yield from writing(messages, target, whole.codec, rules, now_ms, base_offset))
     append_time_ms = now_ms if rules.log_append_time else None
     if batch.MAGIC in whole.magics:  # sets that only releases before 2.4 merge
         built = yield from validate_batch.gathering(messages, whole.first, target, rules, now_ms)
@@ -121,7 +121,7 @@ def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> S
             target,
             level=rules.compression_level,
             log_append_time_ms=append_time_ms,
-            max_bytes=_UNBOUNDED,
+            max_bytes=rules.max_decompressed_bytes if target else _UNBOUNDED,
         )
     if len(built) > rules.max_message_bytes:
         raise MessageTooLarge(f"written anew, a batch has {len(built)} bytes and exceeds {rules.max_message_bytes}")
@@ -510,8 +510,14 @@ def _message(view: memoryview, position: int, magic: int, timestamp: int) -> tup
     return (timestamp, key, value, NO_HEADERS), at + max(value_bytes, 0)
 
 
-def writing(messages: Iterable[Message], codec: int, rules: Rules, now_ms: int, base_offset: int) -> Steps[Prepared]:
-    """The messages in the format v0 or v1 of the topic, one by one or as one wrapper."""
+def writing(
+    messages: Iterable[Message], codec: int, source: int, rules: Rules, now_ms: int, base_offset: int
+) -> Steps[Prepared]:
+    """The messages in the format v0 or v1 of the topic, one by one or as one wrapper.
+
+    They take up to five times the room of v2. If `source`, the codec that they came in, or their own can make much of
+    little, they are bounded like what is decompressed.
+    """
     if codec >= Codec.ZSTD:
         raise Unwritable(f"the topic's format v{rules.target_magic} has no zstd")
     magic = rules.target_magic
@@ -526,10 +532,18 @@ def writing(messages: Iterable[Message], codec: int, rules: Rules, now_ms: int, 
             raise Unwritable(f"the topic's format v{magic} has no record headers")
         highest = max(highest, timestamp)
         stored = now_ms if mark and not codec else timestamp
-        legacy.put_message(out, first_offset + count, magic, mark, stored, key, value)  # pyright: ignore[reportArgumentType]
+        put = partial(legacy.put_message, out, first_offset + count, magic, mark, stored, key, value)  # pyright: ignore[reportArgumentType]
+        if len(key or b"") + len(value or b"") > STEP_BYTES:
+            yield put
+        else:
+            put()
         count += 1
         if count % STEP_RECORDS == 0 or len(out) - step_start > STEP_BYTES:
             step_start = len(out)
+            if (codec or source) and step_start > rules.max_decompressed_bytes:
+                raise MessageTooLarge(
+                    f"in format v{magic} the set takes more than {rules.max_decompressed_bytes} bytes"
+                )
             yield
     if codec:
         time = now_ms if mark else highest

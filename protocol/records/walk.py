@@ -15,6 +15,7 @@ from .errors import InvalidRecords
 Buffer = bytes | bytearray | memoryview
 
 MIN_RECORD_BYTES = 7
+_FEW_HEADERS = 15  # so that a number of records bounds the work
 _INT64_MIN = -(2**63)
 
 
@@ -192,6 +193,93 @@ def numbered_timestamps_from(
     return position, lowest, top >> 1 if top >= 0 else highest, numbered
 
 
+def whole_from(
+    payload: Buffer, position: int, record_count: int, first: int, least: int, most: int, keyed: bool
+) -> tuple[int, int, int, int, bool]:
+    """Step over records as long as all is well with everything inside, at most so many.
+
+    Stops before the first that is broken, has a timestamp delta outside of `least` to `most`, has no key (if `keyed`)
+    or many headers; `record` tells what is wrong. (position, count, lowest delta, highest delta, whether the
+    offset deltas are `first`, `first` + 1, ...)
+    """
+    end = len(payload)
+    lowest, highest = most, least
+    numbered = True
+    start = position
+    count = 0
+    try:
+        while count < record_count:
+            start = position
+            length = payload[position]
+            position += 1
+            if length > 127:
+                second = payload[position]
+                if second < 128:
+                    position += 1
+                    length += (second << 7) - 128
+                else:
+                    length, position = varint(payload, start)
+                    length <<= 1
+            stop = position + (length >> 1)
+            if length & 1 or length < 12 or stop > end:
+                break
+            delta = payload[position + 1]  # after the attributes, which mean nothing
+            if delta < 128:
+                delta = (delta >> 1) ^ -(delta & 1)
+                position += 2
+            else:
+                delta, position = varlong(payload, position + 1)
+            if not least <= delta <= most:
+                break
+            number = payload[position]
+            if number < 128:
+                number = (number >> 1) ^ -(number & 1)
+                position += 1
+            else:
+                number, position = varint(payload, position)
+            if number != first + count:
+                numbered = False
+            length = payload[position]
+            position += 1
+            if length & 1:
+                if keyed or length > 127:
+                    break
+            elif length < 128:
+                position += length >> 1
+            else:
+                length, position = varint(payload, position - 1)
+                position += length
+            length = payload[position]
+            position += 1
+            if length < 128:
+                position += 0 if length & 1 else length >> 1
+            else:
+                second = payload[position]
+                if length & 1 or second > 127:
+                    length, position = varint(payload, position - 1)
+                    position += length if length > 0 else 0
+                else:
+                    position += (length >> 1) + (second << 6) - 63
+            headers = payload[position]
+            position += 1
+            if headers:
+                if headers & 1 or headers > 2 * _FEW_HEADERS:
+                    break
+                position = skip_headers(payload, position, stop, headers >> 1)
+            if position != stop:
+                break
+            if delta < lowest:
+                lowest = delta
+            if delta > highest:
+                highest = delta
+            count += 1
+        else:
+            start = position
+    except IndexError:
+        pass
+    return start, count, lowest, highest, numbered
+
+
 class Walked(NamedTuple):
     """One record, as far as it was looked at. Positions are in the payload."""
 
@@ -235,15 +323,25 @@ def record(payload: Buffer, position: int, end: int) -> Walked:
 
 
 def skip_headers(payload: Buffer, position: int, stop: int, count: int) -> int:
-    """Step over so many headers of a record that ends at `stop`; the position after them."""
+    """Step over so many headers of a record; the position after them, which must not lie beyond `stop`, where the
+    record ends."""
     try:
         for _ in range(count):
-            length, position = _field(payload, position, stop)
-            if length < 0:
-                raise InvalidRecords("a header's key is null")
-            length, position = _field(payload, position + length, stop)
-            if length > 0:
+            length = payload[position]
+            if length < 128 and not length & 1:
+                position += 1 + (length >> 1)
+            else:
+                length, position = _field(payload, position, stop)
+                if length < 0:
+                    raise InvalidRecords("a header's key is null")
                 position += length
+            length = payload[position]
+            if length < 128 and not length & 1:
+                position += 1 + (length >> 1)
+            else:
+                length, position = _field(payload, position, stop)
+                if length > 0:
+                    position += length
     except IndexError:
         raise InvalidRecords("the payload ends within a header") from None
     return position

@@ -1,0 +1,91 @@
+"""The walks that look inside of records: the quick one agrees with the one that looks at a record at a time."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.protocol.records import batch, walk
+from ottla.protocol.records.batch import Header, Record
+from ottla.protocol.records.errors import InvalidRecords
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+blob = st.none() | st.binary(max_size=6) | st.sampled_from([63, 64, 65, 8191, 8192, 9000]).map(bytes)
+header = st.builds(Header, st.text(max_size=3) | st.just("h" * 70), blob)
+deltas = st.integers(-70, 70) | st.integers(-(2**40), 2**40)
+record = st.builds(Record, st.just(0), deltas, blob, blob, st.lists(header, max_size=20).map(tuple))
+offsets = st.just(0) | st.sampled_from([1, -1, 64, 8192])
+
+
+@st.composite
+def payloads(draw: st.DrawFn) -> tuple[bytes, int]:
+    """A payload and its count of records; its first record may have any number, as in the middle of a large batch."""
+    found = draw(st.lists(record, min_size=1, max_size=8))
+    first = draw(st.sampled_from([0, 62, 8190]))
+    numbered = [item._replace(offset=first + index + draw(offsets)) for index, item in enumerate(found)]
+    built = batch.build([Record(0, 0, None, None), *numbered])
+    data = bytes(built[batch.HEADER_BYTES + 7 :])  # without the one that only sets the base
+    return data, first
+
+
+def one_by_one(data: bytes, first: int, least: int, most: int, keyed: bool) -> tuple[int, int, list[int], bool]:
+    """What `whole_from` is to find: (position, count, deltas, in order)."""
+    position, seen, in_order = 0, [], True
+    while position < len(data):
+        try:
+            found = walk.record(data, position, len(data))
+            after = walk.skip_headers(data, found.headers_position, found.end, found.header_count)
+        except InvalidRecords:
+            break
+        if after != found.end or not least <= found.timestamp_delta <= most or (keyed and found.key_bytes < 0):
+            break
+        if found.header_count > 15:
+            break
+        in_order = in_order and found.offset_delta == first + len(seen)
+        seen.append(found.timestamp_delta)
+        position = found.end
+    return position, len(seen), seen, in_order
+
+
+@given(made=payloads(), data=st.data(), keyed=st.booleans(), narrow=st.booleans())
+def test_the_quick_walk_stops_where_something_is_wrong(
+    made: tuple[bytes, int], data: st.DataObject, keyed: bool, narrow: bool
+) -> None:
+    payload, first = bytearray(made[0]), made[1]
+    for _ in range(data.draw(st.integers(0, 2))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    least, most = (-64, 64) if narrow else (INT64_MIN, INT64_MAX)
+    position, count, seen, in_order = one_by_one(bytes(payload), first, least, most, keyed)
+    try:
+        found = walk.whole_from(payload, 0, 1 << 20, first, least, most, keyed)
+    except InvalidRecords:  # a varint that is none: looked at alone, that record is refused
+        return
+    assert found[:2] == (position, count)
+    if seen:
+        assert found[2:4] == (min(seen), max(seen))
+    # The number of the record at which it stops may have been looked at.
+    assert in_order or not found[4]
+
+
+@given(made=payloads())
+def test_whole_payloads_are_walked_to_the_end(made: tuple[bytes, int]) -> None:
+    payload, first = made
+    position, count, seen, in_order = one_by_one(payload, first, INT64_MIN, INT64_MAX, False)
+    found = walk.whole_from(memoryview(payload), 0, count, first, INT64_MIN, INT64_MAX, False)
+    assert found == (position, count, min(seen, default=INT64_MAX), max(seen, default=INT64_MIN), in_order)
+    # In parts it finds the same.
+    place, done = 0, 0
+    while done < count:
+        place, passed, *_ = walk.whole_from(payload, place, 2, first + done, INT64_MIN, INT64_MAX, False)
+        done += passed
+        assert passed
+    assert (place, done) == (position, count)
+
+
+@given(value=st.integers(INT64_MIN, INT64_MAX))
+def test_zigzag_is_read_back(value: int) -> None:
+    written = walk.zigzag(value)
+    assert walk.varlong(written, 0) == (value, len(written))
+    if -(2**31) <= value < 2**31:
+        assert walk.varint(written, 0) == (value, len(written))
