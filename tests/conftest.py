@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+from old_environment import has_kafkajs
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 STARTED = time.monotonic()
@@ -46,6 +50,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     if shutil.which("kcat") is None and not hasattr(config, "workerinput"):
         # Its tests are not collected then: a run without it must not be taken for one with it.
         terminalreporter.write_line("kcat: not run (no kcat here)")
+    if not has_kafkajs() and not hasattr(config, "workerinput"):
+        terminalreporter.write_line("kafkajs: not run (no node here, or `make kafkajs` was not run)")
     target = os.environ.get("OTTLA_SOAK_REPORT")
     if not target or hasattr(config, "workerinput"):
         return
