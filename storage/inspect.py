@@ -178,6 +178,8 @@ def segment(
 def _entry(source: Source, window: bytes, at: int, position: int) -> BatchHeader | Damage:
     """The header at a place of the window, or why there is none."""
     left = source.size - position
+    if len(window) - at < min(left, HEADER_BYTES):
+        return Damage(position, left, "the file became shorter", True)
     try:
         if left <= _MAGIC_POSITION or left < _HEADER_BYTES.get(window[at + _MAGIC_POSITION], 0):
             raise CorruptRecords(f"{left} bytes where an entry begins")

@@ -231,10 +231,12 @@ def test_a_file_is_read_as_long_as_it_was(tmp_path: Path) -> None:
         with path.open("ab") as file:
             file.write(one)
         assert len(list(inspect.entries(source))) == 1
-    with FileSource(path) as source:
-        os.truncate(path, len(one) + 30)  # an owner that cuts: less than there was is damage, never a dead process
-        found = list(inspect.entries(source))
-        assert len(found) == 2 and isinstance(found[1], Damage)
+    for left in (30, 16, 5, 0):  # an owner that cuts: less than there was is damage, never a dead process
+        path.write_bytes(one * 2)
+        with FileSource(path) as source:
+            os.truncate(path, len(one) + left)
+            found = list(inspect.entries(source))
+            assert found[1:] == [Damage(len(one), len(one), "the file became shorter", True)]
 
 
 # --- the files beside a segment
