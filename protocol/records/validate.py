@@ -53,12 +53,14 @@ def prepare(
     """Check what a client sent for one partition against the topic's rules, and make it what the log stores.
 
     The order of the checks is Kafka's: the request's version, then size and CRC of each batch, headers, records. What
-    is cut at the end is not there, as in Kafka; a set of Produce v0-v2 may have nothing left. Raises CorruptRecords,
+    is cut at the end is not there, as in Kafka; a set of Produce v0-v2 may have nothing left. `base_offset` is where
+    the log will probably end when this is written: what is stored as v0 or v1 is numbered from there, so that `place`
+    has less to do; what is stored as v2 begins at 0 until it is placed. Raises CorruptRecords,
     InvalidRecords (InvalidTimestamps, WrongBatches), MessageTooLarge, UnsupportedCodec, UnsupportedForFormat,
     Unwritable; then nothing was changed.
     """
     version = rules.produce_version if produce_version is None else produce_version
-    begun = _begin(records, rules, now_ms, version, base_offset)
+    begun = _begin(records, rules, now_ms, version)
     if type(begun) is Prepared:
         return begun
     return run(_going_on(records, begun, rules, now_ms, version, base_offset))  # pyright: ignore[reportArgumentType]
@@ -69,7 +71,7 @@ def preparing(
 ) -> Steps[Prepared]:
     """As `prepare`, in steps. The records must not change in between."""
     version = rules.produce_version if produce_version is None else produce_version
-    begun = _begin(records, rules, now_ms, version, base_offset)
+    begun = _begin(records, rules, now_ms, version)
     if isinstance(begun, Prepared):
         return begun
     return (yield from _going_on(records, begun, rules, now_ms, version, base_offset))
@@ -89,9 +91,7 @@ def place(prepared: Prepared, base_offset: int, leader_epoch: int) -> Prepared:
 # --- the batch
 
 
-def _begin(
-    records: Buffer, rules: Rules, now_ms: int, produce_version: int, base_offset: int
-) -> Prepared | _Begun | None:
+def _begin(records: Buffer, rules: Rules, now_ms: int, produce_version: int) -> Prepared | _Begun | None:
     """The quick way: one v2 batch to be stored as it is, of which no record needs a closer look.
 
     Where it leads nowhere: the one batch, its header checked; or None if nothing has been checked yet.
@@ -102,7 +102,8 @@ def _begin(
     header = batch.read_header(records, whole=False)
     if header.size_bytes != size:
         return None
-    _check_version(header, produce_version)
+    if produce_version < 7:
+        _check_version(header, produce_version)
     check_whole(records, 0, header, rules)
     check_header(header, rules)
     if not _may_stay(header, rules):
@@ -110,7 +111,7 @@ def _begin(
     max_timestamp = _look(records, header, rules, now_ms)
     if max_timestamp is None or max_timestamp == _TOO_LARGE:
         return _Begun(header, max_timestamp is not None)
-    return _finish(writable(records, size), header, max_timestamp, rules, now_ms, base_offset)
+    return _finish(writable(records, size), header, max_timestamp, rules, now_ms)
 
 
 def _going_on(
@@ -157,14 +158,15 @@ def _lone_batch(records: Buffer) -> BatchHeader | None:
 
 
 def _check_version(header: BatchHeader, produce_version: int) -> None:
-    if header.codec == Codec.ZSTD and 3 <= produce_version < 7:
+    if 3 <= produce_version < 7 and header.codec == Codec.ZSTD:
         raise UnsupportedCodec(f"zstd needs Produce v7, this is v{produce_version}")
 
 
 def _may_stay(header: BatchHeader, rules: Rules) -> bool:
     """Whether the batch may be stored as it is without a look at each record."""
-    same = rules.compression is None or rules.compression == header.codec
-    return same and rules.target_magic == batch.MAGIC and not header.log_append_time
+    if rules.target_magic != batch.MAGIC or header.attributes & batch.LOG_APPEND_TIME_BIT:
+        return False
+    return rules.compression is None or rules.compression == header.codec
 
 
 def _finish(
@@ -173,7 +175,6 @@ def _finish(
     max_timestamp: int,
     rules: Rules,
     now_ms: int,
-    base_offset: int,
 ) -> Prepared:
     """Put in what the broker decides. This is where a buffer is changed, after everything that may be refused."""
     append_time_ms = -1
@@ -184,10 +185,7 @@ def _finish(
         attributes = header.attributes & ~batch.LOG_APPEND_TIME_BIT
     if attributes != header.attributes or max_timestamp != header.max_timestamp:
         header = batch.reseal(buffer, attributes=attributes, max_timestamp=max_timestamp)
-    if base_offset:
-        batch.assign(buffer, 0, base_offset=base_offset, leader_epoch=header.partition_leader_epoch)
-        header = header.placed(base_offset, header.partition_leader_epoch)
-    return _made(Prepared, (buffer, header, append_time_ms, base_offset, (header,), None))
+    return _made(Prepared, (buffer, header, append_time_ms, 0, (header,), None))
 
 
 # --- the records
@@ -265,8 +263,8 @@ def _preparing_batch(
     if buffer is None:
         buffer = writable(records, header.size_bytes)
     if header.size_bytes > CHECKSUM_BYTES:
-        return (yield partial(_finish, buffer, header, max_timestamp, rules, now_ms, base_offset))
-    return _finish(buffer, header, max_timestamp, rules, now_ms, base_offset)
+        return (yield partial(_finish, buffer, header, max_timestamp, rules, now_ms))
+    return _finish(buffer, header, max_timestamp, rules, now_ms)
 
 
 def _looking(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_ms: int) -> Steps[int | None]:

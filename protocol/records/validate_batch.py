@@ -47,8 +47,7 @@ def check_whole(records: Buffer, position: int, header: BatchHeader, rules: Rule
 
 def check_header(header: BatchHeader, rules: Rules) -> None:
     """What a client's batch must say of itself."""
-    codec = header.codec if rules.compression is None else rules.compression
-    if codec == Codec.ZSTD and not rules.zstd_allowed:
+    if not rules.zstd_allowed and (header.codec if rules.compression is None else rules.compression) == Codec.ZSTD:
         raise UnsupportedCodec("zstd is not allowed by inter.broker.protocol.version")
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         raise InvalidRecords(f"{header.record_count} records, but the last has offset delta {header.last_offset_delta}")

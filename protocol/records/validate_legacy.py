@@ -125,10 +125,8 @@ def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> S
         )
     if len(built) > rules.max_message_bytes:
         raise MessageTooLarge(f"written anew, a batch has {len(built)} bytes and exceeds {rules.max_message_bytes}")
-    if base_offset:
-        batch.assign(built, 0, base_offset=base_offset, leader_epoch=-1)
     header = batch.read_header(built)
-    return Prepared(built, header, now_ms if rules.log_append_time else -1, base_offset, (header,))
+    return Prepared(built, header, now_ms if rules.log_append_time else -1, 0, (header,))
 
 
 # --- checking

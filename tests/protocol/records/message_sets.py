@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ottla.protocol.records import batch, compression, formats
 from ottla.protocol.records.batch import BatchHeader, Header, Record
 from ottla.protocol.records.rules import Prepared, Rules
-from ottla.protocol.records.validate import prepare
+from ottla.protocol.records.validate import place, prepare
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -90,7 +90,9 @@ def read(ready: Prepared) -> list[Record]:
 def store(data: bytes, rules: Rules, version: int = 2, base_offset: int = 0) -> tuple[list[BatchHeader], list[Record]]:
     """Headers and records as they would be stored."""
     ready = prepare(bytearray(data), rules, NOW, version, base_offset)
-    assert ready.base_offset == base_offset
+    assert ready.base_offset == (0 if rules.target_magic == 2 else base_offset)
+    read(ready)
+    ready = place(ready, base_offset, 0)
     return list(ready.headers), read(ready)
 
 

@@ -437,7 +437,7 @@ def test_renumbered_records_keep_everything_else() -> None:
 def test_a_batch_is_placed_without_a_copy() -> None:
     built = batch.build(SAMPLE)
     ready = prepare(built, PLAIN, NOW, 13, 30)
-    assert (ready.base_offset, ready.header.base_offset, ready.next_offset) == (30, 30, 33)
+    assert (ready.base_offset, ready.header.base_offset, ready.next_offset) == (0, 0, 3)
     for base_offset in (77, 5):
         ready = place(ready, base_offset, 4)
         assert ready.buffer is built

@@ -18,7 +18,7 @@ from ottla.broker.releases import profile
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.rules import Rules
-from ottla.protocol.records.validate import prepare
+from ottla.protocol.records.validate import place, prepare
 
 sys.path.insert(0, str(Path(__file__).parent))
 from message_sets import HOUR, LOG_APPEND_TIME, NOW, SAMPLE, made, message, plain, read, sealed, wrapper
@@ -239,7 +239,7 @@ def test_formats_side_by_side(release: str) -> None:
         assert outcome(data, rules) == merged
         assert outcome(data, dataclasses.replace(rules, compression=3)) == merged
     if merged == REBUILT:
-        ready = prepare(packed + V1 + packed_v0, rules, NOW, 2, 7)
+        ready = place(prepare(packed + V1 + packed_v0, rules, NOW, 2), 7, 0)
         assert [(record.offset, record.key) for record in read(ready)] == [
             (7 + index, key) for index, key in enumerate([b"a", b"", b"c", b"k", b"a", b"", b"c"])
         ]
