@@ -23,7 +23,7 @@ import struct
 from functools import partial
 from typing import NamedTuple
 
-from . import batch, validate_legacy, walk
+from . import batch, set_writer, validate_legacy, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import InvalidRecords, MessageTooLarge, UnsupportedCodec, WrongBatches
@@ -78,10 +78,11 @@ def preparing(
 
 
 def place(prepared: Prepared, base_offset: int, leader_epoch: int) -> Prepared:
-    """Give the prepared records their offsets in a log, in their own buffer wherever possible."""
+    """Give the prepared records their offsets in a log, in their own buffer wherever possible: use what this returns, no
+    longer what it was given."""
     header = prepared.header
     if header.magic != batch.MAGIC or not prepared.headers:
-        return validate_legacy.place(prepared, base_offset)
+        return set_writer.place(prepared, base_offset)
     buffer = prepared.buffer
     batch.assign(buffer, 0, base_offset=base_offset, leader_epoch=leader_epoch)
     header = header.placed(base_offset, leader_epoch)
@@ -256,7 +257,7 @@ def _preparing_batch(
         max_timestamp = findings.max_timestamp
         if rules.target_magic < batch.MAGIC:
             found = messages(data, header)
-            return (yield from validate_legacy.writing(found, target, source, rules, now_ms, base_offset))
+            return (yield from set_writer.writing(found, target, source, rules, now_ms, base_offset))
         if source != target or (source and not findings.consecutive):
             buffer = yield from rebuilding(data, header, findings, target, rules)
             header = batch.read_header(buffer)

@@ -1,23 +1,24 @@
 """Sets of what Produce v0-v2 carry: messages of format v0 and v1, wrappers, even v2 batches, any number of them.
 
 Owns Kafka's rules for such sets, what becomes of them (stored as they are, written anew as one set of the same or an
-older format, or as one v2 batch), and giving them their place in a log. Steps as in steps.py. A message set that is cut
-inside of a wrapper is refused here; Kafka takes what is whole of it, and no client sends it.
+older format, or as one v2 batch). Writing v0 and v1 is set_writer.py's affair. Steps as in steps.py. A message set that
+is cut inside of a wrapper is refused here; Kafka takes what is whole of it, and no client sends it.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from . import batch, compression, convert, formats, legacy, validate_batch
+from . import batch, convert, formats, legacy, validate_batch
 from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
 from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, UnsupportedCodec, Unwritable
-from .rules import NO_HEADERS, Buffer, Message, Prepared, Rules, Verdicts, nothing, writable
+from .rules import NO_HEADERS, Buffer, Message, Prepared, Rules, Verdicts, nothing
+from .set_writer import entries, keeping_wrapper, numbering, writing
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
 
 _BASE_AND_LENGTH = struct.Struct(">qi")
@@ -32,7 +33,7 @@ _WITH_KEY = (struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi"))  # up to the l
 _BITS = CODEC_BITS | LOG_APPEND_TIME_BIT
 _INT32, _INT64, _UINT32 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">I")
 
-# For what was opened before, within its bound.
+# Nothing is decompressed under this bound.
 _UNBOUNDED = 2**31 - 1
 
 
@@ -104,9 +105,10 @@ def preparing(records: Buffer, rules: Rules, now_ms: int, base_offset: int) -> S
     same_format = whole.magics == {rules.target_magic}
     if rules.target_magic < batch.MAGIC and same_format and whole.codec == target:
         if not target:
-            return (yield from _numbering(records, whole, rules, now_ms, base_offset))
+            return (yield from numbering(records, whole.end, rules, now_ms, base_offset))
         if rules.target_magic and whole.count == 1 and found.seen.consecutive:
-            return (yield from _keeping_wrapper(records, whole, found, rules, now_ms, base_offset))
+            found_in = found.seen.count, found.seen.max_timestamp
+            return (yield from keeping_wrapper(records, whole.first, *found_in, rules, now_ms, base_offset))
     messages = _messages(records, whole.end, found.opened)
     if found.seen.lowest_timestamp < NO_TIMESTAMP:
         raise Unwritable(f"timestamp {found.seen.lowest_timestamp} cannot be written anew")
@@ -207,14 +209,6 @@ def _check_set(whole: _Set, target: int, rules: Rules) -> None:
         raise UnsupportedCodec("zstd is not allowed by inter.broker.protocol.version")
     if rules.one_magic and whole.count > 1 and (whole.codec or whole.first.magic == batch.MAGIC):
         raise InvalidRecords(f"{whole.count} batches where what is compressed or of format v2 comes alone")
-
-
-def _entries(records: Buffer, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    position = 0
-    while position < end:
-        header = formats.read_header(records, position)
-        yield position, header
-        position += header.size_bytes
 
 
 def _examining(records: Buffer, whole: _Set, target: int, rules: Rules, now_ms: int) -> Steps[_Found]:
@@ -407,71 +401,6 @@ def _examining_inner(
     return _Seen(count, lowest, highest, consecutive)
 
 
-# --- stored as they are
-
-
-def _numbering(records: Buffer, whole: _Set, rules: Rules, now_ms: int, base_offset: int) -> Steps[Prepared]:
-    """Uncompressed messages: each gets its offset and, in v1, its time."""
-    buffer = writable(records, whole.end)
-    headers: list[BatchHeader] = []
-    left_entries, left_bytes = STEP_RECORDS, STEP_BYTES
-    for position, header in _entries(buffer, whole.end):
-        work = partial(
-            _stamp, buffer, position, header, base_offset + len(headers), header.max_timestamp, rules, now_ms
-        )
-        stamped: BatchHeader = (yield work) if header.size_bytes > STEP_BYTES else work()
-        headers.append(stamped)
-        left_entries -= 1
-        left_bytes -= header.size_bytes
-        if left_entries <= 0 or left_bytes <= 0:
-            left_entries, left_bytes = STEP_RECORDS, STEP_BYTES
-            yield
-    return _prepared(buffer, headers, rules, now_ms, base_offset)
-
-
-def _keeping_wrapper(
-    records: Buffer, whole: _Set, found: _Found, rules: Rules, now_ms: int, base_offset: int
-) -> Steps[Prepared]:
-    """A v1 wrapper: its offset is its last message's, its time the highest inside; those inside are left alone."""
-    buffer = writable(records, whole.end)
-    offset = base_offset + found.seen.count - 1
-    work = partial(_stamp, buffer, 0, whole.first, offset, found.seen.max_timestamp, rules, now_ms)
-    header: BatchHeader = (yield work) if whole.end > STEP_BYTES else work()
-    return _prepared(buffer, [header], rules, now_ms, base_offset)
-
-
-def _stamp(
-    buffer: bytearray | memoryview,
-    position: int,
-    header: BatchHeader,
-    offset: int,
-    timestamp: int,
-    rules: Rules,
-    now_ms: int,
-) -> BatchHeader:
-    """Put in what the broker decides: the offset; in v1 the time and its kind, with a new CRC where they change."""
-    legacy.assign(buffer, position, offset=offset)
-    crc, attributes = header.crc, header.attributes
-    if header.magic:
-        timestamp = now_ms if rules.log_append_time else max(timestamp, NO_TIMESTAMP)
-        attributes = header.codec | (LOG_APPEND_TIME_BIT if rules.log_append_time else 0)
-        if attributes != header.attributes or timestamp != header.max_timestamp:
-            buffer[position + _ATTRIBUTES_AT] = attributes
-            _INT64.pack_into(buffer, position + _V1_TIMESTAMP_AT, timestamp)
-            with memoryview(buffer) as view, view[position + _MAGIC_AT : position + header.size_bytes] as covered:
-                crc = zlib.crc32(covered)
-            _UINT32.pack_into(buffer, position + _CRC_AT, crc)
-    fields = (offset, header.batch_length, -1, header.magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1)
-    return BatchHeader(*fields, header.record_count)
-
-
-def _prepared(
-    buffer: bytearray | memoryview, headers: Sequence[BatchHeader], rules: Rules, now_ms: int, base_offset: int
-) -> Prepared:
-    append_time_ms = now_ms if rules.log_append_time else -1
-    return Prepared(buffer, headers[0], append_time_ms, base_offset, tuple(headers), rules.compression_level)
-
-
 # --- written anew
 
 
@@ -479,7 +408,7 @@ def _messages(records: Buffer, end: int, opened: Sequence[bytes | memoryview]) -
     """All records of a checked set, for another format."""
     data_of = iter(opened)
     view = memoryview(records)
-    for position, header in _entries(records, end):
+    for position, header in entries(records, end):
         if header.magic == batch.MAGIC:
             yield from validate_batch.messages(next(data_of), header)
         elif not header.codec:
@@ -506,101 +435,3 @@ def _message(view: memoryview, position: int, magic: int, timestamp: int) -> tup
     at += 4
     value = view[at : at + value_bytes] if value_bytes >= 0 else None
     return (timestamp, key, value, NO_HEADERS), at + max(value_bytes, 0)
-
-
-def writing(
-    messages: Iterable[Message], codec: int, source: int, rules: Rules, now_ms: int, base_offset: int
-) -> Steps[Prepared]:
-    """The messages in the format v0 or v1 of the topic, one by one or as one wrapper.
-
-    They take up to five times the room of v2. If `source`, the codec that they came in, or their own can make much of
-    little, they are bounded like what is decompressed.
-    """
-    if codec >= Codec.ZSTD:
-        raise Unwritable(f"the topic's format v{rules.target_magic} has no zstd")
-    magic = rules.target_magic
-    mark = LOG_APPEND_TIME_BIT if rules.log_append_time and magic else 0
-    first_offset = 0 if codec and magic else base_offset  # inside of a v1 wrapper they count from 0
-    out = bytearray()
-    count, highest, step_start = 0, NO_TIMESTAMP, 0
-    for timestamp, key, value, headers in messages:
-        if timestamp < NO_TIMESTAMP:
-            raise Unwritable(f"timestamp {timestamp} cannot be written anew")
-        if len(headers) > 1:
-            raise Unwritable(f"the topic's format v{magic} has no record headers")
-        highest = max(highest, timestamp)
-        stored = now_ms if mark and not codec else timestamp
-        put = partial(legacy.put_message, out, first_offset + count, magic, mark, stored, key, value)  # pyright: ignore[reportArgumentType]
-        if len(key or b"") + len(value or b"") > STEP_BYTES:
-            yield put
-        else:
-            put()
-        count += 1
-        if count % STEP_RECORDS == 0 or len(out) - step_start > STEP_BYTES:
-            step_start = len(out)
-            if (codec or source) and step_start > rules.max_decompressed_bytes:
-                raise MessageTooLarge(
-                    f"in format v{magic} the set takes more than {rules.max_decompressed_bytes} bytes"
-                )
-            yield
-    if codec:
-        time = now_ms if mark else highest
-        offset = base_offset + count - 1
-        work = partial(_wrapped, out, offset, magic, mark | codec, time, rules.compression_level)
-        out = (yield work) if len(out) > STEP_BYTES else work()
-    headers = yield from _sizes_checked(out, rules)
-    return _prepared(out, headers, rules, now_ms, base_offset)
-
-
-def _wrapped(
-    messages: bytearray, offset: int, magic: int, attributes: int, timestamp: int, level: int | None
-) -> bytearray:
-    compressed = compression.compress(attributes & CODEC_BITS, messages, level, magic=magic)
-    wrapper = bytearray()
-    legacy.put_message(wrapper, offset, magic, attributes, timestamp, None, compressed)
-    return wrapper
-
-
-def _sizes_checked(buffer: bytearray, rules: Rules) -> Steps[list[BatchHeader]]:
-    headers: list[BatchHeader] = []
-    for _, header in _entries(buffer, len(buffer)):
-        if header.size_bytes > rules.max_message_bytes:
-            raise MessageTooLarge(
-                f"written anew, a message exceeds {rules.max_message_bytes}: {header.size_bytes} bytes"
-            )
-        headers.append(header)
-        if len(headers) % STEP_RECORDS == 0:
-            yield
-    return headers
-
-
-# --- giving them a place
-
-
-def place(prepared: Prepared, base_offset: int) -> Prepared:
-    """As validate.place. Only v0 wrappers, whose inner offsets are absolute, are written anew, which may change their
-    size."""
-    shift = base_offset - prepared.base_offset
-    if not prepared.headers:
-        return nothing(base_offset)
-    if not shift:
-        return prepared
-    buffer, headers = prepared.buffer, prepared.headers
-    first = prepared.header
-    if first.magic == 0 and first.codec:
-        messages = bytearray(legacy.inner(buffer, 0, first, max_bytes=_UNBOUNDED))
-        position = 0
-        while position < len(messages):
-            offset, length = _BASE_AND_LENGTH.unpack_from(messages, position)
-            _INT64.pack_into(messages, position, offset + shift)
-            position += _BASE_AND_LENGTH.size + length
-        last = first.base_offset + shift
-        buffer = _wrapped(messages, last, 0, first.attributes, NO_TIMESTAMP, prepared.compression_level)
-        headers = (legacy.read_header(buffer),)
-    else:
-        position = 0
-        for header in headers:
-            legacy.assign(buffer, position, offset=header.base_offset + shift)
-            position += header.size_bytes
-        headers = tuple([header.placed(header.base_offset + shift, -1) for header in headers])
-    return Prepared(buffer, headers[0], prepared.log_append_time_ms, base_offset, headers, prepared.compression_level)

@@ -1,0 +1,207 @@
+"""Sets of format v0 and v1 as a log stores them: left as they are but for offset and time, or written anew; and moved.
+
+Owns what is changed in checked records on their way into a topic of an older format. What may be written at all is
+validate_legacy.py's affair. Steps as in steps.py.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from . import compression, formats, legacy
+from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
+from .compression import Codec
+from .errors import MessageTooLarge, Unwritable
+from .rules import Buffer, Message, Prepared, Rules, nothing, writable
+from .steps import STEP_BYTES, STEP_RECORDS, Steps
+
+_BASE_AND_LENGTH = struct.Struct(">qi")
+_CRC_AT = 12
+_MAGIC_AT = 16
+_ATTRIBUTES_AT = 17
+_V1_TIMESTAMP_AT = 18
+_INT64, _UINT32 = struct.Struct(">q"), struct.Struct(">I")
+
+# For what was opened before, within its bound.
+_UNBOUNDED = 2**31 - 1
+
+
+def entries(records: Buffer, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each entry of a checked set."""
+    position = 0
+    while position < end:
+        header = formats.read_header(records, position)
+        yield position, header
+        position += header.size_bytes
+
+
+# --- stored as they are
+
+
+def numbering(records: Buffer, end: int, rules: Rules, now_ms: int, base_offset: int) -> Steps[Prepared]:
+    """Uncompressed messages: each gets its offset and, in v1, its time."""
+    buffer = writable(records, end)
+    headers: list[BatchHeader] = []
+    left_entries, left_bytes = STEP_RECORDS, STEP_BYTES
+    for position, header in entries(buffer, end):
+        work = partial(
+            _stamp, buffer, position, header, base_offset + len(headers), header.max_timestamp, rules, now_ms
+        )
+        stamped: BatchHeader = (yield work) if header.size_bytes > STEP_BYTES else work()
+        headers.append(stamped)
+        left_entries -= 1
+        left_bytes -= header.size_bytes
+        if left_entries <= 0 or left_bytes <= 0:
+            left_entries, left_bytes = STEP_RECORDS, STEP_BYTES
+            yield
+    return _prepared(buffer, headers, rules, now_ms, base_offset)
+
+
+def keeping_wrapper(
+    records: Buffer,
+    header: BatchHeader,
+    record_count: int,
+    max_timestamp: int,
+    rules: Rules,
+    now_ms: int,
+    base_offset: int,
+) -> Steps[Prepared]:
+    """A v1 wrapper: its offset is its last message's, its time the highest inside; those inside are left alone."""
+    buffer = writable(records, header.size_bytes)
+    offset = base_offset + record_count - 1
+    work = partial(_stamp, buffer, 0, header, offset, max_timestamp, rules, now_ms)
+    header = (yield work) if header.size_bytes > STEP_BYTES else work()
+    return _prepared(buffer, [header], rules, now_ms, base_offset)
+
+
+def _stamp(
+    buffer: bytearray | memoryview,
+    position: int,
+    header: BatchHeader,
+    offset: int,
+    timestamp: int,
+    rules: Rules,
+    now_ms: int,
+) -> BatchHeader:
+    """Put in what the broker decides: the offset; in v1 the time and its kind, with a new CRC where they change."""
+    legacy.assign(buffer, position, offset=offset)
+    crc, attributes = header.crc, header.attributes
+    if header.magic:
+        timestamp = now_ms if rules.log_append_time else max(timestamp, NO_TIMESTAMP)
+        attributes = header.codec | (LOG_APPEND_TIME_BIT if rules.log_append_time else 0)
+        if attributes != header.attributes or timestamp != header.max_timestamp:
+            buffer[position + _ATTRIBUTES_AT] = attributes
+            _INT64.pack_into(buffer, position + _V1_TIMESTAMP_AT, timestamp)
+            with memoryview(buffer) as view, view[position + _MAGIC_AT : position + header.size_bytes] as covered:
+                crc = zlib.crc32(covered)
+            _UINT32.pack_into(buffer, position + _CRC_AT, crc)
+    fields = (offset, header.batch_length, -1, header.magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1)
+    return BatchHeader(*fields, header.record_count)
+
+
+def _prepared(
+    buffer: bytearray | memoryview, headers: Sequence[BatchHeader], rules: Rules, now_ms: int, base_offset: int
+) -> Prepared:
+    append_time_ms = now_ms if rules.log_append_time else -1
+    return Prepared(buffer, headers[0], append_time_ms, base_offset, tuple(headers), rules.compression_level)
+
+
+def writing(
+    messages: Iterable[Message], codec: int, source: int, rules: Rules, now_ms: int, base_offset: int
+) -> Steps[Prepared]:
+    """The messages in the format v0 or v1 of the topic, one by one or as one wrapper.
+
+    They take up to five times the room of v2. If `source`, the codec that they came in, or their own can make much of
+    little, they are bounded like what is decompressed.
+    """
+    if codec >= Codec.ZSTD:
+        raise Unwritable(f"the topic's format v{rules.target_magic} has no zstd")
+    magic = rules.target_magic
+    mark = LOG_APPEND_TIME_BIT if rules.log_append_time and magic else 0
+    first_offset = 0 if codec and magic else base_offset  # inside of a v1 wrapper they count from 0
+    out = bytearray()
+    count, highest, step_start = 0, NO_TIMESTAMP, 0
+    for timestamp, key, value, headers in messages:
+        if timestamp < NO_TIMESTAMP:
+            raise Unwritable(f"timestamp {timestamp} cannot be written anew")
+        if len(headers) > 1:
+            raise Unwritable(f"the topic's format v{magic} has no record headers")
+        highest = max(highest, timestamp)
+        stored = now_ms if mark and not codec else timestamp
+        put = partial(legacy.put_message, out, first_offset + count, magic, mark, stored, key, value)  # pyright: ignore[reportArgumentType]
+        if len(key or b"") + len(value or b"") > STEP_BYTES:
+            yield put
+        else:
+            put()
+        count += 1
+        if count % STEP_RECORDS == 0 or len(out) - step_start > STEP_BYTES:
+            step_start = len(out)
+            if (codec or source) and step_start > rules.max_decompressed_bytes:
+                raise MessageTooLarge(
+                    f"in format v{magic} the set takes more than {rules.max_decompressed_bytes} bytes"
+                )
+            yield
+    if codec:
+        time = now_ms if mark else highest
+        offset = base_offset + count - 1
+        work = partial(_wrapped, out, offset, magic, mark | codec, time, rules.compression_level)
+        out = (yield work) if len(out) > STEP_BYTES else work()
+    headers = yield from _sizes_checked(out, rules)
+    return _prepared(out, headers, rules, now_ms, base_offset)
+
+
+def _wrapped(
+    messages: bytearray, offset: int, magic: int, attributes: int, timestamp: int, level: int | None
+) -> bytearray:
+    compressed = compression.compress(attributes & CODEC_BITS, messages, level, magic=magic)
+    wrapper = bytearray()
+    legacy.put_message(wrapper, offset, magic, attributes, timestamp, None, compressed)
+    return wrapper
+
+
+def _sizes_checked(buffer: bytearray, rules: Rules) -> Steps[list[BatchHeader]]:
+    headers: list[BatchHeader] = []
+    for _, header in entries(buffer, len(buffer)):
+        if header.size_bytes > rules.max_message_bytes:
+            raise MessageTooLarge(
+                f"written anew, a message exceeds {rules.max_message_bytes}: {header.size_bytes} bytes"
+            )
+        headers.append(header)
+        if len(headers) % STEP_RECORDS == 0:
+            yield
+    return headers
+
+
+# --- giving them a place
+
+
+def place(prepared: Prepared, base_offset: int) -> Prepared:
+    """As validate.place. Only v0 wrappers, whose inner offsets are absolute, are written anew, which may change their
+    size."""
+    shift = base_offset - prepared.base_offset
+    if not prepared.headers:
+        return nothing(base_offset)
+    if not shift:
+        return prepared
+    buffer, headers = prepared.buffer, prepared.headers
+    first = prepared.header
+    if first.magic == 0 and first.codec:
+        messages = bytearray(legacy.inner(buffer, 0, first, max_bytes=_UNBOUNDED))
+        position = 0
+        while position < len(messages):
+            offset, length = _BASE_AND_LENGTH.unpack_from(messages, position)
+            _INT64.pack_into(messages, position, offset + shift)
+            position += _BASE_AND_LENGTH.size + length
+        last = first.base_offset + shift
+        buffer = _wrapped(messages, last, 0, first.attributes, NO_TIMESTAMP, prepared.compression_level)
+        headers = (legacy.read_header(buffer),)
+    else:
+        position = 0
+        for header in headers:
+            legacy.assign(buffer, position, offset=header.base_offset + shift)
+            position += header.size_bytes
+        headers = tuple([header.placed(header.base_offset + shift, -1) for header in headers])
+    return Prepared(buffer, headers[0], prepared.log_append_time_ms, base_offset, headers, prepared.compression_level)
