@@ -78,8 +78,8 @@ def preparing(
 
 
 def place(prepared: Prepared, base_offset: int, leader_epoch: int) -> Prepared:
-    """Give the prepared records their offsets in a log, in their own buffer wherever possible: use what this returns, no
-    longer what it was given."""
+    """Give the prepared records their offsets in a log, in their own buffer wherever possible: what this returns stands
+    for them from now on, not what it was given."""
     header = prepared.header
     if header.magic != batch.MAGIC or not prepared.headers:
         return set_writer.place(prepared, base_offset)

@@ -104,6 +104,19 @@ def test_uncompressed_messages_stay_where_they_are() -> None:
         assert [record.offset for record in read(ready)] == list(range(1000, 1005))
 
 
+@pytest.mark.parametrize("target", [0, 1, 2])
+@pytest.mark.parametrize(("magic", "codec"), [pair for pair in ALL if pair[1] < 4])
+def test_any_kind_of_buffer_is_taken(magic: int, codec: int, target: int) -> None:
+    data = made(magic, codec)
+    for log_append_time in (False, True):
+        rules = Rules(target_magic=target, log_append_time=log_append_time)
+        found = prepare(data, rules, NOW, 2)
+        for buffer in (bytearray(data), memoryview(data), memoryview(bytearray(data))):
+            ready = prepare(buffer, rules, NOW, 2)
+            assert (bytes(ready.buffer), ready.headers) == (bytes(found.buffer), found.headers)
+            assert not memoryview(ready.buffer).readonly
+
+
 def test_a_wrapper_stays_if_its_messages_are_numbered_from_0() -> None:
     inner = plain()
     for offset in (0, 2):  # as old librdkafkas send it, and as all others do
