@@ -1,0 +1,531 @@
+"""What is kept of clients: noted from real connections, written, read again, bounded, and never in the broker's way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from harness import fetch, frame, ping, records, running
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from ottla.broker import client_ledger
+from ottla.broker.client_ledger import (
+    DAMAGED_SUFFIX,
+    FILE_NAME,
+    LAST_SEEN_WRITE_MS,
+    TEXT_MAX,
+    TICK_MS,
+    CallUse,
+    ClientLedger,
+    DamagedFile,
+    Seen,
+    SeenClient,
+    Use,
+    from_bytes,
+    to_bytes,
+)
+from ottla.broker.clock import ManualClock
+from ottla.broker.logs import get_logger
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.records import batch, legacy
+from ottla.protocol.schema import Versions
+from ottla.storage.files import DiskFile, DiskFiles
+
+START_MS = 1_700_000_000_000
+OFFERED = {0: Versions(0, 13), 1: Versions(0, 18), 3: Versions(0, 13), 18: Versions(0, 4)}
+
+
+def on_disk(folder: Path) -> dict[str, Any]:
+    """The file, clients by (id, software)."""
+    value = json.loads((folder / FILE_NAME).read_text())
+    value["clients"] = {(client["client_id"], client["software_name"]): client for client in value["clients"]}
+    return value
+
+
+def calls(client: dict[str, Any]) -> set[tuple[int, int]]:
+    return {(call["api_key"], call["version"]) for call in client["calls"]}
+
+
+def hello(name: str, version: str = "1.0") -> ApiVersionsRequest:
+    return ApiVersionsRequest(client_software_name=name, client_software_version=version)
+
+
+def logged() -> Any:
+    """The events that are logged meanwhile."""
+    get_logger()  # configures structlog, which the capture then replaces
+    return capture_logs()
+
+
+def ledger(folder: Path, files: DiskFiles | None = None, clock: ManualClock | None = None) -> ClientLedger:
+    return ClientLedger.open(files or DiskFiles(), str(folder), OFFERED, clock or ManualClock())
+
+
+def noted(kept: ClientLedger) -> dict[str | None, SeenClient]:
+    return {client.client_id: client for client in kept.seen.clients.values()}
+
+
+# Connections
+
+
+async def test_what_a_connection_calls_is_noted_with_its_software(tmp_path: Path) -> None:
+    listeners = {
+        "listeners": "IN://127.0.0.1:0,OUT://127.0.0.1:0",
+        "listener.security.protocol.map": "IN:PLAINTEXT,OUT:PLAINTEXT",
+    }
+    async with running(tmp_path, overrides=listeners) as broker:
+        told, silent = await broker.client(0), await broker.client(1)
+        await told.call(hello("my-client", "2.6"), 3, "app")
+        await told.call(MetadataRequest(topics=[]), 9, "app")
+        await told.call(fetch(), 11, "other")
+        await silent.call(MetadataRequest(topics=[]), 1, "app")
+        broker.clock.advance(TICK_MS)
+        found = on_disk(tmp_path)
+    assert (found["version"], found["complete"], found["written_ms"]) == (1, True, START_MS + TICK_MS)
+    app = found["clients"]["app", "my-client"]
+    assert (app["listener"], app["software_version"], app["asks_versions"]) == ("IN", "2.6", True)
+    assert calls(app) == {(18, 3), (3, 9)}
+    assert app["calls"][0]["first_seen_ms"] == app["calls"][0]["last_seen_ms"] == START_MS
+    assert calls(found["clients"]["other", "my-client"]) == {(1, 11)}
+    alone = found["clients"]["app", None]
+    assert (alone["listener"], alone["asks_versions"], calls(alone)) == ("OUT", False, {(3, 1)})
+    assert len(found["clients"]) == 3
+
+
+async def test_a_client_without_software_is_known_to_ask(tmp_path: Path) -> None:
+    """ApiVersions below v3 says that a client asks, and not which it is. A name that KIP-511 forbids is not noted."""
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        assert (await client.call(hello("bad name"), 3, "app")).error_code == 42
+        await client.call(ping(), 0, "app")
+        await client.call(MetadataRequest(topics=[]), 4, None)
+        (app, unnamed) = broker.state.clients.seen.clients.values()
+        assert (app.client_id, app.software_name, app.asks_versions, set(app.calls)) == ("app", None, True, {(18, 0)})
+        assert (unnamed.client_id, set(unnamed.calls)) == ("", {(3, 4)})
+
+
+@pytest.mark.parametrize(
+    ("release", "key", "version"), [("4.0", 0, 2), ("4.0", 1, 3), ("ottla", 999, 0), ("0.9", 18, 0)]
+)
+async def test_a_refused_call_is_noted(tmp_path: Path, release: str, key: int, version: int) -> None:
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        await client.send_bytes(b"\0\0\0\x0e" + key.to_bytes(2) + version.to_bytes(2) + bytes(4) + b"\0\4late")
+        assert await client.is_closed()
+        broken = await broker.client()  # its client id does not fit into the request
+        await broken.send_bytes(b"\0\0\0\x0e" + key.to_bytes(2) + version.to_bytes(2) + bytes(4) + b"\0\5late")
+        assert await broken.is_closed()
+    (client,) = on_disk(tmp_path)["clients"].values()
+    (call,) = client["calls"]
+    assert (client["client_id"], call["api_key"], call["version"], call["refused_ms"]) == (
+        "late",
+        key,
+        version,
+        START_MS,
+    )
+    assert client["asks_versions"] == (key == 18)
+
+
+async def test_an_api_versions_request_that_is_too_new_is_no_client_of_its_own(tmp_path: Path) -> None:
+    """It is answered with error 35, and comes again in a version that is served."""
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        await client.send_bytes(frame(ping(), 0, 1, "new")[:6] + b"\0\x63" + frame(ping(), 0, 1, "new")[8:])
+        await client.receive_bytes()
+        assert not broker.state.clients.seen.clients
+        await client.call(hello("newer"), 4, "new")
+        assert list(noted(broker.state.clients)) == ["new"]
+
+
+async def test_what_cannot_be_read_is_no_call(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        whole = frame(MetadataRequest(topics=None), 9, 1, "cut")
+        await client.send_bytes((len(whole) - 5).to_bytes(4) + whole[4:-1])
+        assert await client.is_closed()
+        assert not broker.state.clients.seen.clients
+
+
+def test_formats_of_records_are_noted_by_version(tmp_path: Path) -> None:
+    kept = ledger(tmp_path)
+    origin = kept.origin("PLAINTEXT")
+
+    def send(version: int, data: Any) -> None:
+        context: Any = SimpleNamespace(client_id="app", api_version=version, arrival=SimpleNamespace(origin=origin))
+        kept.note_records(context, data)
+        kept.note_records(context, memoryview(bytes(data)))
+
+    found = [batch.Record(0, START_MS, None, b"value" * 20, ())]
+    for codec in range(5):
+        send(9, batch.build(found, codec=codec))
+    for codec in range(4):
+        send(2, legacy.build(found, magic=1, codec=codec))
+        send(1, legacy.build(found, magic=0, codec=codec))
+    send(9, b"")
+    send(9, bytes(22))
+    send(9, bytes(16) + b"\x03" + bytes(50))  # no such format
+    (client,) = kept.seen.clients.values()
+    assert set(client.produced) == {
+        *((9, 2, codec) for codec in range(5)),
+        *((2, 1, codec) for codec in range(4)),
+        *((1, 0, codec) for codec in range(4)),
+    }
+
+
+async def test_what_a_newer_version_would_change_is_told_by_the_broker_offering_it(tmp_path: Path) -> None:
+    async with running(tmp_path, release="0.10.0") as broker:
+        client = await broker.client()
+        await client.call(ping(), 0, "app")
+        await client.call(MetadataRequest(topics=None), 1, "app")
+        await client.call(MetadataRequest(topics=[]), 0, "app")
+    assert {(c["version"], c["was_newest"]) for c in on_disk(tmp_path)["clients"]["app", None]["calls"][1:]} == {
+        (1, True),
+        (0, False),
+    }
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        await client.call(MetadataRequest(topics=None), 1, "app")
+    (call,) = [c for c in on_disk(tmp_path)["clients"]["app", None]["calls"] if (c["api_key"], c["version"]) == (3, 1)]
+    assert call["was_newest"] is False, "it was offered v13 and still took v1"
+
+
+async def test_real_clients(tmp_path: Path) -> None:
+    """kafka-python and confluent-kafka say who they are, aiokafka does not; each is one client."""
+    with warnings.catch_warnings():  # they warn of themselves while they are imported
+        warnings.simplefilter("ignore", DeprecationWarning)
+        import confluent_kafka
+        from aiokafka import AIOKafkaProducer
+        from kafka import KafkaProducer
+
+    async with running(tmp_path, clock=ManualClock(time.time_ns() // 1_000_000)) as broker:
+        address = f"127.0.0.1:{broker.ports[0]}"
+        await broker.topic("t")
+
+        def blocking() -> None:
+            producer = KafkaProducer(bootstrap_servers=address, client_id="kp", compression_type="gzip")
+            producer.send("t", b"x" * 500).get(10)
+            producer.close()
+            other = confluent_kafka.Producer({"bootstrap.servers": address, "client.id": "ck"})
+            other.produce("t", b"x")
+            assert other.flush(10) == 0
+
+        await asyncio.to_thread(blocking)
+        async with AIOKafkaProducer(bootstrap_servers=address, client_id="ak") as aio:
+            await aio.send_and_wait("t", b"x")
+    found = on_disk(tmp_path)["clients"]
+    assert set(found) == {("kp", "kafka-python"), ("ck", "confluent-kafka-python"), ("ak", None)}
+    for client in found.values():
+        assert client["asks_versions"]
+        assert {0, 3, 18} <= {key for key, _ in calls(client)}
+
+
+# Times and the file
+
+
+async def test_the_file_is_written_when_there_is_something_new_and_at_stop(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    async with running(tmp_path) as broker:
+        assert not path.exists()
+        broker.clock.advance(TICK_MS - 1)
+        assert not path.exists()
+        broker.clock.advance(1)
+        assert on_disk(tmp_path)["clients"] == {}
+        path.unlink()
+        client = await broker.client()
+        broker.clock.advance(5 * TICK_MS)
+        assert not path.exists(), "written though nothing was new"
+        await client.call(ping(), 0, "app")
+        broker.clock.advance(TICK_MS)
+        assert calls(on_disk(tmp_path)["clients"]["app", None]) == {(18, 0)}
+        path.unlink()
+        await client.call(ping(), 0, "app")
+        broker.clock.advance(TICK_MS)
+        assert not path.exists(), "written for a time alone"
+        broker.clock.advance(LAST_SEEN_WRITE_MS)
+        written = on_disk(tmp_path)["clients"]["app", None]["calls"][0]
+        assert (written["first_seen_ms"], written["last_seen_ms"]) == (START_MS + 6 * TICK_MS, START_MS + 7 * TICK_MS)
+        await client.call(ping(), 0, "app")
+        stop_ms = broker.clock.now_ms()
+    assert on_disk(tmp_path)["clients"]["app", None]["calls"][0]["last_seen_ms"] == stop_ms
+    assert sorted(p.name for p in tmp_path.iterdir() if "clients" in p.name) == [FILE_NAME]
+
+
+async def test_a_request_noted_before_costs_one_look_into_a_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        noting: list[tuple[int, int]] = []
+        note = ClientLedger._note
+
+        def counted(self: ClientLedger, origin: Any, client_id: str, key: int, version: int, refused: bool) -> None:
+            noting.append((key, version))
+            note(self, origin, client_id, key, version, refused)
+
+        monkeypatch.setattr(ClientLedger, "_note", counted)
+        for _ in range(3):
+            await client.call(hello("x"), 3, "app")
+            await client.call(MetadataRequest(topics=[]), 9, "app")
+        assert noting == [(18, 3), (3, 9)]
+        other = await broker.client()  # connections of the same software share what was seen
+        await other.call(hello("x"), 3, "app")
+        await other.call(MetadataRequest(topics=[]), 9, "app")
+        assert len(noting) == 2
+        broker.clock.advance(TICK_MS)
+        await client.call(MetadataRequest(topics=[]), 9, "app")
+        assert noting[2:] == [(3, 9)]
+
+
+async def test_a_restart_goes_on_with_what_was_known(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        await client.call(MetadataRequest(topics=[]), 9, "first")
+        await client.call(MetadataRequest(topics=[]), 9, "both")
+    async with running(tmp_path, clock=ManualClock(START_MS + 1000)) as broker:
+        client = await broker.client()
+        await client.call(MetadataRequest(topics=[]), 9, "both")
+        await client.call(MetadataRequest(topics=[]), 8, "both")
+        await client.call(MetadataRequest(topics=[]), 9, "second")
+    found = on_disk(tmp_path)["clients"]
+    assert {key: calls(value) for key, value in found.items()} == {
+        ("first", None): {(3, 9)},
+        ("both", None): {(3, 9), (3, 8)},
+        ("second", None): {(3, 9)},
+    }
+    times = [
+        (call["first_seen_ms"] - START_MS, call["last_seen_ms"] - START_MS) for call in found["both", None]["calls"]
+    ]
+    assert times == [(0, 1000), (1000, 1000)]
+
+
+async def test_it_lies_in_the_first_data_directory(tmp_path: Path) -> None:
+    async with running(tmp_path / "b", tmp_path / "a"):
+        pass
+    assert (tmp_path / "b" / FILE_NAME).exists() and not (tmp_path / "a" / FILE_NAME).exists()
+
+
+def damages() -> dict[str, bytes]:
+    whole = to_bytes(Seen({}, True, 5))
+    client = (
+        '{"client_id":"a","listener":"L","software_name":null,"software_version":null,'
+        '"asks_versions":%s,"calls":%s,"produced":[]}'
+    )
+
+    def having(entry: str) -> bytes:
+        return whole.replace(b"[\n\n]", b"[" + entry.encode() + b"]")
+
+    good = having(client % ("true", "[]"))
+    assert len(from_bytes(good).clients) == 1
+    call = '[{"api_key":%s,"version":1,"first_seen_ms":%s,"last_seen_ms":1,"refused_ms":null,"was_newest":true}]'
+    assert from_bytes(having(client % ("true", call % (1, 1)))).clients
+    return {
+        "empty": b"",
+        "cut": good[: len(good) // 2],
+        "not UTF-8": b"\xff" + good,
+        "a list": b"[]",
+        "deep": b"[" * 100_000,
+        "a long number": b"9" * 5000,
+        "another version": whole.replace(b'"version": 1', b'"version": 2'),
+        "no clients": whole.replace(b"clients", b"client5"),
+        "a number as client": having("5"),
+        "a number as flag": having(client % ("1", "[]")),
+        "a text as list": having(client % ("true", '"x"')),
+        "a flag as key": having(client % ("true", call % ("true", 1))),
+        "a key too large": having(client % ("true", call % (1 << 31, 1))),
+        "a time beyond all calendars": having(client % ("true", call % (1, 1 << 60))),
+    }
+
+
+@pytest.mark.parametrize("damage", damages())
+async def test_a_damaged_file_is_put_aside_with_a_warning(tmp_path: Path, damage: str) -> None:
+    data = damages()[damage]
+    (tmp_path / FILE_NAME).write_bytes(data)
+    with logged() as events:
+        async with running(tmp_path) as broker:
+            client = await broker.client()
+            await client.call(ping(), 0, "app")
+    assert (tmp_path / (FILE_NAME + DAMAGED_SUFFIX)).read_bytes() == data
+    assert list(on_disk(tmp_path)["clients"]) == [("app", None)]
+    assert [event["log_level"] for event in events if "its file was put aside" in event["event"]] == ["warning"]
+
+
+def test_a_file_of_any_size_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / FILE_NAME).open("wb") as file:
+        file.truncate(client_ledger.FILE_BYTES_MAX + 1)
+    assert not ledger(tmp_path).seen.clients
+    assert (tmp_path / (FILE_NAME + DAMAGED_SUFFIX)).stat().st_size == client_ledger.FILE_BYTES_MAX + 1
+
+
+class _BrokenFile(DiskFile):
+    __slots__ = ()
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        super().write(position, data[: len(data) // 2])
+        raise OSError(28, "No space left on device")
+
+
+class BrokenFiles(DiskFiles):
+    """A disk on which one step of each replacement of a file fails while `step` names it."""
+
+    step = ""
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        opened = super().open(path, create=create)
+        if self.step == "write":
+            opened.__class__ = _BrokenFile
+        return opened
+
+    def replace(self, source: str, target: str) -> None:
+        if self.step == "replace":
+            raise OSError(5, "Input/output error")
+        super().replace(source, target)
+
+
+@pytest.mark.parametrize("step", ["write", "replace"])
+def test_an_end_while_writing_leaves_the_file_as_it_was(tmp_path: Path, step: str) -> None:
+    files, clock = BrokenFiles(), ManualClock()
+    kept = ledger(tmp_path, files, clock)
+    kept.note(kept.origin("L"), "before", 3, 9)
+    clock.advance(TICK_MS)
+    before = (tmp_path / FILE_NAME).read_bytes()
+    files.step = step
+    kept.note(kept.origin("L"), "after", 3, 9)
+    clock.advance(TICK_MS)  # the broker dies here, half a file behind it
+    assert (tmp_path / FILE_NAME).read_bytes() == before
+    assert list(noted(ledger(tmp_path))) == ["before"]
+    files.step = ""
+    clock.advance(TICK_MS)  # or it lives, and the disk works again
+    assert list(noted(ledger(tmp_path))) == ["before", "after"]
+
+
+def test_a_disk_that_never_works_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"damaged")
+    files, clock = BrokenFiles(), ManualClock()
+    files.step = "replace"
+    with logged() as events:
+        kept = ledger(tmp_path, files, clock)
+        for number in range(5):
+            kept.note(kept.origin("L"), f"client {number}", 3, 9)
+            clock.advance(TICK_MS)
+        kept.close()
+    aside, unwritten = events
+    assert "cannot be put aside" in aside["reason"] and unwritten["event"] == "what clients do cannot be written"
+
+
+def test_closing_ends_the_timer(tmp_path: Path) -> None:
+    clock = ManualClock()
+    ledger(tmp_path, clock=clock).close()
+    (tmp_path / FILE_NAME).unlink()
+    clock.advance(LAST_SEEN_WRITE_MS * 2)
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+# Bounds
+
+
+def test_invented_client_ids_are_taken_together(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    kept = ledger(tmp_path)
+    silent, asking = kept.origin("L"), kept.origin("L", None, None, True)
+    for number in range(scaled(3000)):
+        kept.note(silent, f"id {number}", 3, 9)
+    kept.note(silent, "id 0", 3, 8)  # those that are known are told apart still
+    kept.note(silent, "one more", 0, 2)
+    kept.note(asking, "one that asks", 0, 7)
+    clients = kept.seen.clients
+    assert len(clients) <= client_ledger.CLIENTS_MAX + 2 and not kept.seen.complete
+    assert set(clients["L", None, None, "id 0", False].calls) == {(3, 9), (3, 8)}
+    others, others_asking = clients["L", None, None, None, False], clients["L", None, None, None, True]
+    assert (set(others.calls), others.asks_versions) == ({(3, 9), (0, 2)}, False)
+    assert (set(others_asking.calls), others_asking.asks_versions) == ({(0, 7)}, True)
+    assert len(silent.seen) <= client_ledger.SEEN_MAX
+    kept.close()
+    again = ledger(tmp_path)
+    assert again.seen.clients == clients and not again.seen.complete
+    again.note(again.origin("L"), "yet another", 1, 4)
+    assert (1, 4) in again.seen.clients["L", None, None, None, False].calls
+
+
+def test_invented_calls_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = ledger(tmp_path)
+    origin = kept.origin("L")
+    for key in range(-2000, 2000):
+        kept.note_refused(origin, "odd", key, key % 7)
+    assert len(noted(kept)["odd"].calls) == client_ledger.CLIENT_CALLS_MAX and not kept.seen.complete
+    assert not origin.seen, "what is refused closes its connection: nothing to remember"
+    monkeypatch.setattr(client_ledger, "ENTRIES_MAX", client_ledger.CLIENT_CALLS_MAX + 2)
+    for number in range(10):
+        kept.note(origin, f"id {number}", 3, 9)
+    kept.note(origin, "id 0", 3, 9)
+    kept.note(origin, "id 0", 3, 10)
+    assert set(noted(kept)) == {"odd", "id 0", "id 1", None}
+    assert set(noted(kept)["id 0"].calls) == {(3, 9)} and set(noted(kept)[None].calls) == {(3, 9), (3, 10)}
+    context: Any = SimpleNamespace(client_id="id 0", arrival=SimpleNamespace(origin=origin))
+    for version in range(200):
+        context.api_version = version
+        kept.note_records(context, records(b"x"))
+    assert len(noted(kept)[None].produced) == client_ledger.CLIENT_FORMATS_MAX
+
+
+def test_invented_software_and_long_names_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_ledger, "CLIENTS_MAX", 20)
+    kept = ledger(tmp_path)
+    for number in range(100):
+        origin = kept.origin("L", f"software{number}", "1", True)
+    assert origin is kept.origin("L", None, None, True)
+    assert len(kept._origins) <= 22
+    for number in range(1000):
+        kept.note(origin, "x" * 30_000 + str(number), 3, 9)
+    (client,) = kept.seen.clients.values()
+    assert client.client_id == "x" * (TEXT_MAX - 1) + "…" and not origin.seen
+    long = ledger(tmp_path).origin("L", "y" * 30_000, "2" * 30_000, True)
+    assert len(long.software_name or "") == len(long.software_version or "") == TEXT_MAX
+
+
+def test_the_largest_file_is_small_and_quick_to_write(tmp_path: Path) -> None:
+    kept = ledger(tmp_path)
+    for number in range(client_ledger.CLIENTS_MAX):
+        for call in range(client_ledger.ENTRIES_MAX // client_ledger.CLIENTS_MAX):
+            kept.note(kept.origin("L"), f"client {number}", call, 3)
+    assert len(to_bytes(kept.seen)) < 4 << 20
+
+
+times = st.integers(0, 1 << 41)
+texts = st.text(max_size=20)
+uses = st.builds(CallUse, times, times, st.none() | times, st.booleans())
+keys = st.integers(-(1 << 15), (1 << 15) - 1)
+seen_clients = st.builds(
+    SeenClient,
+    st.none() | texts,
+    texts,
+    st.none() | texts,
+    st.none() | texts,
+    st.booleans(),
+    st.dictionaries(st.tuples(keys, keys), uses, max_size=3),
+    st.dictionaries(st.tuples(keys, st.integers(0, 2), st.integers(0, 7)), st.builds(Use, times, times), max_size=3),
+)
+
+
+@given(st.lists(seen_clients, max_size=4), st.booleans(), times)
+def test_what_is_written_is_read_again(found: list[SeenClient], complete: bool, written_ms: int) -> None:
+    seen = Seen({}, complete, written_ms)
+    for client in found:
+        seen.add(client)
+    assert from_bytes(to_bytes(seen)) == seen
+
+
+@given(
+    st.binary(max_size=200)
+    | st.recursive(st.none() | st.integers() | texts, st.lists).map(lambda v: json.dumps(v).encode())
+)
+def test_anything_else_is_refused_in_one_way(data: bytes) -> None:
+    with pytest.raises(DamagedFile):
+        from_bytes(data)

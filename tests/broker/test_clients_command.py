@@ -1,0 +1,303 @@
+"""`ottla clients`: the rules, one by one, what is printed, exit codes, and a broker that runs meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import Client as Connection
+from harness import Closed, ping, process, produce, records, running
+
+from ottla.broker.cli import main
+from ottla.broker.client_ledger import FILE_NAME, CallUse, Seen, SeenClient, Use, to_bytes
+from ottla.broker.releases import RELEASES, profile
+from ottla.broker.tools.client_rules import fetched_magic, verdicts
+from ottla.protocol.messages.metadata import MetadataRequest
+
+SEEN_MS = 1_700_000_000_000
+PRODUCE, FETCH, METADATA, API_VERSIONS, INIT_PRODUCER_ID, CONSUMER_HEARTBEAT = 0, 1, 3, 18, 22, 68
+NONE, GZIP, LZ4, ZSTD = 0, 1, 3, 4
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def client(
+    *calls: tuple[int, int],
+    asks: bool = False,
+    newest: bool = False,
+    produced: tuple[tuple[int, int, int], ...] = (),
+    name: str | None = "app",
+    software: str | None = None,
+    listener: str = "PLAINTEXT",
+) -> SeenClient:
+    uses = {call: CallUse(SEEN_MS, SEEN_MS, None, newest) for call in calls}
+    formats = {found: Use(SEEN_MS, SEEN_MS) for found in produced}
+    return SeenClient(name, listener, software, "2.6" if software else None, asks, uses, formats)
+
+
+def outcomes(seen: SeenClient, release: str) -> list[str]:
+    return [verdict.outcome for verdict in verdicts(seen, profile(release))]
+
+
+def reason(seen: SeenClient, release: str) -> str:
+    (verdict,) = [verdict for verdict in verdicts(seen, profile(release)) if verdict.outcome != "works"]
+    assert verdict.reason and verdict.advice
+    return f"{verdict.what} {verdict.outcome}: {verdict.reason}; {verdict.advice}"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            code = main(["clients", *map(str, arguments)])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def write(folder: Path, *clients: SeenClient, complete: bool = True) -> Path:
+    seen = Seen({}, complete, SEEN_MS)
+    for one in clients:
+        seen.add(one)
+    folder.mkdir(exist_ok=True)
+    (folder / FILE_NAME).write_bytes(to_bytes(seen))
+    return folder
+
+
+# The rules
+
+
+@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize(
+    ("key", "fail", "first"), [(PRODUCE, range(3), 3), (FETCH, range(4), 4)], ids=["Produce", "Fetch"]
+)
+def test_what_4_0_took_away_fails_though_produce_is_advertised(key: int, fail: range, first: int, asks: bool) -> None:
+    for release in ("4.0.0", "4.0", "4.1", "4.2", "4.3"):
+        assert profile(release).apis[PRODUCE].first == 0
+        for version in range(first + 4):
+            expected = "fails" if version in fail else "works"
+            assert outcomes(client((key, version), asks=asks), release) == [expected], (release, version)
+    for release in RELEASES[RELEASES.index("0.11") : RELEASES.index("4.0.0")]:
+        assert outcomes(client(*((key, version) for version in range(first + 1)), asks=asks), release) == ["works"] * (
+            first + 1
+        )
+
+
+def test_reasons_tell_the_versions_and_what_helps() -> None:
+    assert reason(client((PRODUCE, 2)), "4.0") == (
+        "Produce v2 fails: 4.0 serves Produce v3-v12; use a client that knows Produce v3, which came with Kafka 0.11"
+    )
+    assert reason(client((FETCH, 11)), "2.0") == (
+        "Fetch v11 fails: 2.0 serves Fetch v0-v8; let the client ask for versions, or set the client to Kafka 2.0"
+    )
+    assert reason(client((FETCH, 11)), "0.9") == (
+        "Fetch v11 fails: 0.9 serves Fetch v0-v1; set the client to Kafka 0.9"
+    )
+    assert reason(client((CONSUMER_HEARTBEAT, 0)), "3.6") == (
+        "ConsumerGroupHeartbeat v0 fails: 3.6 has no ConsumerGroupHeartbeat;"
+        " switch off what it needs this for; Kafka 3.7 and later has it"
+    )
+    assert reason(client((999, 1)), "4.3") == (
+        "API key 999 v1 fails: 4.3 has no API key 999; no release serves this to clients"
+    )
+
+
+def test_who_asks_for_versions_takes_a_lower_one() -> None:
+    calls = (PRODUCE, 13), (FETCH, 18), (METADATA, 13), (API_VERSIONS, 4)
+    assert outcomes(client(*calls, asks=True), "2.0") == ["negotiates"] * 3 + ["works"]
+    assert outcomes(client(*calls[:3]), "2.0") == ["fails"] * 3
+    assert outcomes(client(*calls, asks=True), "4.3") == ["works"] * 4
+    assert "takes v6 or lower" in reason(client((PRODUCE, 9), asks=True), "2.0")
+
+
+def test_before_0_10_nobody_can_ask() -> None:
+    seen = client((PRODUCE, 9), (API_VERSIONS, 0), asks=True)
+    for release in ("0.8.2", "0.9"):
+        assert outcomes(seen, release) == ["fails", "fails"]
+    assert outcomes(seen, "0.10.0") == ["negotiates", "works"]
+    assert "instead of letting it ask" in reason(client((API_VERSIONS, 0), asks=True), "0.9")
+
+
+def test_who_was_offered_nothing_newer_may_know_something_newer() -> None:
+    """Behind a broker that plays 0.10 the newest client uses Produce v2."""
+    assert outcomes(client((PRODUCE, 2), asks=True, newest=True), "4.0") == ["negotiates"]
+    assert outcomes(client((PRODUCE, 2), asks=True, newest=False), "4.0") == ["fails"]
+    assert outcomes(client((PRODUCE, 2), asks=False, newest=True), "4.0") == ["fails"]
+    assert "was not seen" in reason(client((PRODUCE, 2), asks=True, newest=True), "4.0")
+
+
+def test_joining_failed_on_4_0_0_alone() -> None:
+    seen = client((11, 1), asks=True)
+    assert [name for name in RELEASES[-8:] if outcomes(seen, name) == ["fails"]] == ["4.0.0"]
+
+
+@pytest.mark.parametrize(
+    ("release", "version", "magic", "codec", "asks", "expected"),
+    [
+        ("4.0", 9, 2, ZSTD, False, None),
+        ("2.1", 7, 2, ZSTD, False, None),
+        ("2.1", 6, 2, ZSTD, False, "zstd needs Produce v7, which came with Kafka 2.1; the call is Produce v6"),
+        ("2.0", 6, 2, ZSTD, False, "zstd needs Produce v7, which came with Kafka 2.1; the call is Produce v6"),
+        ("2.0", 9, 2, ZSTD, True, "zstd needs Produce v7, which came with Kafka 2.1; 2.0 serves Produce v0-v6"),
+        ("2.0", 9, 2, GZIP, True, None),
+        ("0.10.2", 2, 1, LZ4, False, None),
+        ("0.10.2", 2, 2, NONE, False, "0.10.2 knows formats up to v1"),
+        ("0.9", 1, 1, NONE, False, "0.9 knows formats up to v0"),
+        ("0.11", 2, 2, NONE, False, None),
+        ("0.11", 3, 1, NONE, False, "Produce v3 and later take v2 batches only"),
+        ("4.3", 3, 0, NONE, False, "Produce v3 and later take v2 batches only"),
+        ("3.9", 2, 1, ZSTD, False, "zstd needs message format v2"),
+        ("3.9", 9, 2, 5, False, "no release knows codec 5"),
+    ],
+)
+def test_formats_that_a_release_refuses(
+    release: str, version: int, magic: int, codec: int, asks: bool, expected: str | None
+) -> None:
+    seen = client(produced=((version, magic, codec),), asks=asks)
+    found = [verdict.reason for verdict in verdicts(seen, profile(release)) if verdict.outcome == "fails"]
+    assert found == ([] if expected is None else [expected])
+
+
+def test_a_format_is_not_blamed_for_a_version_that_fails_anyway() -> None:
+    seen = client((PRODUCE, 2), produced=((2, 1, ZSTD), (2, 0, NONE)))
+    assert [verdict.what for verdict in verdicts(seen, profile("4.0"))] == ["Produce v2"]
+    fixed = client((PRODUCE, 9), produced=((9, 2, ZSTD),))
+    assert [verdict.what for verdict in verdicts(fixed, profile("2.0"))] == ["Produce v9"]
+
+
+def test_which_format_a_version_of_fetch_reads() -> None:
+    assert [fetched_magic(version) for version in range(6)] == [0, 0, 1, 1, 2, 2]
+
+
+# The command
+
+
+def test_what_is_printed(tmp_path: Path, run: Run) -> None:
+    write(
+        tmp_path,
+        client((PRODUCE, 2), (FETCH, 3), (FETCH, 2), produced=((2, 1, GZIP), (2, 1, NONE)), name="old\n\x1b[1m"),
+        client((PRODUCE, 13), (API_VERSIONS, 4), asks=True, software="my-client", listener="IN"),
+        client((PRODUCE, 1), name=None),
+        complete=False,
+    )
+    code, out, err = run(tmp_path)
+    assert (code, err) == (0, "")
+    assert out == (
+        "CLIENT ID       SOFTWARE       LISTENER   ASKS VERSIONS  LAST SEEN (UTC)\n"
+        '"app"           my-client 2.6  IN         yes            2023-11-14 22:13:20\n'
+        "  calls: Produce v13; ApiVersions v4\n"
+        '"old\\n\\x1b[1m"  -              PLAINTEXT  no             2023-11-14 22:13:20\n'
+        "  calls: Produce v2; Fetch v2, v3\n"
+        "  writes: v1; v1 gzip\n"
+        "  reads: up to v1\n"
+        "(all others)    -              PLAINTEXT  no             2023-11-14 22:13:20\n"
+        "  calls: Produce v1\n"
+        "\nAs of 2023-11-14 22:13:20.\n"
+        "There were too many clients, or calls of one, to keep all apart: see (all others).\n"
+    )
+    code, out, err = run(tmp_path, "--release", "4.0")
+    assert (code, err) == (1, "")
+    assert [line for line in out.splitlines() if line.startswith(("  !", "  >"))] == [
+        "  > Produce v13: 4.0 serves Produce v3-v12; it asks first, and takes v12 or lower.",
+        "  ! Produce v2 fails: 4.0 serves Produce v3-v12."
+        " What to do: use a client that knows Produce v3, which came with Kafka 0.11.",
+        "  ! Fetch v2 fails: 4.0 serves Fetch v4-v17."
+        " What to do: use a client that knows Fetch v4, which came with Kafka 0.11.",
+        "  ! Fetch v3 fails: 4.0 serves Fetch v4-v17."
+        " What to do: use a client that knows Fetch v4, which came with Kafka 0.11.",
+        "  ! Produce v1 fails: 4.0 serves Produce v3-v12."
+        " What to do: use a client that knows Produce v3, which came with Kafka 0.11.",
+    ]
+    assert "On 4.0 4 calls fail, of 2 of 3 clients.\n" in out
+    code, out, _ = run(tmp_path, "--release", "3.9")
+    assert code == 0 and "On 3.9 nothing of this fails.\n" in out
+
+
+def test_json(tmp_path: Path, run: Run) -> None:
+    write(tmp_path, client((PRODUCE, 2), produced=((2, 1, GZIP),)), client((FETCH, 12), asks=True, name="new"))
+    code, out, _ = run(tmp_path, "--release", "4.0", "--json")
+    report = json.loads(out)
+    assert code == 1
+    assert (report["release"], report["failures"], report["complete"], report["written_ms"]) == (
+        "4.0",
+        1,
+        True,
+        SEEN_MS,
+    )
+    app, new = report["clients"]
+    assert app["calls"] == [
+        {
+            "api": "Produce",
+            "api_key": 0,
+            "version": 2,
+            "first_seen_ms": SEEN_MS,
+            "last_seen_ms": SEEN_MS,
+            "refused_ms": None,
+        }
+    ]
+    assert (app["client_id"], app["writes"], app["reads"], app["last_seen_ms"]) == ("app", ["v1 gzip"], [], SEEN_MS)
+    assert [(verdict["what"], verdict["outcome"]) for verdict in app["verdicts"]] == [("Produce v2", "fails")]
+    assert (new["verdicts"], new["reads"], new["asks_versions"]) == ([], ["up to v2"], True)
+    code, out, _ = run(tmp_path, "--json")
+    assert code == 0 and json.loads(out)["release"] is None and json.loads(out)["failures"] is None
+
+
+def test_nobody_yet(tmp_path: Path, run: Run) -> None:
+    write(tmp_path)
+    code, out, _ = run(tmp_path, "--release", "4.0")
+    assert code == 0 and "(none yet)" in out
+
+
+def test_mistakes_are_one_line_and_exit_code_2(tmp_path: Path, run: Run) -> None:
+    good = write(tmp_path / "good", client((PRODUCE, 9)))
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    (bad / FILE_NAME).write_bytes(b"{")
+    (tmp_path / "empty").mkdir()
+    for arguments, said in [
+        ((good, "--release", "4.0.7"), "unknown release 4.0.7; nearest: 4.0, 4.1"),
+        ((good, "--release", "otla"), "nearest: ottla"),
+        ((tmp_path / "none",), "no such directory: "),
+        ((tmp_path / "empty",), f"has no {FILE_NAME}: no broker has noted clients there"),
+        ((good / FILE_NAME,), "not a directory: "),
+        ((bad,), f"{bad / FILE_NAME}: not JSON: "),
+        ((), "required: DIR"),
+        ((good, "--rel", "4.0"), "unrecognized arguments"),
+    ]:
+        code, out, err = run(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), arguments
+        assert err.startswith("ottla clients: ") and said in err
+
+
+async def test_what_a_broker_refuses_is_told_as_refused_here(tmp_path: Path, run: Run) -> None:
+    async with running(tmp_path, release="4.0") as broker:
+        await broker.topic("t")
+        connection = await broker.client()
+        await connection.send(produce(records(b"x")), 2, "old")
+        with pytest.raises(Closed):
+            await connection.receive()
+    code, out, _ = run(tmp_path, "--release", "4.0")
+    assert code == 1 and "  refused here: Produce v2\n" in out and "Produce v2 fails" in out
+    assert run(tmp_path, "--release", "2.8")[0] == 0
+
+
+@pytest.mark.slow
+async def test_a_broker_that_runs_is_not_disturbed(tmp_path: Path, run: Run) -> None:
+    """The file of an earlier run is read while the next one holds the lock; its own is there when it has stopped."""
+    for life in range(2):
+        with process(tmp_path) as broker:
+            if life:
+                assert run(tmp_path / "data", "--release", "4.0")[0] == 0
+            connection = await Connection.connect(broker.ports[0])
+            await connection.call(ping(), 0, "app")
+            await connection.call(MetadataRequest(topics=[]), life + 1, "app")
+            connection.close()
+            assert broker.end() == 0
+        _, out, _ = run(tmp_path / "data")
+        assert f"  calls: Metadata {'v1, v2' if life else 'v1'}; ApiVersions v0\n" in out
