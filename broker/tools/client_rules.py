@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ...protocol.records.compression import Codec
 from ...protocol.records.schemas import CODEC_NAMES
 from ..client_ledger import CallUse, Format, SeenClient
-from ..releases import OWN, RELEASES, Profile, api_names, profile
+from ..releases import NEWEST, OWN, RELEASES, Profile, api_names, profile
 
 if TYPE_CHECKING:
     from ...protocol.schema import Versions
@@ -102,7 +102,7 @@ def _without(api_key: int) -> str:
     having = [name for name in RELEASES if api_key in profile(name).served]
     if not having:
         return "no release serves this to clients"
-    last = "" if having[-1] == RELEASES[-1] else f" to {having[-1]}"
+    last = "" if having[-1] == NEWEST else f" to {having[-1]}"
     return f"switch off what it needs this for; Kafka {having[0]}{last or ' and later'} has it"
 
 
