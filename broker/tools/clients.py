@@ -37,11 +37,11 @@ def clients(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("directory", metavar="DIR", help="the broker's data directory, the first if it has several")
-    parser.add_argument("--release", metavar="X", help="judge all calls by this release, such as 4.0")
+    parser.add_argument("--release", dest="judge", metavar="X", help="judge all calls by this release, such as 4.0")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(list(arguments))
     try:
-        on = None if parsed.release is None else profile(parsed.release)
+        on = None if parsed.judge is None else profile(parsed.judge)
         seen = _read(parsed.directory)
     except (UnknownRelease, DamagedFile, OSError) as error:
         print(f"ottla clients: {error}", file=sys.stderr)
