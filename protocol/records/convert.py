@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from functools import partial
 from operator import lt
 from typing import Protocol
@@ -364,7 +365,10 @@ def _records(payload: memoryview, header: BatchHeader, pace: Pace, writer: _Writ
         raise InvalidRecords(f"{end - position} bytes after the last of {header.record_count} records")
 
 
-def _read_large(read, piece: memoryview, *arguments) -> tuple[list[Row], int]:
+def _read_large(
+    read: Callable[..., tuple[list[Row], int]], piece: memoryview, *arguments: int | None
+) -> tuple[list[Row], int]:
+    """One record larger than a step: copied where its call runs, too."""
     return read(bytes(piece), *arguments)
 
 
@@ -502,6 +506,7 @@ class _BatchWriter:
         append_time: int | None,
         leader_epoch: int,
     ) -> Steps[bytearray]:
+        """The whole batch; `append_time` in place of the highest timestamp, if it is not None."""
         if not self._count:
             raise InvalidRecords("there is no whole message in the set")
         data = self.payload
