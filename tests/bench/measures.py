@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import conversion
+import pings
 import raw
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from peers import STARTERS, Peer
@@ -26,6 +28,10 @@ consume      the same data by confluent-kafka, assigned from the start: first to
 pipelined    one raw connection, all requests sent as fast as they are taken, same bytes for each peer
 latency      one raw connection, acks=1, one record of 10 bytes, one request at a time
 parked fetch fetch waiting on one connection, produce on another: from sending the record to the fetch's answer
+convert      one set of 256 KiB in memory, v1 to v2 (up) or v2 to v1 (down), MB of keys and values per second of CPU
+             time; kafka-python reads the same set with its consumer's code and writes it with its producer's
+ping         ApiVersions, one at a time, while another connection sends nothing (alone), Produce v2 of 8 MB in one gzip
+             message (beside up), or Fetch v2 of 8 MB of v2 batches (beside down)
 start        exec to the first ApiVersions answer
 memory       VmRSS after the first answer, and its growth by idle connections that asked ApiVersions once"""
 
@@ -37,19 +43,21 @@ class Sizes(NamedTuple):
     pipelined_requests: int
     latency_requests: int
     parked_fetches: int
+    ping_seconds: float
     starts: int
     connections: int
 
 
 # Small enough that the kernel does not start to write the logs back within a round, which would hit Ottla alone.
 FULL = Sizes(
-    (("100 B", 100, 300_000), ("1 KiB", 1024, 100_000), ("100 KiB", 102_400, 2_000)), 40_000, 5_000, 500, 2, 2000
+    (("100 B", 100, 300_000), ("1 KiB", 1024, 100_000), ("100 KiB", 102_400, 2_000)), 40_000, 5_000, 500, 2.0, 2, 2000
 )
 QUICK = Sizes(
-    (("100 B", 100, 150_000), ("1 KiB", 1024, 80_000), ("100 KiB", 102_400, 1_500)), 15_000, 2_000, 200, 2, 2000
+    (("100 B", 100, 150_000), ("1 KiB", 1024, 80_000), ("100 KiB", 102_400, 1_500)), 15_000, 2_000, 200, 1.0, 2, 2000
 )
 
-NAMES = ("produce", "consume", "pipelined", "latency", "parked", "start", "memory")  # the first words of measures
+# The first words of measures; those before "convert" are of all brokers.
+NAMES = ("produce", "consume", "pipelined", "latency", "parked", "convert", "ping", "start", "memory")
 LABELS = tuple(label for label, _, _ in FULL.produce)
 MANY_LABEL = "1 KiB"
 MEASURES = (
@@ -62,6 +70,8 @@ MEASURES = (
     Measure("latency p99", "us", False),
     Measure("parked fetch p50", "ms", False),
     Measure("parked fetch p99", "ms", False),
+    *(Measure(label, "MB/s") for label in conversion.LABELS),
+    *(Measure(f"ping {label} p99", "ms", False) for label in pings.LABELS),
     Measure("start", "ms", False),
     Measure("memory idle", "MB", False),
     Measure("memory per connection", "KB", False),
@@ -74,6 +84,8 @@ AIMS = (
     Aim("pipelined metadata", "mock", 1.5, True),
     Aim("latency p50", "mock", 1.75, False),
     Aim("parked fetch p99", None, 1.0, False),
+    *(Aim(label, conversion.KAFKA_PYTHON, 5.0, True) for label in conversion.LABELS),
+    *(Aim(f"ping {label} p99", None, 20, False) for label in pings.LABELS),
     Aim("start", None, 200, False),
     Aim("memory idle", None, 45, False),
     Aim("memory per connection", None, 2, False),
@@ -283,6 +295,23 @@ def _woken(reader: Connection, writer: Connection, topic: str, request: bytearra
     if error or (not size and seconds < max_wait_ms / 2000):
         raise BenchError(f"the parked fetch was answered with error {error} and {size} bytes")
     return seconds
+
+
+# Conversions
+
+
+def converted(label: str) -> dict[str, float]:
+    """Ottla's rate and kafka-python's."""
+    with undisturbed():
+        return conversion.rates(label)
+
+
+def ping(peer: Peer, sizes: Sizes) -> Sample:
+    """Milliseconds of a small request, alone and beside conversions that another connection asks for."""
+    topics = fresh_topic(peer), fresh_topic(peer)
+    with undisturbed():
+        taken = pings.all_taken(peer.address, *topics, sizes.ping_seconds)
+    return {f"ping {label} p99": percentile(milliseconds, 99) for label, milliseconds in taken.items()}
 
 
 # Processes

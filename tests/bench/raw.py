@@ -49,10 +49,10 @@ class BenchError(Exception):
     """A peer did not do what a measurement needs; the text says what."""
 
 
-def frame(request: Any, correlation_id: int = 0) -> bytearray:
-    """A whole request: size, header, message."""
+def frame(request: Any, correlation_id: int = 0, version: int | None = None) -> bytearray:
+    """A whole request: size, header, message; in the version that all peers serve unless told."""
     cls = type(request)
-    version = VERSIONS[cls]
+    version = VERSIONS[cls] if version is None else version
     flexible = version in spec(cls).flexible
     body = CLIENT_ID + (b"\0" if flexible else b"") + build(request, version)
     size = _PREFIX.size - 4 + len(body)

@@ -4,7 +4,7 @@ Takes the measures in rounds and, within a measure, the peers in turn, so that w
 them alike. Prints medians with their spread, ratios of medians, each aim beside its figure, and by name what could not
 be measured; writes all samples to out/bench.json. A missed aim is no failure; an Ottla that cannot be measured is.
 
-    python tests/bench/run.py [--quick] [--rounds N] [produce consume pipelined latency parked start memory]
+    python tests/bench/run.py [--quick] [--rounds N] [NAME ...], each NAME one of measures.NAMES
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
+import conversion
 import measures
 import peers
 import stats
@@ -75,6 +76,9 @@ class Bench:
             for label in measures.LABELS:
                 if self.wanted("produce") or self.wanted("consume"):
                     self._take(running, f"throughput {label}", self._throughput(label))
+            if self.wanted("ping"):
+                mine = [peer for peer in running if peer.name == OTTLA]
+                self._take(mine, "ping", lambda peer: measures.ping(peer, self.sizes))
             for name, take in (
                 ("pipelined", measures.pipelined),
                 ("latency", measures.latency),
@@ -85,6 +89,8 @@ class Bench:
         finally:
             for peer in running:
                 peer.stop()
+        for label in conversion.LABELS if self.wanted("convert") else ():
+            self._convert(label)
         alone = [name for name in order if name in STARTED_ALONE]
         for _ in range(self.sizes.starts if self.wanted("start") else 0):
             self._take(alone, "start", measures.start_time)
@@ -95,10 +101,9 @@ class Bench:
         return lambda peer: measures.throughput(peer, self.sizes, label, self.wanted)
 
     def _start(self, order: Sequence[str]) -> list[Peer]:
-        if not any(self.wanted(name) for name in NAMES[:5]):
-            return []
+        compared = any(self.wanted(name) for name in NAMES[: NAMES.index("convert")])
         running: list[Peer] = []
-        for name in order:
+        for name in order if compared else [OTTLA] if self.wanted("ping") else ():
             try:
                 peer = STARTERS[name]()
                 running.append(peer)
@@ -108,6 +113,17 @@ class Bench:
             except FAULTS as error:
                 self.missing[name] = str(error)
         return running
+
+    def _convert(self, label: str) -> None:
+        """One sample of a conversion, in this process."""
+        try:
+            taken = measures.converted(label)
+        except FAULTS as error:
+            self.missing[f"{label} of {OTTLA}"] = str(error)
+            return
+        for name, rate in taken.items():
+            self.samples.setdefault(label, {}).setdefault(name, []).append(rate)
+        say(f"  {label}  " + ", ".join(f"{name} {stats.number(rate)}" for name, rate in taken.items()))
 
     def _take(self, those: Sequence[Any], what: str, take: Callable[[Any], Sample]) -> None:
         """One sample of each peer; a peer that fails a measure is not asked for it again."""
@@ -148,6 +164,7 @@ def environment() -> dict[str, Any]:
         "ottla": version("ottla"),
         "confluent-kafka": confluent_kafka.version(),
         "librdkafka": confluent_kafka.libversion()[0],
+        "kafka-python": version("kafka-python"),
         "load_before": round(os.getloadavg()[0], 2),
         "data_in": tempfile.gettempdir(),
     }
@@ -165,7 +182,8 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     print(f"\n{measures.ABOUT}\n")
     print("median (lowest..highest) of the rounds; /peer is Ottla's median over the peer's")
-    print(stats.figures(MEASURES, PEERS, bench.samples))
+    columns = (*PEERS, conversion.KAFKA_PYTHON) if bench.wanted("convert") else PEERS
+    print(stats.figures(MEASURES, columns, bench.samples))
     asked = [aim for aim in AIMS if aim.measure.split()[0] in bench.names]
     print()
     print(stats.verdicts(asked, MEASURES, bench.samples))

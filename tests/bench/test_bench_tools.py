@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from ottla.protocol import headers
 from ottla.protocol.messages.produce import ProduceRequest
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, legacy
 
 sys.path.insert(0, str(Path(__file__).parent))  # where the script run.py finds its parts
+import conversion
 import measures
+import pings
 import raw
 import stats
 from stats import Aim, Measure
@@ -121,3 +123,23 @@ def test_a_request_is_framed_and_numbered() -> None:
         request = raw.parse(ProduceRequest, raw.VERSIONS[ProduceRequest], frame[4:], position)
         records = request.topic_data[0].partition_data[0].records
         assert records is not None and [record.value for record in batch.records(records)] == [b"value"]
+
+
+@pytest.mark.parametrize("label", [label for label in conversion.LABELS if label.endswith("1 KiB")])
+def test_a_conversion_is_measured_only_if_all_records_come_out(label: str) -> None:
+    taken = conversion.case(*label.split(" ", 3)[1:])
+    for rewrite in taken.ways.values():
+        result = rewrite(taken.data)
+        conversion.check(taken, result)
+        with pytest.raises(raw.BenchError, match="came out"):
+            conversion.check(taken._replace(expected=taken.expected[1:]), result)
+    with pytest.raises(raw.BenchError, match="of format v"):
+        conversion.check(taken, taken.data)
+
+
+def test_the_large_set_of_the_pings_is_of_format_v1() -> None:
+    data = pings._old_set()
+    header = legacy.read_header(data)
+    assert (header.magic, header.codec, header.size_bytes) == (1, pings.GZIP, len(data))
+    assert len(data) < 1_000_000 < pings.RECORDS * len(pings.VALUE)
+    assert sum(1 for _ in legacy.records(data, produced=True)) == pings.RECORDS
