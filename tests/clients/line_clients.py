@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from old_environment import NODE_MODULES, old_python
@@ -181,12 +181,13 @@ class Librdkafka:
     def consume(
         self, address: str, topic: str, start: int, count: int, seconds: int = 20, **settings: str
     ) -> list[Seen]:
-        """As LineClient's."""
+        """As LineClient's. With a group.id it goes on from the group's offset, whatever `start` is, and commits."""
         config = {"group.id": "nobody", "enable.auto.commit": False, "check.crcs": True, "fetch.wait.max.ms": 100}
         config |= {"bootstrap.servers": address, "auto.offset.reset": "error"}
         consumer = Consumer({**self.common, **config, **settings})
+        grouped = "group.id" in settings
         try:
-            consumer.assign([TopicPartition(topic, 0, start)])
+            consumer.assign([TopicPartition(topic, 0, OFFSET_STORED if grouped else start)])
             found: list[Seen] = []
             for _ in range(seconds * 5):
                 for message in consumer.consume(count - len(found), 0.2):
@@ -194,10 +195,12 @@ class Librdkafka:
                         raise ClientError(str(error))
                     kind, timestamp = message.timestamp()
                     headers = tuple(message.headers() or ())
-                    place = (message.offset() or 0, KINDS[kind], timestamp)
+                    place = (message.offset() or 0, KINDS[kind], timestamp if kind else -1)
                     found.append(Seen(*place, message.key(), message.value(), headers))  # type: ignore[arg-type]
                 if len(found) >= count:
                     break
+            if grouped:
+                consumer.commit(offsets=[TopicPartition(topic, 0, found[-1].offset + 1)], asynchronous=False)
             return found
         except KafkaException as error:
             raise ClientError(str(error)) from None

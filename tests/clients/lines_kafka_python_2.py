@@ -60,6 +60,7 @@ def produce(address: str, topic: str, codec: str, rows: list, words: list) -> st
 
 
 def consume(address: str, topic: str, start: str, count: str, seconds: str, words: list) -> str:
+    """With a group_id it goes on from the group's offset, whatever `start` is, and commits before it leaves."""
     config = settings(
         address,
         words,
@@ -68,21 +69,28 @@ def consume(address: str, topic: str, start: str, count: str, seconds: str, word
         group_id=None,
         fetch_max_wait_ms=100,
         check_crcs=True,
+        session_timeout_ms=10000,
         request_timeout_ms=12000,
     )
     consumer = KafkaConsumer(**config)
     try:
         place = TopicPartition(topic, 0)
-        consumer.assign([place])
-        consumer.seek(place, int(start))
+        if config["group_id"] and config["api_version"] >= (0, 9):
+            consumer.subscribe([topic])
+        else:
+            consumer.assign([place])
+        if not config["group_id"]:
+            consumer.seek(place, int(start))
         lines: list = []
         end = time.monotonic() + int(seconds)
         while len(lines) < int(count) and time.monotonic() < end:
-            for records in consumer.poll(200).values():
+            for records in consumer.poll(200, max_records=int(count) - len(lines)).values():
                 for r in records:
                     headers = ",".join(f"{name}={encoded(value)}" for name, value in r.headers) or "-"
                     stamp = f"{KINDS[r.timestamp_type]} {-1 if r.timestamp is None else r.timestamp}"
                     lines.append(f"record {r.offset} {stamp} {encoded(r.key)} {encoded(r.value)} {headers}")
+        if config["group_id"]:
+            consumer.commit()
         return "\n".join([*lines, "end"])
     finally:
         consumer.close()
