@@ -21,7 +21,7 @@ FOLDER = ROOT / ".venv-old"
 NODE_MODULES = ROOT / ".venv-node" / "node_modules"
 # six in place of the one bundled with kafka-python 2.0.2, which fails from Python 3.12 on; the others are for its
 # codecs, xxhash for the lz4 header of v0.
-PACKAGES = ("kafka-python==2.0.2", "six==1.17.0", "python-snappy==0.7.3", "lz4==4.4.4", "xxhash==3.5.0")
+PACKAGES = ("kafka-python==2.0.2", "six==1.17.0", "python-snappy==0.7.3", "lz4==4.4.5", "xxhash==3.6.0")
 NODE_PACKAGES = ("kafkajs@2.2.4", "kafkajs-snappy@1.1.0")
 
 
