@@ -99,7 +99,7 @@ def _host(address: Any) -> str:
 class ClientConnection(asyncio.BufferedProtocol):
     """The event loop's view of one connection."""
 
-    __slots__ = ("_all", "_arrival", "_listener", "_paused", "_reading", "_running", "_transport", "_wire")
+    __slots__ = ("_all", "_alone", "_arrival", "_listener", "_paused", "_reading", "_running", "_transport", "_wire")
 
     def __init__(self, shared: Connections, listener: str) -> None:
         self._all = shared
@@ -107,6 +107,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._wire = ServerConnection(shared.pool, shared.frame_bytes_max)
         self._running: set[_Running] | None = None
         self._paused = False
+        self._alone = False  # the newest request is one that others wait for
         self._reading = True
         self._transport: Any = None
 
@@ -161,7 +162,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         stuck = False
         try:
             while not self._transport.is_closing():
-                if self._paused or wire.unanswered >= IN_FLIGHT_MAX or self._all.stopping:
+                if self._paused or self._alone or wire.unanswered >= IN_FLIGHT_MAX or self._all.stopping:
                     stuck = True
                     break
                 frame = wire.next_frame()
@@ -202,6 +203,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if self._running is None:
                     self._running = set()
                 self._running.add(running)
+                self._alone = made.is_alone
                 running.wait_for(future)
                 return 0
         return self._wire.answer(slot, parts, ready)
@@ -219,6 +221,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """A handler that waited has its answer."""
         if self._running is not None:
             self._running.discard(running)
+        if running.call.is_alone:  # while it waited, none was begun behind it
+            self._alone = False
         ready: list[Any] = []
         self._wire.answer(running.slot, parts, ready)
         self._send(ready)

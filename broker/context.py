@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ..protocol.schema import Versions, spec
+from ..protocol.schema import Versions
 
 if TYPE_CHECKING:
     from .client_ledger import Origin
@@ -19,32 +19,24 @@ Handler = Callable[[Any, "RequestContext"], Coroutine[Any, Any, Any]]
 H = TypeVar("H", bound=Handler)
 
 
-class Served(NamedTuple):
-    """What `@handles` says: the request class, the versions served, and those that ApiVersions advertises."""
+class Handled(NamedTuple):
+    """What `@handles` says: the request class, and the versions of which a connection has one under way at a time."""
 
     request_class: type
-    versions: Versions
-    advertised: Versions
+    one_at_a_time: Versions | None
 
 
-def handles(request_class: type, *, served: str | None = None, advertised: str | None = None) -> Callable[[H], H]:
-    """Labels the handler of an API.
+def handles(request_class: type, *, one_at_a_time: str | None = None) -> Callable[[H], H]:
+    """Labels the handler of an API, in every version that is declared; which of them are served is the profile's.
 
-    `served` narrows the versions of the declaration, `advertised` differs from it only where a client would
-    misunderstand the truth. A request of a version that is not served closes its connection, as in Kafka.
-    A handler runs at once up to its first `await`; what it awaits must be a future of the running loop.
+    `one_at_a_time` names versions whose answers cost more than their request: the connection's next request is begun
+    when such a one is answered, as Kafka does with all. A handler runs at once up to its first `await`; what it awaits
+    must be a future of the running loop.
     """
-    declared = spec(request_class).versions
-
-    def narrowed(text: str | None, outer: Versions) -> Versions:
-        if text is None:
-            return outer
-        asked = Versions.of(text)
-        return Versions(max(asked.first, declared.first), min(asked.last, declared.last))
 
     def label(function: H) -> H:
-        versions = narrowed(served, declared)
-        function.served = Served(request_class, versions, narrowed(advertised, versions))  # type: ignore[attr-defined]
+        alone = None if one_at_a_time is None else Versions.of(one_at_a_time)
+        function.handled = Handled(request_class, alone)  # type: ignore[attr-defined]
         return function
 
     return label

@@ -1,37 +1,99 @@
-"""A partition as the broker serves it: its log and those who wait for it."""
+"""A partition as the broker serves it: its log, those who wait for it, and the order of its appends."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from ..protocol.errors import ErrorCode
+from ..protocol.records import validate
 from .errors import Refused
 from .waiting import wake_all
 
 if TYPE_CHECKING:
+    from ..protocol.records.validate import Prepared
     from ..storage.log import Appended, PartitionLog
+    from .turns import Turns
     from .waiting import FetchWaiter
 
 LEADER_EPOCH = 0  # one node leads everything, from the first epoch on
+
+Records = bytes | bytearray | memoryview
 
 
 class Partition:
     """One partition that this broker leads. Appending through it wakes the fetches that wait for it."""
 
-    __slots__ = ("index", "log", "topic", "waiters")
+    __slots__ = ("_is_gone", "_last", "index", "log", "topic", "waiters")
 
     def __init__(self, topic: str, index: int, log: PartitionLog) -> None:
         self.topic = topic
         self.index = index
         self.log = log
         self.waiters: set[FetchWaiter] = set()
+        self._last: asyncio.Task[Appended] | None = None  # the newest append that needs turns, while it is under way
+        self._is_gone = False
 
-    def append(self, records: bytearray | memoryview, now_ms: int, produce_version: int) -> Appended:
-        """Appends a client's batch. Raises what `PartitionLog.append` raises."""
-        appended = self.log.append(records, now_ms=now_ms, produce_version=produce_version)
+    def append(self, records: Records, now_ms: int, produce_version: int) -> Appended:
+        """Appends what a client sent, here and now. Raises what `PartitionLog.append` raises."""
+        return self._adopt(
+            validate.prepare(records, self.log.config.rules, now_ms, produce_version, self.log.log_end_offset), now_ms
+        )
+
+    def submit(
+        self, records: Records, now_ms: int, produce_version: int, turns: Turns
+    ) -> Appended | asyncio.Task[Appended]:
+        """Appends what a client sent: at once, or in a task where that takes several turns of the loop.
+
+        Appends keep the order in which they were submitted. The task ends its work even if nobody awaits it any more,
+        as for a client that wants no answer and is gone. Raises, or the task does, what `PartitionLog.append` raises.
+        """
+        if self._last is None:
+            steps = validate.preparing(records, self.log.config.rules, now_ms, produce_version, self.log.log_end_offset)
+            try:
+                next(steps)
+            except StopIteration as done:
+                return self._adopt(done.value, now_ms)
+            steps.close()
+        # Begun anew over a copy: the memory of a request is used again as soon as its handler waits.
+        later = self._append_later(self._last, bytearray(records), now_ms, produce_version, turns)
+        self._last = asyncio.get_running_loop().create_task(later)
+        self._last.add_done_callback(self._done)
+        return self._last
+
+    async def _append_later(
+        self,
+        before: asyncio.Task[Appended] | None,
+        records: bytearray,
+        now_ms: int,
+        produce_version: int,
+        turns: Turns,
+    ) -> Appended:
+        if before is not None:
+            await asyncio.wait([before])
+        log = self.log
+        steps = validate.preparing(records, log.config.rules, now_ms, produce_version, log.log_end_offset)
+        prepared = await turns.run(steps)
+        if self._is_gone:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self._adopt(prepared, now_ms)
+
+    def _adopt(self, prepared: Prepared, now_ms: int) -> Appended:
+        appended = self.log.append_prepared(prepared, now_ms=now_ms)
         if self.waiters:
             self.wake()
         return appended
+
+    def _done(self, task: asyncio.Task[Appended]) -> None:
+        if self._last is task:
+            self._last = None
+        if not task.cancelled():
+            task.exception()  # whoever awaits it sees it too; nobody may be left to
+
+    @property
+    def unfinished(self) -> asyncio.Task[Appended] | None:
+        """The newest append that is not done; those before it end before it does."""
+        return self._last
 
     def wake(self) -> None:
         """Lets the waiting fetches look again."""
@@ -40,6 +102,7 @@ class Partition:
 
     def gone(self) -> None:
         """The partition was deleted: waiting fetches answer so at once."""
+        self._is_gone = True
         wake_all(self.waiters)
 
     @staticmethod

@@ -82,6 +82,9 @@ class Behaviour:
     """For Fetch v0-v3: only if what was read holds a newer format, always, or never."""
     nothing_left: Literal["original", "overflow"] = "overflow"
     """Down-conversion left no record: the unconverted bytes are sent, or the header of a message that is too large."""
+    sends_cut: bool = True
+    """Fetch v0-v2 asks for less than one message or batch: it gets that cut off one and learns that it is too large,
+    rather than nothing."""
     zstd_topic_needs_fetch_10: bool = False
     """Fetch before v10 of a topic with compression.type=zstd answers UNSUPPORTED_COMPRESSION_TYPE."""
     v2_from_ibp_3: bool = True
@@ -112,6 +115,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "newest_magic": (("0.8.2", 0), ("0.10.0", 1), ("0.11", 2)),
     "down_conversion": (("0.8.2", "scan"), ("3.0", "always"), ("4.0.0", "none")),
     "nothing_left": (("0.8.2", "original"), ("2.0.0", "overflow")),
+    "sends_cut": (("0.8.2", True), ("3.0", False)),
     "zstd_topic_needs_fetch_10": (("0.8.2", False), ("2.1", True), ("4.0.0", False)),
     "v2_from_ibp_3": (("0.8.2", False), ("3.0", True)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),

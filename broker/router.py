@@ -18,7 +18,7 @@ from ..protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ..protocol.headers import API_VERSIONS_KEY, read_prefix, read_rest, response_header
 from ..protocol.messages.api_versions import ApiVersionsResponse
 from ..protocol.schema import Versions, empty_value, spec
-from .context import Apis, Handler, RequestContext, Served
+from .context import Apis, Handled, Handler, RequestContext
 from .errors import code_of
 from .handlers import HANDLERS
 
@@ -32,20 +32,30 @@ METADATA_KEY = 3
 
 
 class Route(NamedTuple):
-    """One API: who answers it, and in which versions."""
+    """One API: who answers it, and what its declaration says."""
 
     api_key: int
     name: str
     handler: Handler
-    served: Served
+    request_class: type
+    versions: Versions
     flexible: Versions
+    one_at_a_time: Versions | None
 
 
 def _route(handler: Handler) -> Route:
-    served: Served = handler.served  # type: ignore[attr-defined]
-    declared = spec(served.request_class)
-    name = served.request_class.__name__.removesuffix("Request")
-    return Route(declared.api_key, name, handler, served, declared.flexible)
+    handled: Handled = handler.handled  # type: ignore[attr-defined]
+    declared = spec(handled.request_class)
+    name = handled.request_class.__name__.removesuffix("Request")
+    return Route(
+        declared.api_key,
+        name,
+        handler,
+        handled.request_class,
+        declared.versions,
+        declared.flexible,
+        handled.one_at_a_time,
+    )
 
 
 Reader = tuple[Route, Callable[..., Any], bool]  # of a request in one version; whether that version is flexible
@@ -59,7 +69,7 @@ def _reader(broker: BrokerState, api_key: int, api_version: int) -> Reader:
     route = ROUTES[api_key]
     if api_version not in broker.apis.served[api_key]:
         raise ProtocolViolation(f"{route.name} v{api_version} is not served")
-    found = route, parser(route.served.request_class, api_version), api_version in route.flexible
+    found = route, parser(route.request_class, api_version), api_version in route.flexible
     broker.readers[api_key, api_version] = found
     return found
 
@@ -72,6 +82,12 @@ class Call(NamedTuple):
     header: bytes
     api_version: int
     route: Route
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the connection's next request has to wait for this one."""
+        alone = self.route.one_at_a_time
+        return alone is not None and self.api_version in alone
 
     def parts(self, response: Any) -> list[Any]:
         """The bytes of the answer, in pieces; none for an answer that is not sent (acks=0)."""
@@ -91,10 +107,10 @@ def apis_of(profile: Profile) -> Apis:
     advertised: dict[int, Versions] = {}
     served: dict[int, Versions] = {}
     for key, route in ROUTES.items():
-        answered = _both(profile.served.get(key), route.served.versions)
+        answered = _both(profile.served.get(key), route.versions)
         if answered is not None:
             served[key] = answered
-            advertised[key] = _both(profile.apis[key], route.served.advertised) or answered
+            advertised[key] = _both(profile.apis[key], route.versions) or answered
     return Apis(advertised, served, {})
 
 
@@ -162,7 +178,7 @@ def failure(made: Call, error: Exception) -> list[Any]:
     if isinstance(error, ProtocolViolation):
         raise error
     code = code_of(error)
-    response_class = getattr(sys.modules[made.route.served.request_class.__module__], f"{made.route.name}Response")
+    response_class = getattr(sys.modules[made.route.request_class.__module__], f"{made.route.name}Response")
     response = empty_value(response_class)
     if "error_code" not in response._fields or made.api_version not in response._fields["error_code"].versions:
         raise ProtocolViolation(f"{made.route.name} failed, and its answer has no place to say so")

@@ -95,6 +95,7 @@ class Running:
             server.close()
         self.state.begin_stop()
         await self.connections.drain(DRAIN_SECONDS)
+        await self.state.finish_appends(DRAIN_SECONDS)
         self.state.close()
 
 

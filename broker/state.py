@@ -31,6 +31,7 @@ from .options import ServeOptions
 from .producer_ids import ProducerIds
 from .resources import BROKER as RESOURCE_BROKER
 from .topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Topic, Topics
+from .turns import Turns
 from .waiting import wake_all
 
 DEFAULT_NODE_ID = 1
@@ -75,6 +76,7 @@ class BrokerState:
         self.cluster_id: str = logs.cluster_id
         self._ports = ports
         self._random = random.SystemRandom()
+        self.turns = Turns(loop)
         self.fetch_sessions = FetchSessions(
             lambda: self._random.randrange(1, 1 << 31), self.config["max.incremental.fetch.session.cache.slots"]
         )
@@ -213,6 +215,12 @@ class BrokerState:
             for partition in topic.partitions:
                 wake_all(partition.waiters)
         self.groups.close()
+
+    async def finish_appends(self, seconds: float) -> None:
+        """Returns when what was submitted is appended, or the time is over: who sent it may have gone unanswered."""
+        tasks = [p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
 
     def close(self) -> None:
         """Flushes and closes all data. Raises StorageError when something could not be written."""

@@ -1,21 +1,26 @@
-"""Fetch v4-v18: whole batches from the log, with long poll and incremental sessions.
+"""Fetch v0-v18: whole batches from the log, with long poll and incremental sessions.
 
-KIP-74 (bounds over the whole answer), KIP-227 (sessions), KIP-320 (leader epochs), KIP-516 (topic ids). v0-v3 close the
-connection. Left out: followers' fetches are answered like consumers', there being one node; no transaction is ever
-open, so READ_COMMITTED reads to the high watermark and no transaction is listed as aborted.
+KIP-74 (bounds over the whole answer), KIP-227 (sessions), KIP-320 (leader epochs), KIP-516 (topic ids), KIP-724. v0-v3
+are given records in the format that they know, by the rules of the release; v0-v2 are given exactly as many bytes as
+they asked for, the last message cut. Left out: followers' fetches are answered like consumers', there being one node;
+no transaction is ever open, so READ_COMMITTED reads to the high watermark and no transaction is listed as aborted.
 """
 
 from __future__ import annotations
 
+import struct
 from itertools import groupby
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
-from ...protocol.records import batch
+from ...protocol.primitives import Records
+from ...protocol.records import batch, convert, formats
+from ...protocol.records.compression import Codec
 from ...storage.errors import OffsetOutOfRange
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
 from ..fetch_sessions import FetchPlan, PartitionKey, Wanted
+from ..format_rules import down_converts
 from ..partitions import Partition
 from ..state import BrokerState
 from ..waiting import FetchWaiter
@@ -24,9 +29,14 @@ Topic = FetchResponse.FetchableTopicResponse
 Answer = Topic.PartitionData
 
 READ_COMMITTED = 1
+BATCHES_FROM = 4  # the first version that takes record batches v2
+ONE_BATCH_FROM = 3  # the first that is given a whole batch even if it is larger than it asked for (KIP-74)
+ZSTD_FROM = 10
+# A message that is announced and not there: a client that gets nothing else sees that it is too large, or asks again.
+_OVERFLOW = struct.pack(">qi", -1, batch.HEADER_BYTES)
 
 
-@handles(FetchRequest, served="4+")
+@handles(FetchRequest, one_at_a_time="0-3")
 async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse:
     """Reads; where that is too little, waits for appends or the deadline, and reads once more."""
     broker = context.broker
@@ -41,6 +51,8 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
         waiter = FetchWaiter(_watched(plan, broker, uses_topic_ids), _min_bytes(request, context), broker.loop)
         await waiter.wait(broker.clock, context.now_ms() + request.max_wait_ms)
         answers, _ = _read(plan, request, context)
+    if context.api_version < BATCHES_FROM:
+        await _convert_all(answers, plan, context)
     try:
         session_id, sent = broker.fetch_sessions.conclude(plan, answers, uses_topic_ids, context.now_ms())
     except Refused as refused:
@@ -76,7 +88,9 @@ def _read(
         try:
             partition = _partition(key, context.broker, context.api_version >= 13)
             partition.check_epoch(wanted.current_leader_epoch)
-            answer = _read_partition(partition, wanted, left, found == 0, committed)
+            _refuse_zstd(partition, context)
+            hard_limit = context.api_version < ONE_BATCH_FROM
+            answer = _read_partition(partition, wanted, left, found == 0, committed, hard_limit)
             size = len(answer.records or b"")
             found += size
             left = max(0, left - size)
@@ -84,18 +98,22 @@ def _read(
             grows = size == 0 or wanted.offset >= partition.log.active_segment_offset
             enough = enough or not grows or answer.diverging_epoch.epoch != -1
         except Exception as error:
-            answer = Answer(
-                partition_index=key.index,
-                error_code=code_of(error),
-                high_watermark=-1,
-                log_start_offset=-1,
-                aborted_transactions=[] if committed else None,
-                records=b"",
-            )
+            answer = _failed(key.index, error, committed)
             enough = True
         answers.append((key, answer))
     enough = enough or found >= _min_bytes(request, context)
     return answers, enough or _is_enough_there(plan, answers, request, context)
+
+
+def _failed(index: int, error: Exception, committed: bool) -> Answer:
+    return Answer(
+        partition_index=index,
+        error_code=code_of(error),
+        high_watermark=-1,
+        log_start_offset=-1,
+        aborted_transactions=[] if committed else None,
+        records=b"",
+    )
 
 
 def _is_enough_there(
@@ -109,7 +127,7 @@ def _is_enough_there(
         there += size
         if log.available_bytes(wanted.offset) > size:  # that may be too high, so look where the answer ends
             end_offset = wanted.offset
-            for _, header in batch.headers(answer.records or b""):
+            for _, header in formats.headers(answer.records or b""):
                 end_offset = header.next_offset
             if end_offset < log.high_watermark:
                 there += max(0, min(wanted.max_bytes, left) - size)
@@ -126,7 +144,19 @@ def _partition(key: PartitionKey, broker: BrokerState, uses_topic_ids: bool) -> 
     return broker.topics.partition(topic.name, key.index)
 
 
-def _read_partition(partition: Partition, wanted: Wanted, left: int, first: bool, committed: bool) -> Answer:
+def _refuse_zstd(partition: Partition, context: RequestContext) -> None:
+    """2.1 to 3.9 go by the topic's config alone; what a producer compressed so goes out to every v4-v9 (KIP-110)."""
+    if (
+        context.api_version < ZSTD_FROM
+        and partition.log.config.rules.compression == Codec.ZSTD
+        and context.broker.profile.behaviour.zstd_topic_needs_fetch_10
+    ):
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+
+def _read_partition(
+    partition: Partition, wanted: Wanted, left: int, first: bool, committed: bool, hard_limit: bool
+) -> Answer:
     """The first partition that has anything sends at least one whole batch; the others what fits (KIP-74)."""
     log = partition.log
     if wanted.last_fetched_epoch >= 0:
@@ -144,7 +174,13 @@ def _read_partition(partition: Partition, wanted: Wanted, left: int, first: bool
                 aborted_transactions=[] if committed else None,
                 records=b"",
             )
-    found = log.read(wanted.offset, max(0, min(wanted.max_bytes, left)), at_least_one_batch=first, committed=committed)
+    found = log.read(
+        wanted.offset,
+        max(0, min(wanted.max_bytes, left)),
+        at_least_one_batch=first,
+        committed=committed,
+        hard_limit=hard_limit,
+    )
     return Answer(
         partition_index=partition.index,
         error_code=0,
@@ -161,3 +197,38 @@ def _watched(plan: FetchPlan, broker: BrokerState, uses_topic_ids: bool) -> list
         (_partition(key, broker, uses_topic_ids), wanted.offset, max(0, wanted.max_bytes))
         for key, wanted in plan.partitions.items()
     ]
+
+
+# Old versions
+
+
+async def _convert_all(answers: list[tuple[PartitionKey, Answer]], plan: FetchPlan, context: RequestContext) -> None:
+    """Turns what was read into the newest format that the version takes; the bounds went by the bytes as stored."""
+    for number, (key, answer) in enumerate(answers):
+        if not answer.records:
+            continue
+        try:
+            partition = _partition(key, context.broker, False)
+            answer.records = await _converted(answer.records, partition, plan.partitions[key].offset, context)
+        except Exception as error:
+            answers[number] = key, _failed(key.index, error, False)
+
+
+async def _converted(records: Records, partition: Partition, offset: int, context: RequestContext) -> Records:
+    """KIP-724: 3.0 and later convert without a look whenever the topic is written in a newer format, older ones after
+    a scan. Where nothing is left the client is not given nothing: it would wait at this offset for ever."""
+    broker = context.broker
+    behaviour = broker.profile.behaviour
+    newest = 0 if context.api_version <= 1 else 1
+    if behaviour.down_conversion == "none" or partition.log.config.rules.target_magic <= newest:
+        return records
+    if behaviour.down_conversion == "scan" and not await broker.turns.run(convert.holds_newer(records, newest)):
+        return records
+    if not down_converts(broker.topics.named(partition.topic).config):
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION)
+    if next(formats.headers(records), None) is None:
+        return records if behaviour.sends_cut else b""
+    converted = await broker.turns.run(convert.down(records, newest, offset))
+    if not converted:
+        return records if behaviour.nothing_left == "original" else _OVERFLOW
+    return converted

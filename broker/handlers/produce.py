@@ -1,20 +1,25 @@
-"""Produce v3-v13: appends record batches (KIP-98, KIP-192, KIP-467, KIP-516).
+"""Produce v0-v13: appends message sets and record batches (KIP-32, KIP-98, KIP-192, KIP-467, KIP-516, KIP-724).
 
-Advertised from v0, since librdkafka before 2.12 takes compression from that (KAFKA-18659); v0-v2 close the connection,
-as in Kafka 4.x. Left out: transactions (a transactional batch answers INVALID_TXN_STATE). With one node there is
-nothing to wait for beyond the append, so acks 1 and -1 are the same.
+v0-v2 carry message sets of the old formats, any number of messages in each; from v3 on it is exactly one batch v2. What
+a release does with them is `releases.py`'s. Left out: transactions (a transactional batch answers INVALID_TXN_STATE).
+With one node there is nothing to wait for beyond the append, so acks 1 and -1 are the same.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 from ...protocol.errors import ErrorCode, ProtocolViolation
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import batch
-from ...protocol.records.errors import CorruptRecords, InvalidRecords, MessageTooLarge
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, InvalidTimestamps, MessageTooLarge, WrongBatches
+from ...protocol.records.validate import only_batch
 from ...storage.errors import RecordListTooLarge, StorageError
+from ...storage.log import Appended
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
 from ..partitions import Partition
+from ..releases import Behaviour
 from ..topics import INTERNAL_TOPICS
 
 Topic = ProduceResponse.TopicProduceResponse
@@ -22,63 +27,92 @@ Answer = Topic.PartitionProduceResponse
 RecordErrorAnswer = Answer.BatchIndexAndErrorMessage
 
 ADMIN_CLIENT_ID = "__admin_client"  # the one client id that may write to internal topics, as in Kafka
-# Thrown before the log is looked at: these answers carry no log start offset (semantics of ReplicaManager).
+BATCHES_FROM = 3  # the first version whose sets are one batch v2
+_MAGIC_AT = 16
 _ATTRIBUTES_AT = 22  # the low byte, in a batch
+# Thrown before the log is looked at: these answers carry no log start offset (semantics of ReplicaManager).
 _WITHOUT_LOG_START = (CorruptRecords, MessageTooLarge, RecordListTooLarge, StorageError)
 
 
-@handles(ProduceRequest, served="3+", advertised="0+")
+@handles(ProduceRequest, one_at_a_time="0-2")
 async def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
-    """Appends each partition's batch on its own; one refused batch does not touch the others."""
+    """Appends each partition's records on their own; one refused set does not touch the others."""
     now_ms = context.now_ms()
-    topics = context.broker.topics
+    version = context.api_version
+    broker = context.broker
+    behaviour = broker.profile.behaviour
+    if behaviour.wrong_batches == "close" and version >= BATCHES_FROM:
+        _close_for_wrong_batches(request, version)
+    topics = broker.topics
     responses = []
+    later: list[tuple[list[Answer], int, Partition, asyncio.Task[Appended]]] = []
     failed = False
     for asked in request.topic_data:
         name = asked.name
-        if context.api_version >= 13:
+        if version >= 13:
             topic = topics.by_id(asked.topic_id)
             name = topic.name if topic else ""
-        answers = []
+        answers: list[Answer] = []
         for data in asked.partition_data:
             partition = None
             try:
                 if request.acks not in (-1, 0, 1):
                     raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
-                if context.api_version >= 13 and not name:
+                if version >= 13 and not name:
                     raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
                 if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
                     raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 partition = topics.partition(name, data.index)
                 if not data.records:
-                    raise InvalidRecords("a partition without a record batch")
+                    if version >= BATCHES_FROM:
+                        raise WrongBatches("a partition without a record batch")
+                    answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
+                    continue
+                broker.clients.note_records(context, data.records)
                 _refuse_transactional(request, data.records)
-                appended = partition.append(data.records, now_ms, context.api_version)  # type: ignore[arg-type]
+                appended = partition.submit(data.records, now_ms, version, broker.turns)
+                if isinstance(appended, asyncio.Task):
+                    later.append((answers, len(answers), partition, appended))
+                    answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
+                else:
+                    answers.append(_success(data.index, appended))
             except Exception as error:
                 failed = True
-                answers.append(_refusal(data.index, partition, error))
-                continue
-            answers.append(
-                Answer(
-                    index=data.index,
-                    error_code=0,
-                    base_offset=appended.base_offset,
-                    log_append_time_ms=appended.log_append_time_ms,
-                    log_start_offset=appended.log_start_offset,
-                )
-            )
+                answers.append(_refusal(data.index, partition, error, behaviour))
         responses.append(Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=answers))
+    # All are submitted before the first is awaited: the next request must find its place behind them.
+    for answers, position, partition, task in later:
+        index = answers[position].index
+        try:
+            answers[position] = _success(index, await task)
+        except Exception as error:
+            failed = True
+            answers[position] = _refusal(index, partition, error, behaviour)
     if request.acks == 0:
         if failed:  # the only way to tell a client that does not listen
-            raise ProtocolViolation("a batch of a request with acks=0 was refused")
+            raise ProtocolViolation("records of a request with acks=0 were refused")
         return None
     return ProduceResponse(responses=responses)
+
+
+def _close_for_wrong_batches(request: ProduceRequest, version: int) -> None:
+    """Up to 2.1 the whole request was refused while it was read, so nothing of it was appended."""
+    for asked in request.topic_data:
+        for data in asked.partition_data:
+            try:
+                only_batch(data.records or b"", version)
+            except WrongBatches as error:
+                raise ProtocolViolation(str(error)) from error
+            except ValueError:
+                continue  # what else is wrong is that partition's answer
 
 
 def _refuse_transactional(request: ProduceRequest, records: bytes | bytearray | memoryview) -> None:
     """No transaction is ever open. A batch that is damaged is left to the checks that say so."""
     bits = batch.TRANSACTIONAL_BIT | batch.CONTROL_BIT  # a control batch is refused for what it is
     if len(records) < batch.HEADER_BYTES or records[_ATTRIBUTES_AT] & bits != batch.TRANSACTIONAL_BIT:
+        return
+    if records[_MAGIC_AT] != batch.MAGIC:
         return
     header = batch.read_header(records)
     if header.size_bytes <= len(records) and batch.crc_matches(records, 0, header):
@@ -87,9 +121,25 @@ def _refuse_transactional(request: ProduceRequest, records: bytes | bytearray | 
         raise Refused(ErrorCode.INVALID_TXN_STATE)
 
 
-def _refusal(index: int, partition: Partition | None, error: Exception) -> Answer:
-    answer = Answer(index=index, error_code=code_of(error), base_offset=-1)
-    if partition is not None and not isinstance(error, _WITHOUT_LOG_START):
+def _success(index: int, appended: Appended) -> Answer:
+    return Answer(
+        index=index,
+        error_code=0,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=appended.log_start_offset,
+    )
+
+
+def _refusal(index: int, partition: Partition | None, error: Exception, behaviour: Behaviour) -> Answer:
+    code = code_of(error)
+    if isinstance(error, WrongBatches):
+        code = ErrorCode.CORRUPT_MESSAGE if behaviour.wrong_batches == "corrupt" else ErrorCode.INVALID_RECORD
+    elif isinstance(error, InvalidRecords) and not isinstance(error, InvalidTimestamps):
+        code = ErrorCode(behaviour.invalid_record_code)
+    answer = Answer(index=index, error_code=code, base_offset=-1)
+    before_the_log = isinstance(error, _WITHOUT_LOG_START) or code == ErrorCode.CORRUPT_MESSAGE
+    if partition is not None and not before_the_log:
         answer.log_start_offset = partition.log.log_start_offset
     if isinstance(error, InvalidRecords) and error.record_errors:
         answer.error_message = error.message

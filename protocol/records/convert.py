@@ -30,10 +30,10 @@ from .batch import CODEC_BITS, HEADER_BYTES, LOG_APPEND_TIME_BIT, MAX_DECOMPRESS
 from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from .rows import Row
-from .steps import STEP_BYTES, Pace, Steps, in_c
+from .steps import STEP_BYTES, STEP_RECORDS, Pace, Steps, in_c
 from .walk import check_count, varint
 
-__all__ = ["down", "up_entry", "up_set"]
+__all__ = ["down", "holds_newer", "up_entry", "up_set"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -175,6 +175,16 @@ def down(
         if not out:
             raise
     return bytes(out)
+
+
+def holds_newer(data: Buffer, magic: int) -> Steps[bool]:
+    """Whether any whole entry of stored data has a format newer than `magic`. Raises CorruptRecords."""
+    for number, (_, header) in enumerate(formats.headers(data), 1):
+        if header.magic > magic:
+            return True
+        if number % STEP_RECORDS == 0:
+            yield None
+    return False
 
 
 def _down_batch(

@@ -122,7 +122,7 @@ def _going_on(
     header, large = (None, False) if begun is None else begun
     if header is None:
         if produce_version >= 3:
-            header = _only_batch(records, produce_version)
+            header = only_batch(records, produce_version)
         else:
             header = _lone_batch(records)
             if header is None:
@@ -135,8 +135,11 @@ def _going_on(
     return (yield from _preparing_batch(records, header, large, rules, now_ms, base_offset))
 
 
-def _only_batch(records: Buffer, produce_version: int) -> BatchHeader:
-    """The header of the one batch that there must be from Produce v3 on."""
+def only_batch(records: Buffer, produce_version: int) -> BatchHeader:
+    """The header of the one batch that there must be from Produce v3 on; its CRC and records are not looked at.
+
+    Raises WrongBatches, CorruptRecords for a size, UnsupportedCodec.
+    """
     magic, size = validate_legacy.next_entry(records, 0)
     if magic is None:
         raise WrongBatches("there is no whole record batch")

@@ -29,7 +29,7 @@ from ottla.protocol.messages.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.primitives import ZERO_UUID
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 from ottla.protocol.schema import spec
 
 PATIENCE_SECONDS = 15  # a bound for what hangs, never waited for in a passing test
@@ -334,6 +334,6 @@ def only(response: Any) -> Any:
 def values(data: Any) -> list[bytes | None]:
     """The values of all records in fetched bytes."""
     found = []
-    for position, _ in batch.headers(data):
-        found += [record.value for record in batch.records(data, position)]
+    for position, _ in formats.headers(data):
+        found += [record.value for record in formats.records(data, position)]
     return found

@@ -27,9 +27,7 @@ def served() -> str:
 
     rows = ["| API | key | versions |", "|---|---|---|"]
     for key, route in sorted(ROUTES.items()):
-        versions, advertised = route.served.versions, route.served.advertised
-        note = f" (advertised: {advertised.first}-{advertised.last})" if advertised != versions else ""
-        rows.append(f"| {route.name} | {key} | {versions.first}-{versions.last}{note} |")
+        rows.append(f"| {route.name} | {key} | {route.versions.first}-{route.versions.last} |")
     return "\n".join(rows)
 
 

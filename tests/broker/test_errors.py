@@ -90,8 +90,8 @@ def test_what_nobody_expected_is_logged_with_its_stack() -> None:
 @pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: route.name)
 def test_a_handler_that_fails_is_answered_or_closes(route: router.Route) -> None:
     """In every version; an answer without room for an error of the whole closes the connection."""
-    response_class = getattr(importlib.import_module(route.served.request_class.__module__), f"{route.name}Response")
-    for version in route.served.versions.range():
+    response_class = getattr(importlib.import_module(route.request_class.__module__), f"{route.name}Response")
+    for version in route.versions.range():
         assert build(empty_value(response_class), version) is not None
         made = Call(None, None, b"", version, route)
         try:
@@ -109,7 +109,7 @@ def test_a_response_that_cannot_be_written_is_our_error() -> None:
     with structlog.testing.capture_logs() as events:
         parts = Call(None, None, b"", 2, route).parts(_unwritable())
     assert len(events) == 1
-    response = importlib.import_module(route.served.request_class.__module__).InitProducerIdResponse
+    response = importlib.import_module(route.request_class.__module__).InitProducerIdResponse
     from ottla.protocol.compiler import parse
 
     assert parse(response, 2, b"".join(parts)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -193,14 +193,14 @@ async def test_random_requests_are_answered(tmp_path: Path, seed: int, scaled: C
         with Unhurt(broker, seed) as unhurt:
             for number in range(scaled(8000)):
                 route = chooser.choice(list(ROUTES.values()))
-                version = chooser.choice(list(route.served.versions.range()))
-                request_class = route.served.request_class
+                version = chooser.choice(list(route.versions.range()))
+                request_class = route.request_class
                 request = guesser.improve(random_value(struct_of(request_class, version), chooser), version)
                 await client.send_bytes(frame(request, version, number))
                 what = (route.name, version, request)
                 if route.name == "Produce" and request.acks == 0:
                     await client.send_bytes(struct.pack(">ihhih", 10, 18, 0, number, -1))
-                    route, version, request_class = ROUTES[18], 0, ROUTES[18].served.request_class
+                    route, version, request_class = ROUTES[18], 0, ROUTES[18].request_class
                 answer = await outcome(broker, pinger, client, route.name in WAITS_FOR_OTHERS)
                 if answer is None:
                     closed += 1
@@ -229,8 +229,8 @@ async def test_damaged_requests_are_answered_or_closed(tmp_path: Path, seed: int
             client, pinger = await broker.client(), await broker.client()
             for number in range(scaled(4000)):
                 route = chooser.choice(list(ROUTES.values()))
-                version = chooser.choice(list(route.served.versions.range()))
-                value = random_value(struct_of(route.served.request_class, version), chooser)
+                version = chooser.choice(list(route.versions.range()))
+                value = random_value(struct_of(route.request_class, version), chooser)
                 value = guesser.improve(value, version)
                 body = damaged(frame(value, version, number)[chooser.choice([4, 14, 18]) :], chooser)
                 head = struct.pack(">hhih", route.api_key, version, number, 4) + b"test"

@@ -35,10 +35,10 @@ def implemented(name: str) -> dict[int, tuple[Versions, Versions]]:
     played = profile(name)
     for key, route in ROUTES.items():
         first, last = played.served.get(key, (0, -1))
-        served = Versions(max(first, route.served.versions.first), min(last, route.served.versions.last))
+        served = Versions(max(first, route.versions.first), min(last, route.versions.last))
         if served.first <= served.last:
             advertised = played.apis[key]
-            found[key] = Versions(max(advertised.first, route.served.advertised.first), served.last), served
+            found[key] = Versions(max(advertised.first, route.versions.first), served.last), served
     return found
 
 
@@ -51,7 +51,7 @@ async def advertised(broker: Broker, version: int) -> dict[int, tuple[int, int]]
 
 async def closes(broker: Broker, key: int, version: int) -> bool:
     """Whether a request of that version closes the connection: a whole one, where the version exists at all."""
-    if key in ROUTES and version in spec(ROUTES[key].served.request_class).versions:
+    if key in ROUTES and version in spec(ROUTES[key].request_class).versions:
         return not await is_answered(broker, key, version)
     client = await broker.client()
     await client.send_bytes(struct.pack(">ihhih", 10, key, version, 1, -1))
@@ -62,7 +62,7 @@ async def closes(broker: Broker, key: int, version: int) -> bool:
 
 async def is_answered(broker: Broker, key: int, version: int) -> bool:
     """Whether an empty request of that version is answered, in that version's layout."""
-    request_class = ROUTES[key].served.request_class
+    request_class = ROUTES[key].request_class
     request: Any = empty_value(request_class)
     if "acks" in request._fields:
         request.acks = -1

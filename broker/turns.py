@@ -1,0 +1,82 @@
+"""Long work on the event loop, done in turns: conversions of old formats, checks of large batches.
+
+Owns how steps become turns. The work itself (`protocol.records.steps`) says where a step ends; between two steps the
+loop serves whoever is ready. A long call into C runs in a thread meanwhile. Few works run at once, in the order in
+which they came, so that what they hold in memory does not grow with the number of clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TypeVar
+
+from ..protocol.records.steps import Steps
+
+AT_ONCE = 4  # each may hold a decompressed batch (64 MiB) and its copy in the other format
+
+T = TypeVar("T")
+
+
+class Turns:
+    """The long works of one broker."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, at_once: int = AT_ONCE) -> None:
+        self._loop = loop
+        self._free = at_once
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def run(self, steps: Steps[T]) -> T:
+        """The result of the work. Raises what it raises. May be awaited by a handler, and may be abandoned there."""
+        await self._enter()
+        try:
+            # Lazy until here: work that waits for its turn holds its input and nothing else.
+            try:
+                work = next(steps)
+                while True:
+                    if work is None:
+                        work = steps.send(await self._turn())
+                        continue
+                    try:
+                        result = await self._loop.run_in_executor(None, work)
+                    except Exception as error:
+                        work = steps.throw(error)
+                    else:
+                        work = steps.send(result)
+            except StopIteration as done:
+                return done.value
+            finally:
+                steps.close()
+        finally:
+            self._leave()
+
+    async def _turn(self) -> None:
+        turn = self._loop.create_future()
+        self._loop.call_soon(_finish, turn)
+        await turn
+
+    async def _enter(self) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        waiting = self._loop.create_future()
+        self._waiting.append(waiting)
+        try:
+            await waiting
+        except BaseException:  # the client is gone
+            if waiting.done():
+                self._leave()
+            else:
+                self._waiting.remove(waiting)
+            raise
+
+    def _leave(self) -> None:
+        if self._waiting:
+            _finish(self._waiting.popleft())
+        else:
+            self._free += 1
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
