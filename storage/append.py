@@ -40,17 +40,9 @@ class Plan(NamedTuple):
 
 
 def must_roll(
-    segment: Segment,
-    config: LogConfig,
-    *,
-    size_bytes: int,
-    max_timestamp: int,
-    last_offset: int,
-    now_ms: int,
-    entries: int = 1,
+    segment: Segment, config: LogConfig, headers: Sequence[BatchHeader], size_bytes: int, now_ms: int
 ) -> bool:
-    """Whether an append belongs into a new segment (Kafka's rules, in its order): `size_bytes` in all, in `entries`
-    batches, the last record at `last_offset`.
+    """Whether the batches of an append, `size_bytes` in all, belong into a new segment (Kafka's rules, in its order).
 
     Time counts by the records, not by the clock, where the first batch has a timestamp: an idle partition never rolls,
     and one timestamp of the far future rolls at once.
@@ -59,15 +51,17 @@ def must_roll(
         return False
     if segment.size_bytes > config.segment_bytes - size_bytes:
         return True
+    last = headers[-1]
+    newest_ms, entries = last.max_timestamp, len(headers)
+    if entries > 1:
+        newest_ms = max(header.max_timestamp for header in headers)
+        entries = min(entries, size_bytes // (config.index_interval_bytes + 1) + 1)  # that the index may get
     first_ms = segment.first_timestamp()
-    waited_ms = max_timestamp - first_ms if first_ms >= 0 else now_ms - segment.created_ms
+    waited_ms = newest_ms - first_ms if first_ms >= 0 else now_ms - segment.created_ms
     if waited_ms > config.segment_ms - segment.jitter_ms:
         return True
-    if entries > 1:  # how many of them may get an index entry
-        entries = min(entries, size_bytes // (config.index_interval_bytes + 1) + 1)
-    return last_offset - segment.base_offset > MAX_RELATIVE_OFFSET or segment.is_index_full(
-        config.segment_index_bytes, entries
-    )
+    relative = last.base_offset + last.last_offset_delta - segment.base_offset
+    return relative > MAX_RELATIVE_OFFSET or segment.is_index_full(config.segment_index_bytes, entries)
 
 
 def refusal(verdict: Verdict, header: BatchHeader) -> ProducerRefused:
@@ -84,7 +78,13 @@ def refusal(verdict: Verdict, header: BatchHeader) -> ProducerRefused:
 
 
 def plan(
-    headers: Sequence[BatchHeader], known: Producer | None, segment: Segment, config: LogConfig, *, now_ms: int
+    headers: Sequence[BatchHeader],
+    size_bytes: int,
+    known: Producer | None,
+    segment: Segment,
+    config: LogConfig,
+    *,
+    now_ms: int,
 ) -> Plan | CachedBatch:
     """The plan for the batches of one append, as they are to be written, or the batch of which it is a copy.
 
@@ -92,10 +92,6 @@ def plan(
     ProducerRefused by the verdict on the sequences.
     """
     header = headers[0]
-    size_bytes, max_timestamp = header.size_bytes, header.max_timestamp
-    if len(headers) > 1:
-        size_bytes = sum(entry.size_bytes for entry in headers)
-        max_timestamp = max(entry.max_timestamp for entry in headers)
     if size_bytes > config.segment_bytes:
         raise RecordListTooLarge(f"{size_bytes} bytes in segments of {config.segment_bytes}")
     producer = None
@@ -106,13 +102,4 @@ def plan(
         if verdict is not ACCEPT:
             raise refusal(verdict, header)
         producer = remember(known, header, header.base_offset, config.producer_rules)
-    roll = must_roll(
-        segment,
-        config,
-        size_bytes=size_bytes,
-        max_timestamp=max_timestamp,
-        last_offset=headers[-1].last_offset,
-        now_ms=now_ms,
-        entries=len(headers),
-    )
-    return Plan(roll, producer)
+    return Plan(must_roll(segment, config, headers, size_bytes, now_ms), producer)

@@ -267,7 +267,7 @@ class PartitionLog:
         active, base_offset = self._active, self.log_end_offset
         buffer, header, log_append_time_ms, _, headers, _ = validate.place(prepared, base_offset, self.leader_epoch)
         known = self._known_producers().get(header.producer_id) if header.producer_id >= 0 else None
-        planned = plan(headers, known, active, self.config, now_ms=now_ms)
+        planned = plan(headers, len(buffer), known, active, self.config, now_ms=now_ms)
         if isinstance(planned, CachedBatch):
             return Appended(
                 planned.base_offset, planned.last_offset, planned.max_timestamp_ms, self.log_start_offset, True

@@ -150,16 +150,18 @@ class Segment:
                 self.cut_torn()
             raise StorageError(f"cannot append to {self._log_path}: {error}") from error
         self._unsaved = True
+        ends, positions, position = self._tail_ends, self._tail_positions, self.size_bytes
+        if not ends:
+            self._tail_start = self.next_offset
         for header in headers:
-            if len(self._tail_ends) >= _TAIL_BATCHES:
-                self._tail_start = self._tail_ends[_TAIL_BATCHES // 2 - 1] + 1
-                del self._tail_ends[: _TAIL_BATCHES // 2], self._tail_positions[: _TAIL_BATCHES // 2]
-            elif not self._tail_ends:
-                self._tail_start = self.next_offset
-            self.count(header, self.size_bytes)
-            self._tail_ends.append(self.next_offset - 1)
-            self._tail_positions.append(self.size_bytes)
-            self.size_bytes += header.size_bytes
+            if len(ends) >= _TAIL_BATCHES:
+                self._tail_start = ends[_TAIL_BATCHES // 2 - 1] + 1
+                del ends[: _TAIL_BATCHES // 2], positions[: _TAIL_BATCHES // 2]
+            self.count(header, position)
+            ends.append(header.base_offset + header.last_offset_delta)
+            positions.append(position)
+            position += _PREFIX_BYTES + header.batch_length
+        self.size_bytes = position
 
     def cut_torn(self) -> None:
         """Removes what a failed write may have left behind the last batch. OSError."""
