@@ -12,6 +12,8 @@ import gc
 import signal
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 
 from ..storage.errors import StorageError
@@ -47,7 +49,11 @@ async def _serve(options: ServeOptions) -> int:
         with contextlib.suppress(RuntimeError):
             loop.add_signal_handler(number, lambda: stop.done() or stop.set_result(None))
     _allow_many_files()
-    running = await start(options, loop)
+    try:
+        running = await start(options, loop, opening=_interruptible())
+    except _Interrupted:
+        get_logger().info("stopped before it was ready")
+        return 0
     gc.collect()
     gc.freeze()  # what is made at the start lives as long as the process
     for listener, sock in zip(options.listeners, running.sockets, strict=True):
@@ -63,6 +69,36 @@ async def _serve(options: ServeOptions) -> int:
         return 1
     get_logger().info("stopped")
     return 0
+
+
+class _Interrupted(BaseException):
+    """The broker was told to stop while it opened its data; no failure, so `except Exception` must not take it."""
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """In it, SIGTERM and SIGINT raise _Interrupted where the program is, once.
+
+    For the opening of the data: it holds up the event loop, by minutes when a large log is recovered or brought to
+    another format, and it may end anywhere, as a crash may come anywhere.
+    """
+    raised = False
+
+    def interrupt(number: int, frame: object) -> None:
+        nonlocal raised
+        if not raised:
+            raised = True
+            raise _Interrupted
+
+    try:
+        before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
+    except ValueError:  # not the main thread, which alone gets signals
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _allow_many_files() -> None:
@@ -99,8 +135,16 @@ class Running:
         self.state.close()
 
 
-async def start(options: ServeOptions, loop: asyncio.AbstractEventLoop, clock: Clock | None = None) -> Running:
-    """Binds, opens the data and accepts; `clock` is the machine's unless given. Raises StartupError, one line."""
+async def start(
+    options: ServeOptions,
+    loop: asyncio.AbstractEventLoop,
+    clock: Clock | None = None,
+    opening: AbstractContextManager[None] | None = None,
+) -> Running:
+    """Binds, opens the data and accepts; `clock` is the machine's unless given. Raises StartupError, one line.
+
+    The data are opened within `opening`.
+    """
     sockets: list[socket.socket] = []
     try:
         for listener in options.listeners:
@@ -110,7 +154,8 @@ async def start(options: ServeOptions, loop: asyncio.AbstractEventLoop, clock: C
         }
         try:
             apis = router.apis_of(options.config.profile)
-            state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop)
+            with opening or contextlib.nullcontext():
+                state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop)
         except StorageError as error:
             raise StartupError(str(error)) from error
     except BaseException:

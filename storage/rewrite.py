@@ -151,7 +151,7 @@ def rewrite(
     except OSError as error:
         writer.discard()
         raise StorageError(f"cannot rewrite {sources[0].log_path}: {error}") from error
-    except StorageError:
+    except BaseException:  # also when the process is told to stop
         writer.discard()
         raise
     return [Rewritten(out.base_offset, out.next_offset, out.size_bytes, out.converted) for out in writer.outputs]

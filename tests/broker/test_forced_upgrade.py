@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +216,47 @@ async def test_it_is_refused_below_inter_broker_protocol_3(tmp_path: Path, proto
     assert ended.returncode == 2 and ended.stdout == ""
     assert ended.stderr.count("\n") == 1 and "inter.broker.protocol.version 3.0 or later" in ended.stderr
     assert (folder / "t-0" / f"{0:020d}.log").read_bytes() == before
+
+
+# Runs the broker, which gets a signal from itself when the upgrade has come so far; argv: ..., signal, how far.
+STOPPED = """
+import os, sys
+from ottla.broker import cli, forced_upgrade
+from ottla.storage import rewrite
+number, at = int(sys.argv.pop()), int(sys.argv.pop())
+rewrite._WRITE_BYTES = 1
+watch, reports = forced_upgrade.ForcedUpgrade.watch, iter(range(10**6))
+def watched(self, topic, index):
+    told = watch(self, topic, index)
+    def stopping(progress):
+        told(progress)
+        if next(reports) == at:
+            os.kill(os.getpid(), number)
+    return stopping
+forced_upgrade.ForcedUpgrade.watch = watched
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_stops_it_at_once_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    folder = tmp_path / "data"
+    rows = await old_directory(folder)
+    before = {path: path.read_bytes() for path in folder.glob("*/*.log")}
+    for at in (0, 5):
+        flags = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(folder), "--log-format", "json", "--override"]
+        command = [sys.executable, "-c", STOPPED, *flags, "log.record.version.force.upgrade=2", str(at), str(number)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+        assert '"stopped before it was ready"' in ended.stderr.splitlines()[-1]
+        assert "Traceback" not in ended.stderr and "hold v2 only" not in ended.stderr
+        assert not [path for path in folder.glob("*/*") if path.suffix in (".cleaned", ".swap")]
+        assert {path: path.read_bytes() for path in folder.glob("*/*.log")} == before
+    async with running(folder, overrides=FORCED) as broker:
+        assert magics(folder) == {2}
+        client = await broker.client()
+        assert await all_rows(client, "t", 36, 12) == rows
+        assert await committed(client) == 7
 
 
 def test_large_partitions_are_heard_of_now_and_then() -> None:
