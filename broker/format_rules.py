@@ -34,13 +34,12 @@ UNLIMITED_MS = 2**63 - 1
 
 
 def profile_in_force(config: Config) -> Profile:
-    """The release with the behaviours that are set one by one, and with what an older protocol version takes away."""
+    """The release with the behaviours that are set one by one; the own profile also with what an older protocol version
+    takes away: below 3.0 it scans. The releases from 3.0 on do not scan at all: there the topic's format decides."""
     changed = behaviours_set(config)
     profile = config.profile.overridden(changed)
-    always = "down_conversion" not in changed and profile.behaviour.down_conversion == "always"
-    return (
-        profile.overridden({"down_conversion": "scan"}) if always and not _writes_v2_only(config, profile) else profile
-    )
+    scans = profile.is_own and "down_conversion" not in changed and not _writes_v2_only(config, profile)
+    return profile.overridden({"down_conversion": "scan"}) if scans else profile
 
 
 def behaviours_set(config: Config) -> dict[str, Any]:

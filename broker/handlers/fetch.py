@@ -31,6 +31,7 @@ Answer = Topic.PartitionData
 READ_COMMITTED = 1
 BATCHES_FROM = 4  # the first version that takes record batches v2
 ONE_BATCH_FROM = 3  # the first that is given a whole batch even if it is larger than it asked for (KIP-74)
+STORAGE_ERROR_FROM = 6
 ZSTD_FROM = 10
 # A message that is announced and not there: a client that gets nothing else sees that it is too large, or asks again.
 _OVERFLOW = struct.pack(">qi", -1, batch.HEADER_BYTES)
@@ -51,8 +52,8 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
         waiter = FetchWaiter(_watched(plan, broker, uses_topic_ids), _min_bytes(request, context), broker.loop)
         await waiter.wait(broker.clock, context.now_ms() + request.max_wait_ms)
         answers, _ = _read(plan, request, context)
-    if context.api_version < BATCHES_FROM:
-        await _convert_all(answers, plan, context)
+    if context.api_version < ZSTD_FROM:
+        await _fit_all(answers, plan, request.isolation_level == READ_COMMITTED, context)
     try:
         session_id, sent = broker.fetch_sessions.conclude(plan, answers, uses_topic_ids, context.now_ms())
     except Refused as refused:
@@ -88,7 +89,6 @@ def _read(
         try:
             partition = _partition(key, context.broker, context.api_version >= 13)
             partition.check_epoch(wanted.current_leader_epoch)
-            _refuse_zstd(partition, context)
             hard_limit = context.api_version < ONE_BATCH_FROM
             answer = _read_partition(partition, wanted, left, found == 0, committed, hard_limit)
             size = len(answer.records or b"")
@@ -98,17 +98,20 @@ def _read(
             grows = size == 0 or wanted.offset >= partition.log.active_segment_offset
             enough = enough or not grows or answer.diverging_epoch.epoch != -1
         except Exception as error:
-            answer = _failed(key.index, error, committed)
+            answer = _failed(key.index, error, committed, context)
             enough = True
         answers.append((key, answer))
     enough = enough or found >= _min_bytes(request, context)
     return answers, enough or _is_enough_there(plan, answers, request, context)
 
 
-def _failed(index: int, error: Exception, committed: bool) -> Answer:
+def _failed(index: int, error: Exception, committed: bool, context: RequestContext) -> Answer:
+    code = code_of(error)
+    if code == ErrorCode.KAFKA_STORAGE_ERROR and context.api_version < STORAGE_ERROR_FROM:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which these clients know, and try again (KIP-112)
     return Answer(
         partition_index=index,
-        error_code=code_of(error),
+        error_code=code,
         high_watermark=-1,
         log_start_offset=-1,
         aborted_transactions=[] if committed else None,
@@ -142,16 +145,6 @@ def _partition(key: PartitionKey, broker: BrokerState, uses_topic_ids: bool) -> 
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
     return broker.topics.partition(topic.name, key.index)
-
-
-def _refuse_zstd(partition: Partition, context: RequestContext) -> None:
-    """2.1 to 3.9 go by the topic's config alone; what a producer compressed so goes out to every v4-v9 (KIP-110)."""
-    if (
-        context.api_version < ZSTD_FROM
-        and partition.log.config.rules.compression == Codec.ZSTD
-        and context.broker.profile.behaviour.zstd_topic_needs_fetch_10
-    ):
-        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 def _read_partition(
@@ -202,16 +195,26 @@ def _watched(plan: FetchPlan, broker: BrokerState, uses_topic_ids: bool) -> list
 # Old versions
 
 
-async def _convert_all(answers: list[tuple[PartitionKey, Answer]], plan: FetchPlan, context: RequestContext) -> None:
-    """Turns what was read into the newest format that the version takes; the bounds went by the bytes as stored."""
+async def _fit_all(
+    answers: list[tuple[PartitionKey, Answer]], plan: FetchPlan, committed: bool, context: RequestContext
+) -> None:
+    """Makes of what was read what the version takes. As in Kafka that comes last: there was a wait, the bounds went by
+    the bytes as stored, and what a topic refuses to old versions it refuses also where nothing or an error was read."""
+    needs_10 = context.broker.profile.behaviour.zstd_topic_needs_fetch_10
+    if context.api_version >= BATCHES_FROM and not needs_10:
+        return
     for number, (key, answer) in enumerate(answers):
-        if not answer.records:
-            continue
         try:
             partition = _partition(key, context.broker, False)
-            answer.records = await _converted(answer.records, partition, plan.partitions[key].offset, context)
+            # By the topic's config alone; what a producer compressed so goes out to every v4-v9 (KIP-110).
+            if needs_10 and partition.log.config.rules.compression == Codec.ZSTD:
+                raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            if context.api_version < BATCHES_FROM:
+                answer.records = await _converted(
+                    answer.records or b"", partition, plan.partitions[key].offset, context
+                )
         except Exception as error:
-            answers[number] = key, _failed(key.index, error, False)
+            answers[number] = key, _failed(key.index, error, committed, context)
 
 
 async def _converted(records: Records, partition: Partition, offset: int, context: RequestContext) -> Records:
@@ -226,6 +229,8 @@ async def _converted(records: Records, partition: Partition, offset: int, contex
         return records
     if not down_converts(broker.topics.named(partition.topic).config):
         raise Refused(ErrorCode.UNSUPPORTED_VERSION)
+    if not records:
+        return records
     if next(formats.headers(records), None) is None:
         return records if behaviour.sends_cut else b""
     converted = await broker.turns.run(convert.down(records, newest, offset))

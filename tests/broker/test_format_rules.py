@@ -211,7 +211,7 @@ async def test_a_topics_ignored_format_is_warned_of_once(
         ("2.8", {}, "scan"),
         ("3.0", {}, "always"),
         ("ottla", {}, "always"),
-        ("3.9", {PROTOCOL: "2.8"}, "scan"),
+        ("3.9", {PROTOCOL: "2.8"}, "always"),  # 3.x has no scan: the topic's format decides
         ("ottla", {PROTOCOL: "2.8"}, "scan"),
         ("ottla", {PROTOCOL: "2.8", "ottla.behaviour.down_conversion": "always"}, "always"),
         ("4.0", {}, "none"),
