@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points, version
 
 USAGE_ERROR = 2
+INTERRUPTED = 130  # as shells count it: 128 and the number of SIGINT
 
 
 def usage(names: Sequence[str]) -> str:
@@ -24,6 +25,13 @@ def usage(names: Sequence[str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `ottla` with `arguments` (default: the process's own) and returns the exit code."""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:  # who pressed Ctrl-C knows why it ended
+        return INTERRUPTED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--version"]:
         print(f"ottla {version('ottla')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -228,6 +229,18 @@ def test_a_wrong_command_is_one_line(arguments: list[str], problem: str, capsys:
     assert cli.main(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"ottla: {problem}") and "serve" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["serve", "dump"])
+def test_an_interruption_from_the_keyboard_is_no_news(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", interrupted)
+    assert cli.main([command, "x"]) == 130
+    assert capsys.readouterr() == ("", "")
 
 
 def test_version_comes_from_the_package() -> None:
