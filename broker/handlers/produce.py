@@ -12,14 +12,21 @@ import asyncio
 from ...protocol.errors import ErrorCode, ProtocolViolation
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records import batch
-from ...protocol.records.errors import CorruptRecords, InvalidRecords, InvalidTimestamps, MessageTooLarge, WrongBatches
+from ...protocol.records.errors import (
+    CorruptRecords,
+    InvalidRecords,
+    InvalidTimestamps,
+    MessageTooLarge,
+    UnsupportedCodec,
+    WrongBatches,
+)
 from ...protocol.records.validate import only_batch
+from ...protocol.schema import spec
 from ...storage.errors import RecordListTooLarge, StorageError
 from ...storage.log import Appended
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
 from ..partitions import Partition
-from ..releases import Behaviour
 from ..topics import INTERNAL_TOPICS
 
 Topic = ProduceResponse.TopicProduceResponse
@@ -28,10 +35,13 @@ RecordErrorAnswer = Answer.BatchIndexAndErrorMessage
 
 ADMIN_CLIENT_ID = "__admin_client"  # the one client id that may write to internal topics, as in Kafka
 BATCHES_FROM = 3  # the first version whose sets are one batch v2
+ZSTD_FROM = 7
+STORAGE_ERROR_FROM = 4  # the first version whose clients know KAFKA_STORAGE_ERROR
 _MAGIC_AT = 16
 _ATTRIBUTES_AT = 22  # the low byte, in a batch
-# Thrown before the log is looked at: these answers carry no log start offset (semantics of ReplicaManager).
-_WITHOUT_LOG_START = (CorruptRecords, MessageTooLarge, RecordListTooLarge, StorageError)
+# Thrown before the log is looked at: these answers carry no log start offset (semantics of ReplicaManager; the first
+# is KafkaApis').
+_WITHOUT_LOG_START = (WrongBatches, CorruptRecords, MessageTooLarge, RecordListTooLarge, StorageError)
 
 
 @handles(ProduceRequest, one_at_a_time="0-2")
@@ -69,7 +79,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                     answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
                     continue
                 broker.clients.note_records(context, data.records)
-                _refuse_transactional(request, data.records)
+                _refuse_transactional(request, data.records, partition)
                 appended = partition.submit(data.records, now_ms, version, broker.turns)
                 if isinstance(appended, asyncio.Task):
                     later.append((answers, len(answers), partition, appended))
@@ -78,7 +88,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                     answers.append(_success(data.index, appended))
             except Exception as error:
                 failed = True
-                answers.append(_refusal(data.index, partition, error, behaviour))
+                answers.append(_refusal(data.index, partition, error, context))
         responses.append(Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=answers))
     # All are submitted before the first is awaited: the next request must find its place behind them.
     for answers, position, partition, task in later:
@@ -87,7 +97,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
             answers[position] = _success(index, await task)
         except Exception as error:
             failed = True
-            answers[position] = _refusal(index, partition, error, behaviour)
+            answers[position] = _refusal(index, partition, error, context)
     if request.acks == 0:
         if failed:  # the only way to tell a client that does not listen
             raise ProtocolViolation("records of a request with acks=0 were refused")
@@ -101,14 +111,17 @@ def _close_for_wrong_batches(request: ProduceRequest, version: int) -> None:
         for data in asked.partition_data:
             try:
                 only_batch(data.records or b"", version)
-            except WrongBatches as error:
+            except (WrongBatches, CorruptRecords) as error:  # the latter of a size or a magic: no batch can be told
                 raise ProtocolViolation(str(error)) from error
-            except ValueError:
-                continue  # what else is wrong is that partition's answer
+            except UnsupportedCodec:
+                continue  # that is the partition's answer
 
 
-def _refuse_transactional(request: ProduceRequest, records: bytes | bytearray | memoryview) -> None:
-    """No transaction is ever open. A batch that is damaged is left to the checks that say so."""
+def _refuse_transactional(
+    request: ProduceRequest, records: bytes | bytearray | memoryview, partition: Partition
+) -> None:
+    """No transaction is ever open. What is damaged, or goes to a format without transactions, is left to the checks
+    that say so."""
     bits = batch.TRANSACTIONAL_BIT | batch.CONTROL_BIT  # a control batch is refused for what it is
     if len(records) < batch.HEADER_BYTES or records[_ATTRIBUTES_AT] & bits != batch.TRANSACTIONAL_BIT:
         return
@@ -118,7 +131,8 @@ def _refuse_transactional(request: ProduceRequest, records: bytes | bytearray | 
     if header.size_bytes <= len(records) and batch.crc_matches(records, 0, header):
         if request.transactional_id is None:
             raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        raise Refused(ErrorCode.INVALID_TXN_STATE)
+        if partition.log.config.rules.target_magic == batch.MAGIC:
+            raise Refused(ErrorCode.INVALID_TXN_STATE)
 
 
 def _success(index: int, appended: Appended) -> Answer:
@@ -131,14 +145,24 @@ def _success(index: int, appended: Appended) -> Answer:
     )
 
 
-def _refusal(index: int, partition: Partition | None, error: Exception, behaviour: Behaviour) -> Answer:
+def _serves_old_clients(context: RequestContext) -> bool:
+    return 0 in context.broker.apis.served[spec(ProduceRequest).api_key]
+
+
+def _refusal(index: int, partition: Partition | None, error: Exception, context: RequestContext) -> Answer:
+    behaviour = context.broker.profile.behaviour
+    version = context.api_version
     code = code_of(error)
     if isinstance(error, WrongBatches):
         code = ErrorCode.CORRUPT_MESSAGE if behaviour.wrong_batches == "corrupt" else ErrorCode.INVALID_RECORD
     elif isinstance(error, InvalidRecords) and not isinstance(error, InvalidTimestamps):
         code = ErrorCode(behaviour.invalid_record_code)
+    elif code == ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM and _serves_old_clients(context):
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which they retry
     answer = Answer(index=index, error_code=code, base_offset=-1)
     before_the_log = isinstance(error, _WITHOUT_LOG_START) or code == ErrorCode.CORRUPT_MESSAGE
+    if isinstance(error, UnsupportedCodec) and version < ZSTD_FROM:
+        before_the_log = True
     if partition is not None and not before_the_log:
         answer.log_start_offset = partition.log.log_start_offset
     if isinstance(error, InvalidRecords) and error.record_errors:
