@@ -1,0 +1,283 @@
+"""Fetch v0-v4 under each family of releases: how much comes, what is converted, what is refused.
+
+What Kafka 2.8.2 and 3.9.1 answered to the same requests is what is expected of those two and of their families; the
+rest is from the brokers' source. Answers are compared with bytes that are cut or written by the tests' own code.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import fetch, running
+from stored_logs import T0, ask, entries, marker, message, offsets, place, plain, rows, stored, wrapper
+
+from ottla.protocol.records import batch, formats, legacy
+from ottla.protocol.records.batch import Header, Record
+from ottla.protocol.records.compression import Codec
+
+# What Fetch v0-v2 get of an entry that is larger than they ask for: its beginning, as the file has it (by KIP-74 they
+# report that it is too large), or nothing, where the bytes went through conversion; we do the first by default.
+CUT = {
+    **dict.fromkeys(("0.9", "0.10.2", "0.11", "1.1", "2.0", "2.8"), "as stored"),
+    **dict.fromkeys(("3.0", "3.9"), "nothing"),
+    "ottla": "beginning",
+}
+OVERFLOW = struct.pack(">qi", -1, 61)
+
+
+def cut(data: bytes, max_bytes: int, how: str) -> bytes:
+    """What is left of stored bytes that the client understands."""
+    whole = b"".join(entries(data[:max_bytes]))
+    if how == "as stored" or (how == "beginning" and not whole):
+        return data[:max_bytes]
+    return whole
+
+
+# ---- sizes
+
+
+@pytest.mark.parametrize("release", CUT)
+async def test_before_v3_the_bound_is_exact_for_what_is_old_enough(release: str, tmp_path: Path) -> None:
+    """A slice of the file, its last message cut; where everything is converted, the whole messages of that slice."""
+    logs = {"v0": plain(rows(3), 0)} | ({"v1": plain(rows(3), 1)} if release != "0.9" else {})
+    await place(tmp_path, logs)
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        for topic, versions in (("v0", (0, 1, 2)), ("v1", (2,))):
+            if topic not in logs:
+                continue
+            for offset in (0, 1):
+                data = b"".join(entries(logs[topic])[offset:])
+                first = len(entries(data)[0])
+                for bound in (0, 1, 11, 12, 17, first - 1, first, first + 1, len(data) - 1, len(data), len(data) + 99):
+                    for version in versions if release != "0.9" else (0, 1):
+                        answer = await ask(client, version, topic, offset, partition_max_bytes=bound)
+                        assert (answer.error_code, answer.high_watermark) == (0, 3)
+                        assert answer.records == cut(data, bound, CUT[release]), (topic, version, offset, bound)
+
+
+@pytest.mark.parametrize("release", [release for release in CUT if release not in ("0.9", "0.10.2")])
+async def test_before_v3_no_batch_is_promised(release: str, tmp_path: Path) -> None:
+    """A v2 batch that does not fit is cut as it is stored, or does not come; one that fits is converted."""
+    data = stored(2, rows(2)) + stored(2, rows(2, 2))
+    first = len(entries(data)[0])
+    await place(tmp_path, {"t": data})
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        for version in (0, 1, 2):
+            for bound in (0, 1, 17, 61, first - 1):
+                answer = await ask(client, version, partition_max_bytes=bound)
+                expected = b"" if CUT[release] == "nothing" else data[:bound]
+                assert (answer.error_code, answer.records) == (0, expected), (version, bound)
+            for bound in (first, first + 70):
+                answer = await ask(client, version, partition_max_bytes=bound)
+                assert answer.records == plain(rows(2), 0 if version < 2 else 1)
+
+
+@pytest.mark.parametrize("release", [*(release for release in CUT if release != "0.9"), "4.3"])
+async def test_from_v3_on_the_first_entry_comes_whole_whatever_the_bounds(release: str, tmp_path: Path) -> None:
+    magics = (0, 1) if release == "0.10.2" else (0, 1, 2)
+    logs = {f"v{magic}": stored(magic, rows(1)) + stored(magic, rows(1, 1)) for magic in magics}
+    await place(tmp_path, logs)
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        for version in (4, 12) if release == "4.3" else (3,) if release == "0.10.2" else (3, 4):
+            for topic, data in logs.items():
+                first = entries(data)[0]
+                expected = plain(rows(1), 1) if version == 3 and topic == "v2" else first
+                for bounds in ({"partition_max_bytes": 0}, {"max_bytes": 1}, {"partition_max_bytes": len(first) + 20}):
+                    answer = await ask(client, version, topic, **bounds)
+                    assert (answer.error_code, answer.records) == (0, expected), (version, topic, bounds)
+
+
+@pytest.mark.parametrize("release", ["0.10.2", "2.8", "3.9", "ottla"])
+async def test_one_bound_for_the_whole_answer_begins_with_v3(release: str, tmp_path: Path) -> None:
+    """The stored bytes count, in the order of the request. Before v3 each partition has its own bound, and no other."""
+    magic = 1 if release == "0.10.2" else 2
+    data = stored(magic, rows(1)) + stored(magic, rows(1, 1))
+    size = len(entries(data)[0])
+    await place(tmp_path, {"a": data, "b": data, "c": b""})
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        wanted: list[Any] = [("c", 0, 0), ("b", 0, 0), ("a", 0, 0)]
+
+        async def counts(version: int, max_bytes: int, **more: Any) -> list[int]:
+            answer = await client.call(fetch(*wanted, max_bytes=max_bytes, **more), version)
+            assert [topic.topic for topic in answer.responses] == ["c", "b", "a"]
+            return [len(offsets(topic.partitions[0].records)) for topic in answer.responses]
+
+        assert await counts(3, 4 * size) == [0, 2, 2]
+        assert await counts(3, 4 * size - 1) == [0, 2, 1]
+        assert await counts(3, 2 * size) == [0, 2, 0]
+        for max_bytes in (0, size - 1, size):
+            assert await counts(3, max_bytes) == [0, 1, 0]
+        assert await counts(3, 4 * size, partition_max_bytes=1) == [0, 1, 0]
+        for version in (0, 1, 2):
+            assert await counts(version, 0) == [0, 2, 2]
+            assert await counts(version, 0, partition_max_bytes=size) == [0, 1, 1]
+
+
+@pytest.mark.parametrize(("release", "sizes"), [("2.8", [700, 324, 0]), ("3.9", [700, 0, 0]), ("ottla", [700, 324, 0])])
+async def test_the_brokers_bound_holds_before_v3_too(release: str, sizes: list[int], tmp_path: Path) -> None:
+    data = plain([Record(0, T0, None, b"v" * (700 - 34))], 1)
+    assert len(data) == 700
+    await place(tmp_path, {"a": data, "b": data, "c": data})
+    async with running(tmp_path, overrides={"fetch.max.bytes": "1024"}, release=release) as broker:
+        client = await broker.client()
+        answer = await client.call(fetch(("a", 0, 0), ("b", 0, 0), ("c", 0, 0)), 2)
+        assert [len(topic.partitions[0].records) for topic in answer.responses] == sizes
+
+
+# ---- what conversion keeps and drops
+
+CONVERTING = ["0.11", "1.1", "2.0", "2.8", "3.0", "3.9", "ottla"]
+PRODUCER: dict[str, Any] = {"producer_id": 5, "producer_epoch": 1, "base_sequence": 3, "leader_epoch": 4}
+
+
+@pytest.mark.parametrize("release", CONVERTING)
+async def test_markers_are_dropped_and_leave_a_gap(release: str, tmp_path: Path) -> None:
+    """Where a window holds nothing else, 0.11 to 1.1 send it as it is stored, later ones an entry that is not there."""
+    markers = marker(2, commit=False) + marker(3)
+    data = batch.build(rows(2), transactional=True, **PRODUCER) + markers + stored(2, rows(2, 4))
+    await place(tmp_path, {"t": bytes(data)})
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        for version in (0, 1, 2, 3):
+            magic = 0 if version < 2 else 1
+            assert (await ask(client, version)).records == plain(rows(2) + rows(2, 4), magic)
+            assert (await ask(client, version, offset=2)).records == plain(rows(2, 4), magic)
+            nothing = await ask(client, version, offset=2, partition_max_bytes=len(markers))
+            assert (nothing.error_code, nothing.high_watermark) == (0, 6)
+            assert nothing.records == (markers if release in ("0.11", "1.1") else OVERFLOW)
+        assert (await ask(client, 4)).records == data
+
+
+@pytest.mark.parametrize("release", CONVERTING)
+async def test_records_before_the_offset_go_out_only_if_they_are_compressed(release: str, tmp_path: Path) -> None:
+    """librdkafka relies on it. Gaps that the cleaner left stay; a batch of which nothing is left is skipped."""
+    kept = [record for record in rows(9) if record.offset in (1, 2, 6)]
+    logs = {codec.name: bytes(batch.build(kept, last_offset_delta=8, codec=codec)) for codec in list(Codec)[:4]}
+    await place(tmp_path, logs)
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        for codec in list(Codec)[:4]:
+            for version in (0, 1, 2, 3):
+                for offset in (0, 2, 3, 6):
+                    found = (await ask(client, version, codec.name, offset)).records
+                    wanted = kept if codec else [record for record in kept if record.offset >= offset]
+                    assert offsets(found) == [record.offset for record in wanted]
+                    assert {header.codec for _, header in formats.headers(found)} == {codec}
+                    if codec:  # the wrapper has the offset of its last message, not of the batch
+                        assert [header.base_offset for _, header in formats.headers(found)] == [6]
+                    else:
+                        assert found == plain(wanted, 0 if version < 2 else 1)
+                after = (await ask(client, version, codec.name, 7)).records
+                if codec:
+                    assert offsets(after) == [1, 2, 6]
+                else:
+                    assert after == (logs["NONE"] if release in ("0.11", "1.1") else OVERFLOW)
+
+
+@pytest.mark.parametrize("release", CONVERTING)
+async def test_headers_and_producers_are_lost_and_times_of_append_are_not(release: str, tmp_path: Path) -> None:
+    sent = [record._replace(headers=(Header("h", b"1"), Header("n", None))) for record in rows(3)]
+    sent[1] = sent[1]._replace(key=b"", value=None)
+    timed = [record._replace(timestamp=T0 + 77, headers=()) for record in sent]
+    logs = {}
+    for codec in (Codec.NONE, Codec.LZ4):
+        logs[f"created-{codec.name}"] = batch.build(sent, codec=codec, **PRODUCER)
+        logs[f"appended-{codec.name}"] = batch.build(sent, codec=codec, log_append_time=True, max_timestamp=T0 + 77)
+    await place(tmp_path, logs)
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        for version in (1, 3):
+            magic = version // 2
+            mark = 8 * magic
+            answers = {name: bytes((await ask(client, version, name)).records) for name in logs}
+            assert answers["created-NONE"] == plain([record._replace(headers=()) for record in sent], magic)
+            marked = [message(r.offset, r.key, r.value, magic=magic, timestamp=T0 + 77, attributes=mark) for r in timed]
+            assert answers["appended-NONE"] == b"".join(marked)
+            # The header checksum of lz4's frames is broken in v0 (KIP-57), and right in v1.
+            frame = bytes.fromhex("04224d186040") + (b"\x1a" if magic == 0 else b"\x82")
+            start = 12 + (14 if magic == 0 else 22)
+            for name, time, set_of in (
+                ("created-LZ4", T0 + 2, plain(sent, magic)),
+                ("appended-LZ4", T0 + 77, b"".join(marked)),
+            ):
+                assert answers[name][start : start + 7] == frame
+                ((_, header),) = formats.headers(answers[name])
+                assert (header.base_offset, header.codec) == (2, Codec.LZ4)
+                assert header.max_timestamp == (time if magic else -1)
+                assert header.log_append_time == (magic == 1 and name.startswith("appended"))
+                assert legacy.inner(answers[name], 0, header) == set_of
+        whole = (await ask(client, 4, "created-NONE")).records
+        assert whole == logs["created-NONE"]
+
+
+@pytest.mark.parametrize("release", ["0.10.2", *CONVERTING])
+async def test_v1_becomes_v0(release: str, tmp_path: Path) -> None:
+    """The same way: wrapped anew, with absolute offsets; what is uncompressed and too early is dropped."""
+    data = plain(rows(2), 1) + wrapper(plain(rows(3), 1), Codec.GZIP, offset=4)
+    await place(tmp_path, {"t": data})
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        for version in (0, 1):
+            found = (await ask(client, version, offset=1)).records
+            first, second = entries(found)
+            assert first == plain(rows(1, 1), 0)
+            inside = [record._replace(offset=record.offset + 2) for record in rows(3)]
+            assert legacy.inner(second, 0, formats.read_header(second)) == plain(inside, 0)
+        for version in (2, 3):
+            assert (await ask(client, version)).records == data
+
+
+@pytest.mark.parametrize("release", ["0.11", "2.8", "3.9", "4.0", "4.3", "ottla"])
+async def test_old_formats_come_as_they_are_stored_from_v4_on(release: str, tmp_path: Path) -> None:
+    """Byte for byte, also where wrappers are of the oldest kinds; nothing is ever converted up."""
+    parts = [
+        plain(rows(3), 0),
+        wrapper(plain(rows(2, 3), 0), Codec.LZ4, magic=0, offset=4),
+        message(5, None, b"x", magic=0, attributes=0x40),
+        plain(rows(2, 6), 1),
+        wrapper(plain(rows(2), 1), Codec.SNAPPY, offset=9),
+        stored(2, rows(3, 10), Codec.GZIP),
+        message(13, b"k", None, magic=0),
+    ]
+    data = b"".join(parts)
+    await place(tmp_path, {"t": data})
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        newest = min(broker.state.profile.served[1].last, 12)
+        for version in {4, min(9, newest), newest}:
+            assert (await ask(client, version)).records == data
+            assert (await ask(client, version, offset=9)).records == b"".join(parts[4:])
+
+
+@pytest.mark.parametrize("release", ["4.0.0", "4.0", "4.1", "4.3"])
+async def test_4_x_closes_on_every_old_version(release: str, tmp_path: Path) -> None:
+    await place(tmp_path, {"t": plain(rows(1), 0)})
+    async with running(tmp_path, release=release) as broker:
+        for version in (0, 1, 2, 3):
+            client = await broker.client()
+            await client.send(fetch(("t", 0, 0)), version)
+            assert await client.is_closed()
+        assert (await ask(await broker.client(), 4)).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("release", "protocol", "is_converted"), [("2.8", None, False), ("3.9", "2.8", False), ("3.9", None, True)]
+)
+async def test_a_topic_that_is_written_in_an_older_format_is_not_looked_at(
+    release: str, protocol: str | None, is_converted: bool, tmp_path: Path
+) -> None:
+    """Kafka goes by the topic's format: what was written in a newer one before goes out as it is, to any client."""
+    data = stored(2, rows(2))
+    await place(tmp_path, {"t": data}, {"message.format.version": "0.10.2"})
+    overrides = {"inter.broker.protocol.version": protocol} if protocol else {}
+    async with running(tmp_path, release=release, overrides=overrides) as broker:
+        client = await broker.client()
+        assert (await ask(client, 3)).records == (plain(rows(2), 1) if is_converted else data)
+        assert (await ask(client, 1)).records == plain(rows(2), 0)

@@ -1,0 +1,290 @@
+"""What old versions of Fetch are refused, and how long they wait for it, under each family of releases.
+
+zstd for those who cannot read it, topics that are not converted, files that cannot be read. Kafka 2.8.2 and 3.9.1 (this
+one also with inter.broker.protocol.version 2.8) answered to the same requests what is expected here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, Client, fetch, only, produce, records, running
+from stored_logs import ask, is_waiting, offsets, place, plain, rows, stored, wrapper
+
+from ottla.broker.config import ConfigError
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.records import formats
+from ottla.protocol.records.compression import Codec
+
+UNSUPPORTED_VERSION = 35
+UNSUPPORTED_COMPRESSION_TYPE = 76
+OFF = {"message.downconversion.enable": "false"}
+PROTOCOL = "inter.broker.protocol.version"
+
+
+def refused(answer: Any) -> int:
+    """The code of an answer that says nothing else."""
+    assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (-1, -1, -1)
+    assert answer.records == b""
+    return answer.error_code
+
+
+async def set_configs(client: Client, topic: str, configs: dict[str, str]) -> None:
+    """All that are set of a topic, in the oldest way."""
+    resource = AlterConfigsRequest.AlterConfigsResource
+    asked = [resource.AlterableConfig(name=name, value=value) for name, value in configs.items()]
+    changed = resource(resource_type=2, resource_name=topic, configs=asked)
+    request = AlterConfigsRequest(resources=[changed], validate_only=False)
+    assert (await client.call(request, 0)).responses[0].error_code == 0
+
+
+# ---- zstd
+
+
+@pytest.mark.parametrize("release", ["2.1", "2.8", "3.0", "3.9", "ottla"])
+async def test_zstd_cannot_be_converted(release: str, tmp_path: Path) -> None:
+    """76 where it comes first, also behind what conversion drops; else the answer ends before it."""
+    data = stored(2, rows(2)) + stored(2, rows(2, 2), Codec.ZSTD) + stored(2, rows(2, 4))
+    await place(tmp_path, {"t": data})
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        for version in (0, 1, 2, 3):
+            magic = 0 if version < 2 else 1
+            assert (await ask(client, version)).records == plain(rows(2), magic)
+            for offset in (2, 3):
+                assert refused(await ask(client, version, offset=offset)) == UNSUPPORTED_COMPRESSION_TYPE
+            assert (await ask(client, version, offset=4)).records == plain(rows(2, 4), magic)
+        for version in (4, 9, 10):  # a producer's own codec goes out to all
+            assert (await ask(client, version)).records == data
+
+
+@pytest.mark.parametrize("release", ["2.1", "2.8", "3.0", "3.9", "4.0", "4.3", "ottla"])
+async def test_a_topic_of_zstd_needs_fetch_10_from_2_1_to_3_9(release: str, tmp_path: Path) -> None:
+    """By its config alone: whatever it holds, and whatever else would be wrong."""
+    await place(tmp_path, {"t": stored(2, rows(2)), "empty": b""}, {"compression.type": "zstd"})
+    is_refused = release in ("2.1", "2.8", "3.0", "3.9")
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        for version in range(4 if release.startswith("4.") else 0, 10):
+            for topic, offset, otherwise in (("t", 0, 0), ("t", 2, 0), ("t", 9, 1), ("empty", 0, 0), ("empty", 1, 1)):
+                answer = await ask(client, version, topic, offset)
+                if is_refused:
+                    assert refused(answer) == UNSUPPORTED_COMPRESSION_TYPE, (version, topic, offset)
+                else:
+                    assert answer.error_code == otherwise, (version, topic, offset)
+        assert (await ask(client, 10)).records == stored(2, rows(2))
+        assert (await ask(client, 10, "t", 9)).error_code == 1
+        # Only where there is such a partition.
+        assert (await ask(client, 9, "none")).error_code == 3
+
+
+@pytest.mark.parametrize("version", [1, 3, 4, 9])
+async def test_the_refusal_of_zstd_waits_as_any_answer(version: int, tmp_path: Path) -> None:
+    """Else a client at the end of the log would ask again and again without a pause."""
+    async with running(tmp_path, release="2.8") as broker:
+        await broker.topic("t", configs={"compression.type": "zstd"})
+        await ends_at_its_deadline(broker, version, UNSUPPORTED_COMPRESSION_TYPE)
+
+
+async def ends_at_its_deadline(broker: Broker, version: int, code: int) -> None:
+    client = await broker.client()
+    await client.send(fetch(("t", 0, 0), max_wait_ms=500), version)
+    assert await is_waiting(broker)
+    broker.clock.advance(499)
+    assert await is_waiting(broker)
+    broker.clock.advance(1)
+    assert refused(only((await client.receive())[1])) == code
+
+
+# ---- message.downconversion.enable (KIP-283)
+
+
+@pytest.mark.parametrize("release", ["2.0.0", "2.8", "3.0", "3.9", "ottla"])
+@pytest.mark.parametrize("where", ["topic", "broker"])
+async def test_conversion_may_be_turned_off(release: str, where: str, tmp_path: Path) -> None:
+    await place(tmp_path, {"t": stored(2, rows(2))}, OFF if where == "topic" else {})
+    overrides = {"log.message.downconversion.enable": "false"} if where == "broker" else {}
+    async with running(tmp_path, release=release, overrides=overrides) as broker:
+        client = await broker.client()
+        for version in (0, 1, 2, 3):
+            assert refused(await ask(client, version)) == UNSUPPORTED_VERSION
+        assert (await ask(client, 4)).records == stored(2, rows(2))
+        await set_configs(client, "t", {"message.downconversion.enable": "true"})
+        assert (await ask(client, 3)).records == plain(rows(2), 1)
+
+
+@pytest.mark.parametrize("release", ["0.11", "1.1"])
+async def test_before_2_0_it_cannot(release: str, tmp_path: Path) -> None:
+    await place(tmp_path, {"t": stored(2, rows(2))}, OFF)
+    async with running(tmp_path, release=release) as broker:
+        assert (await ask(await broker.client(), 3)).records == plain(rows(2), 1)
+        with pytest.raises(ConfigError, match=r"message\.downconversion\.enable"):
+            await broker.topic("u", configs=OFF)
+
+
+# What Fetch v3 (unless said otherwise) gets of a topic that is not converted: 2.8 looks for a newer format in what it
+# has read; from 3.0 on the topic's format says all, also where nothing was read or the offset is wrong.
+NOT_CONVERTED = [
+    ("the end of the log", 0, 35),
+    ("an empty log", 0, 35),
+    ("a wrong offset", 1, 35),
+    ("the beginning of a batch, v2", 0, 35),
+    ("old messages", 0, 35),
+    ("no such topic", 3, 3),
+]
+
+
+@pytest.mark.parametrize(("case", "scanned", "always"), NOT_CONVERTED)
+@pytest.mark.parametrize("release", ["2.0", "2.8", "3.0", "3.9", "ottla"])
+async def test_who_is_refused_where_conversion_is_off(
+    case: str, scanned: int, always: int, release: str, tmp_path: Path
+) -> None:
+    logs = {"t": stored(2, rows(2)), "empty": b"", "old": plain(rows(2), 1) + wrapper(plain(rows(2), 0), offset=3)}
+    await place(tmp_path, logs, OFF)
+    version, topic, offset, bound = {
+        "the end of the log": (3, "t", 2, 1 << 20),
+        "an empty log": (3, "empty", 0, 1 << 20),
+        "a wrong offset": (3, "t", 9, 1 << 20),
+        "the beginning of a batch, v2": (2, "t", 0, 50),
+        "old messages": (3, "old", 0, 1 << 20),
+        "no such topic": (3, "none", 0, 1 << 20),
+    }[case]
+    async with running(tmp_path, release=release) as broker:
+        answer = await ask(await broker.client(), version, topic, offset, partition_max_bytes=bound)
+        expected = scanned if release in ("2.0", "2.8") else always
+        assert answer.error_code == expected
+        if expected == 0 and topic != "empty" and offset == 0:
+            assert answer.records == logs[topic][:bound]
+
+
+@pytest.mark.parametrize(
+    ("release", "protocol", "codes"),
+    [
+        # Fetch v1 and v3 of messages v1: as the topic was made, with message.format.version 0.10.2; then with 2.8.
+        ("2.8", None, [35, 0, 35, 0]),
+        ("3.9", "2.8", [35, 0, 35, 35]),
+        ("3.9", None, [35, 35, 35, 35]),
+        ("ottla", "2.8", [35, 0, 35, 0]),
+        ("ottla", None, [35, 35, 35, 35]),
+    ],
+)
+async def test_the_topics_format_decides_whether_there_is_anything_to_convert(
+    release: str, protocol: str | None, codes: list[int], tmp_path: Path
+) -> None:
+    """A release from 3.0 on has no scan, whatever its protocol version; the own profile has one below 3.0."""
+    data = plain(rows(2), 1)
+    await place(tmp_path, {"t": data}, {"message.format.version": "0.10.2", **OFF})
+    async with running(tmp_path, release=release, overrides={PROTOCOL: protocol} if protocol else {}) as broker:
+        client = await broker.client()
+        answers = [await ask(client, version) for version in (1, 3)]
+        await set_configs(client, "t", {"message.format.version": "2.8", **OFF})
+        answers += [await ask(client, version) for version in (1, 3)]
+        assert [answer.error_code for answer in answers] == codes
+        assert [answer.records for answer in answers] == [b"" if code else data for code in codes]
+        assert (await ask(client, 4)).records == data
+
+
+@pytest.mark.parametrize(("release", "code"), [("2.8", 0), ("3.9", UNSUPPORTED_VERSION)])
+async def test_that_refusal_waits_too(release: str, code: int, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker:
+        await broker.topic("t", configs=OFF)
+        client = await broker.client()
+        await client.send(fetch(("t", 0, 0), max_wait_ms=500), 3)
+        assert await is_waiting(broker)
+        broker.clock.advance(500)
+        assert only((await client.receive())[1]).error_code == code
+
+
+# ---- files that cannot be read
+
+
+@pytest.mark.parametrize("release", ["1.1", "2.8", "3.9", "4.3", "ottla"])
+async def test_a_failing_disk_has_a_code_that_each_version_knows(release: str, tmp_path: Path) -> None:
+    """KIP-112: before v6 it is "not the leader", which makes a client ask for the leader and try again."""
+    await place(tmp_path, {"t": stored(2, rows(2))})
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        broker.log("t").abandon()
+        served = broker.state.profile.served[1]
+        for version in range(served.first, min(served.last, 12) + 1):
+            assert refused(await ask(client, version)) == (6 if version < 6 else 56), version
+
+
+# ---- waiting
+
+LONG_POLLS = [
+    ("0.9", 0),
+    ("0.9", 1),
+    ("0.10.2", 2),
+    ("0.10.2", 3),
+    *((r, v) for r in ("2.8", "3.9", "ottla") for v in range(4)),
+]
+
+
+async def appended(broker: Broker, release: str) -> None:
+    """One record, as the newest clients of the release send it."""
+    client = await broker.client()
+    if release in ("0.9", "0.10.2"):
+        magic = 0 if release == "0.9" else 1
+        answer = await client.call(produce(plain(rows(1), magic)), 1 if magic == 0 else 2)
+    else:
+        answer = await client.call(produce(records(b"v" * 30)), 7)
+    assert only(answer).error_code == 0
+
+
+@pytest.mark.parametrize(("release", "version"), LONG_POLLS)
+async def test_old_versions_wait_for_bytes_as_they_are_stored(release: str, version: int, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await client.send(fetch(("t", 0, 0), max_wait_ms=1000), version)
+        assert await is_waiting(broker)
+        await appended(broker, release)
+        found = only((await client.receive())[1])
+        assert (found.error_code, found.high_watermark, offsets(found.records)) == (0, 1, [0])
+        newest = 0 if version < 2 else 1
+        assert all(header.magic <= newest for _, header in formats.headers(found.records))
+        # All that lies there counts, not what becomes of it.
+        size = broker.log("t").size_bytes
+        await client.send(fetch(("t", 0, 0), max_wait_ms=1000, min_bytes=2 * size + 1), version)
+        await appended(broker, release)
+        assert await is_waiting(broker)
+        await appended(broker, release)
+        assert offsets(only((await client.receive())[1]).records) == [0, 1, 2]
+        # The deadline ends the wait with what there is.
+        await client.send(fetch(("t", 0, 2), max_wait_ms=1000, min_bytes=1 << 20), version)
+        assert await is_waiting(broker)
+        broker.clock.advance(999)
+        assert await is_waiting(broker)
+        broker.clock.advance(1)
+        assert offsets(only((await client.receive())[1]).records) == [2]
+
+
+@pytest.mark.parametrize(("release", "size"), [("2.8", 20), ("3.9", 0), ("ottla", 20)])
+async def test_a_bound_below_one_message_is_no_reason_to_wait(release: str, size: int, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await client.send(fetch(("t", 0, 0), max_wait_ms=1000, partition_max_bytes=20), 2)
+        assert await is_waiting(broker)
+        await appended(broker, release)
+        assert len(only((await client.receive())[1]).records) == size
+        answer = await ask(client, 2, max_wait_ms=1000, partition_max_bytes=20)
+        assert len(answer.records) == size
+
+
+@pytest.mark.parametrize("release", ["2.8", "3.9", "ottla"])
+async def test_a_deleted_topic_ends_the_wait_of_old_versions(release: str, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker:
+        await broker.topic("t")
+        clients = [await broker.client() for _ in range(4)]
+        for version, client in enumerate(clients):
+            await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), version)
+        assert await is_waiting(broker)
+        answer = await (await broker.client()).call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5)
+        assert answer.responses[0].error_code == 0
+        for client in clients:
+            assert refused(only((await client.receive())[1])) == 3
