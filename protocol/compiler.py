@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from construct import Construct
 
 from .errors import MalformedMessage
-from .primitives import ITEMS_MAX, Array, Blob, Effort, Fixed, Length, Nullable, UuidLeaf, min_size, varint_bytes
+from .primitives import ITEMS_MAX, Array, Blob, Effort, Fixed, Length, Mark, Nullable, UuidLeaf, min_size, varint_bytes
 from .schema import Group, default_of, struct_of
 
 T = TypeVar("T")
@@ -180,6 +180,8 @@ class _ParserSource(_Source):
             self.add(depth, f"if {marker} < 0: {v} = None")
             self.add(depth, "else:")
             self.value(depth + 1, codec.inner, v)
+        elif isinstance(codec, Mark):
+            self.add(depth, f"{v} = True")
         else:
             assert isinstance(codec, Group)
             self.group(depth, codec, v)
@@ -305,6 +307,8 @@ class _BuilderSource(_Source):
     def value(self, depth: int, codec: Construct, expression: str) -> None:
         if isinstance(codec, Fixed):
             self.add(depth, f"add({self.pack(codec.fmt)}({expression}))")
+            return
+        if isinstance(codec, Mark):
             return
         x = self.name()
         self.add(depth, f"{x} = {expression}")

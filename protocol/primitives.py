@@ -118,6 +118,18 @@ class UuidLeaf(Construct):
         return obj
 
 
+class Mark(Construct):
+    """No bytes at all: a tagged field that says something by being there. Reads as True."""
+
+    min_size = 0
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> bool:
+        return True
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        return obj
+
+
 boolean = Fixed("?")
 int8 = Fixed("b")
 int16 = Fixed("h")
@@ -128,6 +140,7 @@ uint32 = Fixed("I")
 float64 = Fixed("d")
 unsigned_varint = UnsignedVarint()
 uuid = UuidLeaf()
+mark = Mark()
 
 
 class Length(Construct):
@@ -262,7 +275,7 @@ def min_size(codec: Any) -> int:
         return codec.length.min_size
     if isinstance(codec, Nullable | UnsignedVarint):
         return 1
-    return codec.min_size  # a schema.Group
+    return codec.min_size  # a schema.Group, or a Mark
 
 
 class Scalar:
@@ -298,6 +311,8 @@ UInt16 = Annotated[int, Scalar(uint16)]
 UInt32 = Annotated[int, Scalar(uint32)]
 Float64 = Annotated[float, Scalar(float64)]
 Uuid = Annotated[bytes, Scalar(uuid)]
+Present = Annotated[bool, Scalar(mark)]
+"""Of a tagged field alone, with default False: whether it is there."""
 Text = Annotated[str, Variable(int16, text=True)]
 Bytes = Annotated[bytes, Variable(int32)]
 Records = Annotated[bytes | bytearray | memoryview, Variable(int32, view=True)]

@@ -63,13 +63,17 @@ REQUIRED: Any = object()
 
 
 class Field(NamedTuple):
-    """What a declaration says of one field. `make_default` is None for a field that must be given."""
+    """What a declaration says of one field. `make_default` is None for a field that must be given.
+
+    `extension` marks what Apache's definition lacks: a tagged field of ours, which other brokers and clients skip.
+    """
 
     versions: Versions
     make_default: Any
     nullable: Versions
     tag: int | None
     ignorable: bool
+    extension: bool = False
 
 
 def field(
@@ -79,8 +83,14 @@ def field(
     nullable: str = "0+",
     tag: int | None = None,
     ignorable: bool = False,
+    extension: bool = False,
 ) -> Any:
-    """Declares a field. `default` is a value, or a class (a `@group`, `list`, ...) whose empty value it is."""
+    """Declares a field. `default` is a value, or a class (a `@group`, `list`, ...) whose empty value it is.
+
+    An `extension` is no field of Apache's; it has to be tagged and ignorable, so that nobody else is disturbed by it.
+    """
+    if extension and (tag is None or not ignorable):
+        raise TypeError("an extension has to be tagged and ignorable")
     if default is REQUIRED:
         make_default = None
     elif default is list:
@@ -90,7 +100,7 @@ def field(
         make_default = functools.cache(default)
     else:
         make_default = functools.partial(_same, default)
-    return Field(Versions.of(versions), make_default, Versions.of(nullable), tag, ignorable)
+    return Field(Versions.of(versions), make_default, Versions.of(nullable), tag, ignorable, extension)
 
 
 def _same(value: Any) -> Any:

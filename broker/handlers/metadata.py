@@ -1,17 +1,24 @@
 """Metadata v0-v13: brokers, topics and partitions; creates unknown topics where that is wanted (KIP-4, KIP-516).
 
-Left out: authorized operations are answered in full, there being no ACLs yet.
+Who asks for it (an extension of ours) also gets KIP-192's two fields of each topic: the message format that is written
+to it, and `max.message.bytes`. Left out: authorized operations are answered in full, there being no ACLs yet.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ...protocol.primitives import ZERO_UUID
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
+from ..format_rules import target_magic
 from ..partitions import LEADER_EPOCH
 from ..topics import Topic, check_name
+
+if TYPE_CHECKING:
+    from ..state import BrokerState
 
 TopicAnswer = MetadataResponse.MetadataResponseTopic
 PartitionAnswer = TopicAnswer.MetadataResponsePartition
@@ -27,7 +34,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     """Null asks for all topics, as does an empty list in v0."""
     broker = context.broker
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        topics = [_topic_answer(topic, request, broker.node_id) for topic in broker.topics]
+        topics = [_topic_answer(topic, request, broker) for topic in broker.topics]
     else:
         # Each once, in the order in which they were asked for.
         asked = dict.fromkeys((topic.name, topic.topic_id) for topic in request.topics)
@@ -62,7 +69,7 @@ def _asked_topic(name: str | None, topic_id: bytes, request: MetadataRequest, co
         # v11 and older have no null name.
         shown = name if name is not None or context.api_version >= 12 else ""
         return TopicAnswer(error_code=code_of(error), name=shown, topic_id=topic_id, partitions=[])
-    return _topic_answer(topic, request, broker.node_id)
+    return _topic_answer(topic, request, broker)
 
 
 def _created(name: str, allowed: bool, context: RequestContext) -> Topic:
@@ -73,8 +80,9 @@ def _created(name: str, allowed: bool, context: RequestContext) -> Topic:
     return broker.auto_create(name, context.now_ms())
 
 
-def _topic_answer(topic: Topic, request: MetadataRequest, node_id: int) -> TopicAnswer:
-    return TopicAnswer(
+def _topic_answer(topic: Topic, request: MetadataRequest, broker: BrokerState) -> TopicAnswer:
+    node_id = broker.node_id
+    answer = TopicAnswer(
         error_code=0,
         name=topic.name,
         topic_id=topic.id or ZERO_UUID,
@@ -92,3 +100,7 @@ def _topic_answer(topic: Topic, request: MetadataRequest, node_id: int) -> Topic
         ],
         topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
     )
+    if request.include_message_format:
+        answer.message_format_version = target_magic(topic.config, broker.config)
+        answer.max_message_bytes = topic.config["max.message.bytes"]
+    return answer

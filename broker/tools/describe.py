@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from construct import Construct, Struct
 
-from ...protocol.primitives import Array, Blob, Fixed, Length, Nullable, UnsignedVarint, UuidLeaf
+from ...protocol.primitives import Array, Blob, Fixed, Length, Mark, Nullable, UnsignedVarint, UuidLeaf
 from ...protocol.records.schemas import Bits, ItemArray, Rest, SizedBytes, Zigzag, fields
 from ...protocol.schema import VERSION_MAX, Group, Versions
 
@@ -63,6 +63,8 @@ def type_name(codec: Construct) -> str:
         return "varint" if codec.bits == 32 else "varlong"
     if isinstance(codec, UuidLeaf):
         return "uuid"
+    if isinstance(codec, Mark):
+        return "present or not"
     if isinstance(codec, Blob):
         return f"{'text' if codec.text else 'records' if codec.view else 'bytes'}, {_length(codec.length)}"
     if isinstance(codec, SizedBytes):

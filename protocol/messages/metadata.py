@@ -1,8 +1,12 @@
-"""Metadata: request and response of API key 3. KIP-4, KIP-430, KIP-516, KIP-1102."""
+"""Metadata: request and response of API key 3. KIP-4, KIP-430, KIP-516, KIP-1102.
+
+An extension of ours from v9 on gives KIP-192's `MessageFormatVersion` and `MaxMessageBytes`, which no release of Kafka
+has: who sends the empty tagged field 10192 gets the tagged fields 10192 and 10193 of each topic. Nobody else does.
+"""
 
 from __future__ import annotations
 
-from ..primitives import ZERO_UUID, Bool, Int16, Int32, Text, Uuid
+from ..primitives import ZERO_UUID, Bool, Int8, Int16, Int32, Present, Text, Uuid
 from ..schema import field, group, message
 
 
@@ -14,6 +18,7 @@ class MetadataRequest:
     allow_auto_topic_creation: Bool = field("4+", default=True)
     include_cluster_authorized_operations: Bool = field("8-10", default=False)
     include_topic_authorized_operations: Bool = field("8+", default=False)
+    include_message_format: Present = field("9+", default=False, tag=10192, ignorable=True, extension=True)
 
     @group
     class MetadataRequestTopic:
@@ -48,6 +53,8 @@ class MetadataResponse:
         is_internal: Bool = field("1+", default=False, ignorable=True)
         partitions: list[MetadataResponsePartition]
         topic_authorized_operations: Int32 = field("8+", default=-2147483648)
+        message_format_version: Int8 = field("9+", default=-1, tag=10192, ignorable=True, extension=True)
+        max_message_bytes: Int32 = field("9+", default=-1, tag=10193, ignorable=True, extension=True)
 
         @group
         class MetadataResponsePartition:

@@ -1,6 +1,7 @@
 """Our declarations held against Apache's definitions: presence, order, type, nullability, default, tag, ignorable.
 
-A definition is a message as `make_versions.definition` gives it, from versions.json or from a jar of Apache Kafka.
+Fields that are declared as extensions are left out; Apache must not have them. A definition is a message as
+`make_versions.definition` gives it, from versions.json or from a jar of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def compare(layout: schema.Group, fields: list[dict[str, Any]], version: int, fl
     plain = [f for f in present if f not in tagged]
     assert [n for n, _ in layout.plan] == [snake(f["name"]) for f in plain], path
     assert (layout.tags is not None) == flexible, path
-    assert {t: n for t, (n, _) in (layout.tags or {}).items()} == {f["tag"]: snake(f["name"]) for f in tagged}, path
+    own = {name for name, declared in layout.cls._fields.items() if declared.extension}
+    assert not own & {snake(f["name"]) for f in fields}, path
+    tags = {tag: name for tag, (name, _) in (layout.tags or {}).items() if name not in own}
+    assert tags == {f["tag"]: snake(f["name"]) for f in tagged}, path
     absent = {snake(f["name"]) for f in fields if f not in present and not f.get("ignorable")}
     assert {name for name in layout.absent if name in {snake(f["name"]) for f in fields}} == absent, path
     codecs = dict(layout.plan) | dict((layout.tags or {}).values())

@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import Any
 from unittest import mock
 
-from ottla.protocol.primitives import Array, Blob, Fixed, Length, Nullable, UuidLeaf
+from ottla.protocol.primitives import Array, Blob, Fixed, Length, Mark, Nullable, UuidLeaf
 from ottla.protocol.schema import Group
 
 BAD_VARINTS = ["ffffffff07", "8080808008", "ffffffff0f", "ffffffffff", "ffffffffff01", "ff" * 200_000]
@@ -27,6 +27,8 @@ def sample(codec: Any, full: bool) -> Any:
         return [sample(codec.item, full)] if full else []
     if isinstance(codec, Nullable):
         return sample(codec.inner, full)
+    if isinstance(codec, Mark):
+        return True
     fields = [*codec.plan, *((codec.tags or {}).values() if full else ())]
     return codec.cls(**{name: sample(item, full) for name, item in fields})
 

@@ -75,7 +75,7 @@ def test_tags_are_skipped_when_unknown_and_malformed_in_disorder(name: str, vers
         return
     empty = build(sample(layout, False), version)
     assert empty[-1] == 0  # no tagged fields
-    unknown = [varint_bytes(tag) + b"\x03xyz" for tag in (50, 10192, (1 << 31) - 1)]
+    unknown = [varint_bytes(tag) + b"\x03xyz" for tag in (50, 10191, (1 << 31) - 1)]
     body, known = empty[:-1], sample(layout, False)
     assert parse(MESSAGES[name], version, body + b"\x03" + b"".join(unknown)) == known
     assert parse(MESSAGES[name], version, body + b"\x01" + b"\x32\x00") == known

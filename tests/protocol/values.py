@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from ottla.protocol.primitives import Array, Blob, Fixed, Nullable, UuidLeaf
+from ottla.protocol.primitives import Array, Blob, Fixed, Mark, Nullable, UuidLeaf
 from ottla.protocol.schema import Group
 
 RANGES = {"b": 7, "h": 15, "i": 31, "q": 63}
 
 
-def random_value(codec: Any, random: random.Random, size: int = 3) -> Any:
-    """A value that `codec` can write, with nulls, empty and non-empty lists, and odd text."""
+def random_value(codec: Any, random: random.Random, size: int = 3, *, extensions: bool = True) -> Any:
+    """A value that `codec` can write, with nulls, empty and non-empty lists, and odd text.
+
+    Without `extensions`, only what other codecs know too.
+    """
     if isinstance(codec, Fixed):
         if codec.fmt == "?":
             return random.random() < 0.5
@@ -32,12 +35,15 @@ def random_value(codec: Any, random: random.Random, size: int = 3) -> Any:
     if isinstance(codec, Array):
         if codec.length.nullable and random.random() < 0.2:
             return None
-        return [random_value(codec.item, random, size - 1) for _ in range(random.randrange(max(1, size) + 1))]
+        count = random.randrange(max(1, size) + 1)
+        return [random_value(codec.item, random, size - 1, extensions=extensions) for _ in range(count)]
     if isinstance(codec, Nullable):
-        return None if random.random() < 0.3 else random_value(codec.inner, random, size)
+        return None if random.random() < 0.3 else random_value(codec.inner, random, size, extensions=extensions)
+    if isinstance(codec, Mark):
+        return True
     assert isinstance(codec, Group)
-    values = {name: random_value(item, random, size) for name, item in codec.plan}
+    values = {name: random_value(item, random, size, extensions=extensions) for name, item in codec.plan}
     for name, item in (codec.tags or {}).values():
-        if random.random() < 0.5:
-            values[name] = random_value(item, random, size)
+        if (extensions or not codec.cls._fields[name].extension) and random.random() < 0.5:
+            values[name] = random_value(item, random, size, extensions=extensions)
     return codec.cls(**values)

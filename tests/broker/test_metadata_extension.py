@@ -1,0 +1,138 @@
+"""KIP-192's two fields in Metadata: only for who asks, from v9 on, in every profile; for all others, Kafka's bytes."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, Client, frame, read_answer, running
+
+from ottla.broker.releases import profile
+from ottla.protocol.compiler import build
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ottla.protocol.primitives import varint_bytes
+from ottla.protocol.schema import field
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "protocol"))
+from independent import KafkaPython3  # pyright: ignore[reportMissingImports]
+
+VERSIONS = range(14)
+SINCE = 9
+NO_TOPIC = "there-is-none"
+
+
+def asking(*names: str, extended: bool) -> MetadataRequest:
+    topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=True, include_message_format=extended)
+
+
+async def answer_bytes(client: Client, request: bytes) -> bytes:
+    """The answer's frame without its size and correlation id."""
+    await client.send_bytes(request)
+    return (await client.receive_bytes())[4:]
+
+
+def with_tags(request: bytes, *tags: tuple[int, bytes]) -> bytes:
+    """A flexible request that ends without tagged fields, with these instead."""
+    assert request[-1] == 0
+    body = request[4:-1] + varint_bytes(len(tags))
+    for tag, data in tags:
+        body += varint_bytes(tag) + varint_bytes(len(data)) + data
+    return struct.pack(">i", len(body)) + body
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    async with running(tmp_path) as started:
+        await started.topic("t", 2)
+        await started.topic("u", 1, {"max.message.bytes": "77777"})
+        yield started
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_who_does_not_ask_gets_the_bytes_that_an_independent_codec_writes(broker: Broker, version: int) -> None:
+    """kafka-python knows Apache's fields only: what it reads and writes again is all that Apache has."""
+    client = await broker.client()
+    other: Any = KafkaPython3()
+    body = await answer_bytes(client, frame(asking("t", "u", NO_TOPIC * 30, extended=False), version, 1))
+    body = body[1:] if version >= SINCE else body  # the header's tagged fields
+    assert other.read("MetadataResponse", version, body)[1] == body
+    extended = await answer_bytes(client, frame(asking("t", "u", NO_TOPIC * 30, extended=True), version, 1))
+    extended = extended[1:] if version >= SINCE else extended
+    if version < SINCE:
+        assert extended == body
+    else:  # this test can see a difference
+        assert len(extended) == len(body) + 2 * (3 + 1 + 3 + 4)
+        assert other.read("MetadataResponse", version, extended)[1] != extended
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_who_asks_gets_the_format_and_the_size_of_each_topic(broker: Broker, version: int) -> None:
+    client = await broker.client()
+    answer = await client.call(asking("u", "t", NO_TOPIC * 30, extended=True), version)
+    found = {topic.name: (topic.message_format_version, topic.max_message_bytes) for topic in answer.topics}
+    nothing = (-1, -1)
+    extended = {"t": (2, 1048588), "u": (2, 77777)} if version >= SINCE else {"t": nothing, "u": nothing}
+    assert found == {**extended, NO_TOPIC * 30: nothing}  # a name that is too long
+    everything = await client.call(MetadataRequest(topics=None, include_message_format=True), max(version, 1))
+    assert {t.name: t.max_message_bytes for t in everything.topics} == {n: size for n, (_, size) in extended.items()}
+
+
+@pytest.mark.parametrize("version", range(SINCE, 14))
+async def test_other_tags_change_nothing(broker: Broker, version: int) -> None:
+    client = await broker.client()
+    plain = frame(asking("t", extended=False), version, 1)
+    expected = await answer_bytes(client, plain)
+    for tags in ([(0, b"")], [(10191, b""), (10193, b"\x07")], [(2**31 - 1, bytes(300))]):
+        assert await answer_bytes(client, with_tags(plain, *tags)) == expected
+    asked = frame(asking("t", extended=True), version, 1)
+    assert asked == with_tags(plain, (10192, b""))
+    assert await answer_bytes(client, with_tags(plain, (3, b"xyz"), (10192, b""), (10200, b"z"))) == (
+        await answer_bytes(client, asked)
+    )
+
+
+FORMATS = [
+    ("ottla", {"inter.broker.protocol.version": "2.8"}, {"message.format.version": "0.9.0"}, 0),
+    ("ottla", {}, {"message.format.version": "0.9.0"}, 2),
+    ("2.4", {"log.message.format.version": "0.10.2"}, {}, 1),
+    ("2.8", {"log.message.format.version": "0.10.2"}, {"message.format.version": "2.8"}, 2),
+    ("2.8", {}, {"message.format.version": "0.10.0"}, 1),
+    ("3.9", {}, {"message.format.version": "0.10.0"}, 2),
+    ("4.3", {}, {}, 2),
+]
+
+
+@pytest.mark.parametrize(("release", "overrides", "configs", "magic"), FORMATS)
+async def test_the_format_is_the_one_that_is_written(
+    release: str, overrides: dict[str, str], configs: dict[str, str], magic: int, tmp_path: Path
+) -> None:
+    async with running(tmp_path, overrides=overrides, release=release) as broker:
+        await broker.topic("t", 1, configs)
+        client = await broker.client()
+        served = profile(release).served[3]
+        assert served.last >= SINCE
+        for version in range(max(served.first, SINCE), served.last + 1):
+            (topic,) = (await client.call(asking("t", extended=True), version)).topics
+            assert topic.message_format_version == magic == broker.log("t").config.rules.target_magic
+            assert topic.max_message_bytes == broker.log("t").config.rules.max_message_bytes
+
+
+async def test_the_fields_are_a_byte_and_four_under_their_tags() -> None:
+    topic = MetadataResponse.MetadataResponseTopic(
+        error_code=0, name="t", partitions=[], message_format_version=1, max_message_bytes=258
+    )
+    raw = build(MetadataResponse(brokers=[], topics=[topic]), 9)
+    assert bytes.fromhex("02 d04f 01 01 d14f 04 00000102") in raw  # two tags: number, size, value
+    _, parsed = read_answer(bytes(4) + b"\0" + raw, MetadataRequest, 9)
+    assert parsed.topics == [topic]
+
+
+@pytest.mark.parametrize("given", [{}, {"tag": 5}, {"ignorable": True}])
+def test_an_extension_has_to_leave_others_alone(given: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="tagged and ignorable"):
+        field(extension=True, **given)
