@@ -23,6 +23,13 @@ def usage(names: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def complain(program: str, message: object) -> int:
+    """Says on stderr what is wrong, in one line whatever names and values are in it; returns USAGE_ERROR."""
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(message))
+    print(f"{program}: {shown}", file=sys.stderr)
+    return USAGE_ERROR
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs `ottla` with `arguments` (default: the process's own) and returns the exit code."""
     try:
@@ -43,5 +50,4 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(usage(sorted(commands)))
         return 0
     problem = f"unknown command {given[0]}" if given else "no command given"
-    print(f"ottla: {problem}; one of: {', '.join(sorted(commands))}", file=sys.stderr)
-    return USAGE_ERROR
+    return complain("ottla", f"{problem}; one of: {', '.join(sorted(commands))}")

@@ -9,12 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from .cli import USAGE_ERROR
+from .cli import complain
 from .config import Config, ConfigError
 from .options import ServeOptions, StartupError, flags_to_configs, serve_options
 from .releases import NEWEST, OWN, RELEASES, UnknownRelease, profile
@@ -27,8 +26,7 @@ class _Parser(argparse.ArgumentParser):
     """argparse with errors of one line and no abbreviations, which would turn reserved flags into others."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}", file=sys.stderr)
-        raise SystemExit(USAGE_ERROR)
+        raise SystemExit(complain(self.prog, message))
 
 
 class _Reserved(argparse.Action):
@@ -97,8 +95,7 @@ def serve(arguments: Sequence[str]) -> int:
         logs.configure(log_format)
         return server.serve(options)
     except (ConfigError, StartupError, UnknownRelease) as error:
-        print(f"ottla serve: {error}", file=sys.stderr)
-        return USAGE_ERROR
+        return complain("ottla serve", error)
 
 
 def releases_parser() -> argparse.ArgumentParser:
@@ -120,15 +117,19 @@ def releases(arguments: Sequence[str]) -> int:
     if len(parsed.release) > 2:
         parser.error("at most two releases can be compared")
     from . import release_table as table
+    from .tools.command_line import printing
 
     try:
         chosen = [profile(name) for name in parsed.release]
     except UnknownRelease as error:
         parser.error(str(error))
     if parsed.json:
-        told = (table.overview, table.one, table.difference)[len(chosen)](*chosen)
-        print(json.dumps(told, indent=2))
+        text = json.dumps((table.overview, table.one, table.difference)[len(chosen)](*chosen), indent=2)
     else:
-        lines = (table.overview_text, table.one_text, table.difference_text)[len(chosen)](*chosen)
-        print("\n".join(lines))
-    return 0
+        text = "\n".join((table.overview_text, table.one_text, table.difference_text)[len(chosen)](*chosen))
+
+    def tell(write: Callable[[str], object]) -> int:
+        write(text + "\n")
+        return 0
+
+    return printing(parser.prog, tell)

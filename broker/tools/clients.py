@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from ...storage.files import DiskFiles
-from ..cli import USAGE_ERROR
+from ..cli import complain
 from ..client_ledger import FILE_NAME, DamagedFile, Seen, SeenClient, read
 from ..releases import Profile, UnknownRelease, profile
 from .client_rules import FETCH_KEY, Verdict, api_name, fetched_magic, format_name, verdicts
@@ -44,13 +43,13 @@ def clients(arguments: Sequence[str]) -> int:
         on = None if parsed.judge is None else profile(parsed.judge)
         seen = _read(parsed.directory)
     except (UnknownRelease, DamagedFile, OSError) as error:
-        print(f"ottla clients: {error}", file=sys.stderr)
-        return USAGE_ERROR
+        return complain(parser.prog, error)
     ordered = sorted(seen.clients.values(), key=_order)
     judged = [(client, list(verdicts(client, on)) if on else []) for client in ordered]
     print_it = _print_json if parsed.json else _print_text
-    printing(lambda write: print_it(seen, judged, on, write))
-    # Not what printing says: a reader that goes away early does not change what was found.
+    if code := printing(parser.prog, lambda write: print_it(seen, judged, on, write)):
+        return code
+    # A reader that goes away early does not change what was found.
     return SOME_FAIL if any(_failures(found) for _, found in judged) else 0
 
 

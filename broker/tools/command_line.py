@@ -10,9 +10,9 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
-from ..cli import USAGE_ERROR
+from ..cli import complain
 
 FOUND_DAMAGE = 1
 
@@ -21,24 +21,25 @@ class Parser(argparse.ArgumentParser):
     """argparse with errors of one line."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}", file=sys.stderr)
-        raise SystemExit(USAGE_ERROR)
+        raise SystemExit(complain(self.prog, message))
 
 
-def printing(run: Callable[[Callable[[str], object]], int]) -> int:
+def printing(program: str, run: Callable[[Callable[[str], object]], int]) -> int:
     """Runs with a `write` to stdout; its exit code.
 
-    A reader that goes away early, as `head` does, ends the run without a word. Letters that the terminal's encoding
-    lacks are written as escapes.
+    A reader that goes away early, as `head` does, ends the run without a word, and a full disk with one line. Letters
+    that the terminal's encoding lacks are written as escapes.
     """
-    out = sys.stdout
+    out: TextIO | None = sys.stdout
+    if out is None:  # it was closed before we began
+        return complain(program, "cannot write: stdout is closed")
     if isinstance(out, io.TextIOWrapper):
         out.reconfigure(errors="backslashreplace")
     try:
         code = run(out.write)
         out.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # What is left in the buffer would fail again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
-        return 0
+        return 0 if isinstance(error, BrokenPipeError) else complain(program, f"cannot write: {error.strerror}")
     return code

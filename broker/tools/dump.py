@@ -10,12 +10,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import TextIO
 
 from ...protocol.connection import FRAME_BYTES_MAX
 from ...protocol.records.schemas import BATCH_V2, CONTROL_KEY, MESSAGE_V0, MESSAGE_V1, RECORD_V2
 from ...storage import inspect
 from ...storage.errors import StorageError
-from ..cli import USAGE_ERROR
+from ..cli import complain
 from . import frames, record_values
 from .command_line import FOUND_DAMAGE, Parser, printing
 from .describe import describe
@@ -23,6 +24,7 @@ from .entries import Entries
 from .files import METADATA_SNAPSHOT, Kind, base_offset_of, describe_file, kind_of, plain_name, trace_file
 from .trace import Problems, Stopped, Tracer, quoted
 
+PROGRAM = "ottla dump"
 INPUT_BYTES_MAX = FRAME_BYTES_MAX + frames.SIZE_BYTES
 _HEX = re.compile(rb"[0-9a-fA-F\s:]+")
 
@@ -50,7 +52,7 @@ class Options:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="ottla dump", description="Print bytes of Kafka with names, positions and values.")
+    parser = Parser(prog=PROGRAM, description="Print bytes of Kafka with names, positions and values.")
     parser.add_argument("thing", metavar="FILE|-|HEX", help="a file, - for stdin, or bytes in hex")
     parser.add_argument("--schema", action="store_true", help="print the schema instead of the values")
     parser.add_argument("--records", action="store_true", help="print the records inside of batches, too")
@@ -63,10 +65,9 @@ def dump(arguments: Sequence[str]) -> int:
     try:
         options = Options(arguments)
         name = _name(options.thing)
-        return printing(lambda write: _dump(options, name, write))
+        return printing(PROGRAM, lambda write: _dump(options, name, write))
     except (_Mistake, StorageError) as error:
-        print(f"ottla dump: {error}", file=sys.stderr)
-        return USAGE_ERROR
+        return complain(PROGRAM, error)
 
 
 def _name(thing: str) -> str:
@@ -90,7 +91,7 @@ def _dump(options: Options, name: str, write: Write) -> int:
         return 0
     sys.stdout.flush()
     more = f" (and {problems.count - 1} more)" if problems.count > 1 else ""
-    print(f"ottla dump: {name}: {problems.first}{more}", file=sys.stderr)
+    complain(PROGRAM, f"{name}: {problems.first}{more}")
     return FOUND_DAMAGE
 
 
@@ -104,7 +105,13 @@ def _from_pipe(path: str) -> bytes:
 
 
 def _from_stdin() -> bytes:
-    return _unless_hex(sys.stdin.buffer.read(INPUT_BYTES_MAX + 1))
+    stdin: TextIO | None = sys.stdin
+    if stdin is None:
+        raise _Mistake("stdin is closed")
+    try:
+        return _unless_hex(stdin.buffer.read(INPUT_BYTES_MAX + 1))
+    except OSError as error:
+        raise _Mistake(f"cannot read stdin: {error.strerror}") from None
 
 
 def _unless_hex(data: bytes) -> bytes:

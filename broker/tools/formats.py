@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from ...protocol.records.errors import CorruptRecords, InvalidRecords, Unsupport
 from ...protocol.records.schemas import CODEC_NAMES
 from ...storage import inspect
 from ...storage.errors import StorageError
-from ..cli import USAGE_ERROR
+from ..cli import complain
 from ..metadata_log import TOPIC as METADATA_TOPIC
 from ..metadata_log import decode
 from . import readiness
@@ -60,10 +59,9 @@ def formats(arguments: Sequence[str]) -> int:
     try:
         partitions = inspect.partitions(parsed.directory)
     except StorageError as error:
-        print(f"ottla formats: {error}", file=sys.stderr)
-        return USAGE_ERROR
+        return complain(parser.prog, error)
     print_it = _print_json if parsed.json else _print_text
-    return printing(lambda write: print_it(parsed.directory, partitions, write))
+    return printing(parser.prog, lambda write: print_it(parsed.directory, partitions, write))
 
 
 # -- counting

@@ -243,6 +243,44 @@ def test_an_interruption_from_the_keyboard_is_no_news(
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "--data-dir", "d", "--override", "num.partitions=\nx"],
+        ["serve", "--data-dir", "d", "--override", "ottla.behaviour.one_magic=\n\x1b[1m"],
+        ["serve", "--data-dir", "d", "--override", "a\nb=1"],
+        ["serve", "--release", "4\n0"],
+        ["serve", "--x\ny"],
+        ["releases", "4\n0"],
+        ["clients", "no\nsuch"],
+        ["formats", "no\nsuch"],
+        ["dump", "no\nsuch"],
+        ["no\nsuch"],
+    ],
+)
+def test_a_mistake_is_one_line_whatever_is_in_it(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = cli.main(arguments)
+    except SystemExit as ended:
+        code = ended.code
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    assert said.err.endswith("\n") and said.err[:-1].isprintable()
+
+
+HEARTBEAT = "00000016000c00000000000500026d650001670000000300016d"
+
+
+@pytest.mark.parametrize("command", ["releases", "dump"])
+@pytest.mark.parametrize(("redirection", "code"), [("| true", 0), ("> /dev/full", 2), (">&-", 2), ("<&- >&-", 2)])
+def test_output_that_nobody_takes_is_no_stack_trace(command: str, redirection: str, code: int) -> None:
+    arguments = {"releases": "releases --json", "dump": "dump " + HEARTBEAT}[command]
+    script = f"set -o pipefail; {sys.executable} -m ottla.broker {arguments} {redirection}"
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd="/", timeout=30)
+    assert (ended.returncode, ended.stderr.count("\n")) == (code, min(code, 1)), ended.stderr
+    assert "Traceback" not in ended.stderr and "Exception" not in ended.stderr
+
+
 def test_version_comes_from_the_package() -> None:
     script = Path(sys.executable).with_name("ottla")
     outcome = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
