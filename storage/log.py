@@ -347,6 +347,10 @@ class PartitionLog:
         bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
         return self._pick(bound) if bound > 0 else 0
 
+    def producers(self) -> dict[int, Producer]:
+        """What is known of each producer, by its id; not for the caller to change."""
+        return self._known_producers()
+
     def _known_producers(self) -> dict[int, Producer]:
         """The producers, read from the batches' headers when they are asked for the first time."""
         if self._producers is None:

@@ -16,6 +16,7 @@ from .describe_cluster import describe_cluster
 from .describe_configs import describe_configs
 from .describe_groups import describe_groups
 from .describe_log_dirs import describe_log_dirs
+from .describe_producers import describe_producers
 from .describe_topic_partitions import describe_topic_partitions
 from .fetch import fetch
 from .find_coordinator import find_coordinator
@@ -62,5 +63,6 @@ HANDLERS = (
     incremental_alter_configs,
     offset_delete,
     describe_cluster,
+    describe_producers,
     describe_topic_partitions,
 )

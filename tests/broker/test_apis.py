@@ -40,6 +40,7 @@ from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.describe_producers import DescribeProducersRequest
 from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
@@ -430,6 +431,19 @@ async def describes_the_cluster(world: World, version: int) -> None:
     answer = await world.client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), version)
     assert (answer.error_code, answer.cluster_id, answer.controller_id) == (0, world.broker.state.cluster_id, 1)
     assert [(b.broker_id, b.host, b.port) for b in answer.brokers] == [(1, "127.0.0.1", world.broker.ports[0])]
+
+
+@case(DescribeProducersRequest)
+async def describes_producers(world: World, version: int) -> None:
+    numbered = records(b"d", b"e", producer_id=7, producer_epoch=2, base_sequence=0)
+    world.broker.log("t").append(numbered, now_ms=world.broker.clock.now_ms())
+    request = DescribeProducersRequest(topics=[DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])])
+    got = only(await world.client.call(request, version))
+    assert (got.partition_index, got.error_code, got.error_message) == (0, 0, None)
+    (state,) = got.active_producers
+    assert (state.producer_id, state.producer_epoch, state.last_sequence) == (7, 2, 1)
+    assert state.last_timestamp == 1_700_000_000_000
+    assert (state.coordinator_epoch, state.current_txn_start_offset) == (-1, -1)
 
 
 @case(DescribeTopicPartitionsRequest)

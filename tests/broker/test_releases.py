@@ -64,6 +64,7 @@ VALID = """
     IncrementalAlterConfigs   44  0-1   0-1   0-1   0-1   0-1   0-1
     OffsetDelete              47  0     0     0     0     0     0
     DescribeCluster           60  0     0     0-1   0-2   0-2   0-2
+    DescribeProducers         61  0     0     0     0     0     0
     DescribeTopicPartitions   75  -     -     0     0     0     0
 """
 # Defined in those releases, and not yet stable: no broker advertises them.

@@ -10,7 +10,7 @@ from typing import BinaryIO
 PRODUCE = 0
 
 
-def _frame(stream: BinaryIO) -> bytes:
+def read_frame(stream: BinaryIO) -> bytes:
     """The next request or response with its size; empty at the end."""
     size = stream.read(4)
     if len(size) < 4:
@@ -58,7 +58,7 @@ class LosingProxy:
     def _pump(self, source: socket.socket, to: socket.socket, pass_on, asked: set[bytes]) -> None:  # type: ignore[no-untyped-def]
         with source, source.makefile("rb") as stream:
             try:
-                while (frame := _frame(stream)) and pass_on(frame, asked):
+                while (frame := read_frame(stream)) and pass_on(frame, asked):
                     to.sendall(frame)
                 to.shutdown(socket.SHUT_RDWR)
             except OSError:

@@ -18,7 +18,7 @@ APIS = [
     "JoinGroup", "Heartbeat", "LeaveGroup", "SyncGroup", "DescribeGroups", "ListGroups", "ApiVersions",
     "CreateTopics", "DeleteTopics", "DeleteRecords", "InitProducerId", "OffsetForLeaderEpoch",
     "DescribeConfigs", "AlterConfigs", "DescribeLogDirs", "CreatePartitions", "DeleteGroups",
-    "IncrementalAlterConfigs", "OffsetDelete", "DescribeCluster", "DescribeTopicPartitions",
+    "IncrementalAlterConfigs", "OffsetDelete", "DescribeCluster", "DescribeProducers", "DescribeTopicPartitions",
 ]  # fmt: skip
 RECORDS = [
     "OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue", "TopicRecord",

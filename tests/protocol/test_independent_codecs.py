@@ -41,6 +41,8 @@ COVERAGE = {
     "DescribeGroupsResponse": ("0-6", "0-2", "0-2"),
     "DescribeLogDirsRequest": ("1-5", "", ""),
     "DescribeLogDirsResponse": ("1-5", "0", ""),
+    "DescribeProducersRequest": ("0", "", ""),
+    "DescribeProducersResponse": ("0", "", ""),
     "DescribeTopicPartitionsRequest": ("0", "", ""),
     "DescribeTopicPartitionsResponse": ("0", "", ""),
     "FetchRequest": ("4-18", "0-11", "0-6"),

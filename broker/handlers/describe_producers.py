@@ -1,0 +1,55 @@
+"""DescribeProducers v0: what partitions know of their producers (KIP-664).
+
+A partition is described once, however often it is asked for. Left out: authorization, there being no ACLs yet.
+"""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from ...storage.producer_state import Producer
+from ..context import RequestContext, handles
+
+Topic = DescribeProducersResponse.TopicResponse
+Partition = Topic.PartitionResponse
+State = Partition.ProducerState
+
+UNKNOWN = "This server does not host this topic-partition."
+
+
+@handles(DescribeProducersRequest)
+async def describe_producers(request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+    """Each partition on its own, its producers by id."""
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return DescribeProducersResponse(
+        throttle_time_ms=0,
+        topics=[
+            Topic(name=name, partitions=[_partition(name, index, context) for index in indexes])
+            for name, indexes in wanted.items()
+        ],
+    )
+
+
+def _partition(name: str, index: int, context: RequestContext) -> Partition:
+    topics = context.broker.topics
+    if not topics.has_partition(name, index):
+        # Kafka says in words that there is no such topic, and in a number alone that the partition is missing.
+        message = None if topics.get(name) else UNKNOWN
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return Partition(partition_index=index, error_code=code, error_message=message, active_producers=[])
+    producers = topics.partition(name, index).log.producers()
+    states = [_state(producer_id, known) for producer_id, known in sorted(producers.items())]
+    return Partition(partition_index=index, error_code=0, active_producers=states)
+
+
+def _state(producer_id: int, known: Producer) -> State:
+    return State(
+        producer_id=producer_id,
+        producer_epoch=known.epoch,
+        last_sequence=known.batches[-1].last_sequence if known.batches else -1,
+        last_timestamp=known.last_timestamp_ms,
+        coordinator_epoch=-1,
+        current_txn_start_offset=-1,
+    )

@@ -1,0 +1,125 @@
+"""DescribeProducers (KIP-664): what a partition says of its producers, its errors, and who serves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Client, Closed, produce, records, running
+
+from ottla.broker.releases import PROFILE_NAMES, profile
+from ottla.broker.router import apis_of
+from ottla.protocol.messages.describe_producers import DescribeProducersRequest
+
+KEY = 61
+TIME = 1_700_000_000_000
+NO_SUCH_TOPIC = "This server does not host this topic-partition."
+
+
+def asking(*topics: tuple[str, Iterable[int]]) -> DescribeProducersRequest:
+    wanted = [DescribeProducersRequest.TopicRequest(name=name, partition_indexes=list(of)) for name, of in topics]
+    return DescribeProducersRequest(topics=wanted)
+
+
+def states(partition: Any) -> list[tuple[int, int, int, int]]:
+    assert all((s.coordinator_epoch, s.current_txn_start_offset) == (-1, -1) for s in partition.active_producers)
+    return [
+        (s.producer_id, s.producer_epoch, s.last_sequence, s.last_timestamp - TIME) for s in partition.active_producers
+    ]
+
+
+async def described(client: Client, topic: str, partition: int = 0) -> list[tuple[int, int, int, int]]:
+    ((answered,),) = [t.partitions for t in (await client.call(asking((topic, [partition])), 0)).topics]
+    assert (answered.partition_index, answered.error_code) == (partition, 0)
+    return states(answered)
+
+
+async def write(client: Client, pid: int, epoch: int, sequence: int, *values: bytes, time_ms: int = TIME) -> int:
+    data = records(*values, timestamp=time_ms, producer_id=pid, producer_epoch=epoch, base_sequence=sequence)
+    return (await client.call(produce(data), 8)).responses[0].partition_responses[0].error_code
+
+
+async def test_each_producer_is_there_with_what_was_last_written(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t", 2)
+        client = await broker.client()
+        assert await described(client, "t") == []
+        assert await write(client, 9, 3, 0, b"a", b"b") == 0
+        assert await described(client, "t") == [(9, 3, 1, 0)]
+        assert await write(client, 4, 0, 0, b"c", time_ms=TIME + 5) == 0
+        assert await write(client, 9, 3, 2, b"d", time_ms=TIME - 5) == 0
+        assert await write(client, -1, -1, -1, b"no producer") == 0
+        expected = [(4, 0, 0, 5), (9, 3, 2, -5)]
+        assert await described(client, "t") == expected
+        assert await write(client, 9, 3, 0, b"a", b"b") == 0  # a copy
+        assert await write(client, 9, 3, 7, b"gap") == 45
+        assert await write(client, 9, 2, 0, b"old") == 47
+        assert await described(client, "t") == expected
+        assert await write(client, 9, 4, 0, b"bumped") == 0
+        assert await described(client, "t") == [(4, 0, 0, 5), (9, 4, 0, 0)]
+        assert await described(client, "t", 1) == []
+
+
+@pytest.mark.parametrize(("release", "kept"), [("ottla", False), ("2.8", True), ("4.3", True)])
+async def test_a_moved_log_start_forgets_as_the_profile_does(release: str, kept: bool, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await write(client, 9, 0, 0, b"a")
+        await write(client, 10, 0, 0, b"b")
+        broker.log("t").delete_records_before(1)
+        assert await described(client, "t") == ([(9, 0, 0, 0)] if kept else []) + [(10, 0, 0, 0)]
+
+
+async def test_it_is_the_same_after_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await write(client, 9, 1, 0, b"a")
+        await write(client, 9, 1, 1, b"b", b"c")
+    async with running(tmp_path) as broker:
+        assert await described(await broker.client(), "t") == [(9, 1, 2, 0)]
+
+
+async def test_what_does_not_exist_is_said_for_each_partition(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t", 2)
+        client = await broker.client()
+        answer = await client.call(asking(("u", [0, 3]), ("t", [1, 2, -1]), ("", [0]), ("t", [1]), ("v", [])), 0)
+        assert answer.throttle_time_ms == 0
+        found = [
+            (topic.name, [(p.partition_index, p.error_code, p.error_message) for p in topic.partitions])
+            for topic in answer.topics
+        ]
+        assert found == [
+            ("u", [(0, 3, NO_SUCH_TOPIC), (3, 3, NO_SUCH_TOPIC)]),
+            ("t", [(1, 0, None), (2, 3, None), (-1, 3, None)]),
+            ("", [(0, 3, NO_SUCH_TOPIC)]),
+            ("v", []),
+        ]
+        assert broker.state.topics.get("u") is None  # asking creates nothing
+
+
+async def test_a_partition_is_described_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await write(client, 9, 0, 0, b"a")
+        answer = await client.call(asking(*[("t", [0] * 1000)] * 10), 0)
+        ((partition,),) = [topic.partitions for topic in answer.topics]
+        assert states(partition) == [(9, 0, 0, 0)]
+
+
+def test_releases_from_2_8_on_have_it() -> None:
+    serving = {name for name in PROFILE_NAMES if KEY in apis_of(profile(name)).served}
+    assert serving == set(PROFILE_NAMES[PROFILE_NAMES.index("2.8") :])
+    assert all(KEY in apis_of(profile(name)).advertised for name in serving)
+
+
+async def test_an_older_release_closes_the_connection(tmp_path: Path) -> None:
+    async with running(tmp_path, release="2.7") as broker:
+        client = await broker.client()
+        with pytest.raises(Closed):
+            await client.call(asking(("t", [0])), 0)
