@@ -16,6 +16,7 @@ from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ...protocol.primitives import Records
 from ...protocol.records import batch, convert, formats
 from ...protocol.records.compression import Codec
+from ...protocol.records.steps import Steps
 from ...storage.errors import OffsetOutOfRange
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
@@ -203,18 +204,27 @@ async def _fit_all(
     needs_10 = context.broker.profile.behaviour.zstd_topic_needs_fetch_10
     if context.api_version >= BATCHES_FROM and not needs_10:
         return
+    is_old = context.api_version < BATCHES_FROM
+    worked = False
     for number, (key, answer) in enumerate(answers):
+        if worked and is_old and answer.records:  # the last one took no turn of its own if it was just below a step
+            await context.broker.turns.run(_turn())
+        worked = worked or bool(answer.records)
         try:
             partition = _partition(key, context.broker, False)
             # By the topic's config alone; what a producer compressed so goes out to every v4-v9 (KIP-110).
             if needs_10 and partition.log.config.rules.compression == Codec.ZSTD:
                 raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-            if context.api_version < BATCHES_FROM:
-                answer.records = await _converted(
-                    answer.records or b"", partition, plan.partitions[key].offset, context
-                )
+            if is_old:
+                offset = plan.partitions[key].offset
+                answer.records = await _converted(answer.records or b"", partition, offset, context)
         except Exception as error:
             answers[number] = key, _failed(key.index, error, committed, context)
+
+
+def _turn() -> Steps[None]:
+    """No work: others get their turn."""
+    yield None
 
 
 async def _converted(records: Records, partition: Partition, offset: int, context: RequestContext) -> Records:
