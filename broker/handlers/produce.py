@@ -42,6 +42,7 @@ _ATTRIBUTES_AT = 22  # the low byte, in a batch
 # Thrown before the log is looked at: these answers carry no log start offset (semantics of ReplicaManager; the first
 # is KafkaApis').
 _WITHOUT_LOG_START = (WrongBatches, CorruptRecords, MessageTooLarge, RecordListTooLarge, StorageError)
+_CODES_WITHOUT_LOG_START = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 @handles(ProduceRequest, one_at_a_time="0-2")
@@ -160,7 +161,7 @@ def _refusal(index: int, partition: Partition | None, error: Exception, context:
     elif code == ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM and _serves_old_clients(context):
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which they retry
     answer = Answer(index=index, error_code=code, base_offset=-1)
-    before_the_log = isinstance(error, _WITHOUT_LOG_START) or code == ErrorCode.CORRUPT_MESSAGE
+    before_the_log = isinstance(error, _WITHOUT_LOG_START) or code in _CODES_WITHOUT_LOG_START
     if isinstance(error, UnsupportedCodec) and version < ZSTD_FROM:
         before_the_log = True
     if partition is not None and not before_the_log:

@@ -1,0 +1,322 @@
+"""Large sets that Produce checks and converts in turns: others are served in between, appends keep their order.
+
+The steps are counted where the bytes are gone through, by the turns of the loop in which that happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import PATIENCE_SECONDS, Broker, Client, only, ping, produce, running
+from producing import NOW, broken, made, message, wrapper
+
+from ottla.broker.partitions import Partition
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.records import batch, rows, validate_legacy
+from ottla.protocol.records.batch import Record
+from ottla.protocol.records.steps import STEP_BYTES, STEP_RECORDS
+
+MANY = 20_000
+LARGE = b"".join(message(index, timestamp=NOW) for index in range(MANY))
+LARGE_GZIP = wrapper(LARGE, offset=MANY - 1)
+LARGE_BATCH = bytes(batch.build([Record(index, NOW, b"k", b"v") for index in range(MANY)], codec=1))
+# (version of Produce, configs of a topic, a set that takes turns, a small one)
+SLOW: dict[str, tuple[int, dict[str, str], bytes, bytes]] = {
+    "v1": (2, {}, LARGE, message()),
+    "v1 gzip": (2, {}, LARGE_GZIP, message()),
+    "v2 written anew": (9, {"compression.type": "lz4"}, LARGE_BATCH, made(2, 1)),
+    "v2 looked into": (9, {}, LARGE_BATCH, made(2, 0)),
+}
+slow = pytest.mark.parametrize("case", SLOW)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Waits for the broker, which runs in this loop."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not holds():
+            await asyncio.sleep(0)
+
+
+async def begun(broker: Broker, name: str = "t") -> Partition:
+    """The partition, once an append to it is under way."""
+    partition = broker.state.topics.partition(name, 0)
+    await until(lambda: partition.unfinished)
+    assert partition.log.log_end_offset == 0
+    return partition
+
+
+# ---- turns
+
+
+class Watch:
+    """What is gone through in each turn of the loop, by the function that does it; other threads do not count."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.turn = 0
+        self.records: Counter[tuple[int, str]] = Counter()
+        self.bytes: Counter[tuple[int, str]] = Counter()
+        self._thread = threading.get_ident()
+        self._loop = asyncio.get_running_loop()
+        self._count_turns()
+        crc32, read, examine = zlib.crc32, rows.read_messages, validate_legacy._examine_plain
+
+        def summing(data: Any, *start: int) -> int:  # of each message that is looked at
+            self.note(sys._getframe(1).f_code.co_name, len(data), 1)
+            return crc32(data, *start)
+
+        def reading(*arguments: Any) -> Any:
+            found, used = read(*arguments)
+            self.note("read", used, len(found))
+            return found, used
+
+        def examining(view: Any, position: int, *arguments: Any) -> Any:
+            seen, end = examine(view, position, *arguments)
+            self.note("examine", 0, seen.count)  # a few bytes of each
+            return seen, end
+
+        monkeypatch.setattr(zlib, "crc32", summing)
+        monkeypatch.setattr(rows, "read_messages", reading)
+        monkeypatch.setattr(validate_legacy, "_examine_plain", examining)
+
+    def _count_turns(self) -> None:
+        self.turn += 1
+        self._loop.call_soon(self._count_turns)
+
+    def note(self, name: str, size_bytes: int, records: int) -> None:
+        if threading.get_ident() == self._thread:
+            self.records[self.turn, name] += records
+            self.bytes[self.turn, name] += size_bytes
+
+    def of(self, name: str) -> list[int]:
+        """Records in each turn in which that function worked."""
+        return [count for (_, worked), count in self.records.items() if worked == name and count]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize(("count", "value_bytes"), [(40_000, 0), (6_000, 300)])
+async def test_a_conversion_gives_way_after_every_step(
+    count: int, value_bytes: int, magic: int, codec: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    value = bytes(value_bytes)
+    set_of_all = b"".join(message(index, None, value, magic=magic) for index in range(count))
+    size = len(message(0, None, value, magic=magic))
+    data = wrapper(set_of_all, magic=magic, offset=count - 1) if codec else set_of_all
+    least = max(math.ceil(count / STEP_RECORDS), math.ceil(len(set_of_all) / STEP_BYTES))
+    async with running(tmp_path / "data", overrides={"message.max.bytes": "100000000"}) as broker:
+        await broker.topic("t")
+        client, other = await broker.client(), await broker.client()
+        with monkeypatch.context() as patches:
+            watch = Watch(patches)
+            number = await client.send(produce(data), 2)
+            partition = await begun(broker)
+            served = 0
+            while partition.unfinished:
+                await other.call(ping(), 0)
+                served += bool(partition.unfinished)
+            received, answer = await client.receive()
+        assert received == number and (only(answer).error_code, only(answer).base_offset) == (0, 0)
+        assert partition.log.log_end_offset == count
+        assert served >= least // 2, "a client of another connection waits for the conversion"
+        assert max(watch.records.values()) <= STEP_RECORDS
+        assert max(watch.bytes.values()) <= STEP_BYTES + size
+        # Every record is looked at twice, in a set that is plain three times: that many steps there must be.
+        looks = ["read", "_examining_inner"] if codec else ["read", "examine", "_split_plain"]
+        for name in looks:
+            # A set begins with one step at once, which is done again when it turns out to be large.
+            assert count <= sum(watch.of(name)) <= count + STEP_RECORDS, name
+            assert len(watch.of(name)) >= (least if name != "examine" else math.ceil(count / STEP_RECORDS)), name
+
+
+async def test_small_sets_are_answered_in_the_turn_in_which_they_come(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        partition = broker.state.topics.partition("t", 0)
+        for data, version in ((message(), 1), (made(1, 1), 2), (made(2, 1), 9)):
+            assert only(await client.call(produce(data), version)).error_code == 0
+            assert partition.unfinished is None
+
+
+# ---- order
+
+
+@slow
+async def test_a_small_set_waits_for_the_large_one_before_it(case: str, tmp_path: Path) -> None:
+    """On one connection, written at once; then again with the next two behind them."""
+    version, configs, large, small = SLOW[case]
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 1, configs)
+        client = await broker.client()
+        numbers = [await client.send(produce(data), version) for data in (large, small, large, small)]
+        await begun(broker)
+        answers = [await client.receive() for _ in numbers]
+        assert [number for number, _ in answers] == numbers
+        count = 1 if version == 2 else 3
+        offsets = [(only(answer).error_code, only(answer).base_offset) for _, answer in answers]
+        assert offsets == [(0, 0), (0, MANY), (0, MANY + count), (0, 2 * MANY + count)]
+        assert broker.log("t").log_end_offset == 2 * (MANY + count)
+
+
+@slow
+async def test_appends_of_two_connections_keep_the_order_in_which_they_came(case: str, tmp_path: Path) -> None:
+    version, configs, large, small = SLOW[case]
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 1, configs)
+        first, second, third = [await broker.client() for _ in range(3)]
+        await first.send(produce(large), version)
+        partition = await begun(broker)
+        before = partition.unfinished
+        await second.send(produce(small), version)
+        await until(lambda: partition.unfinished is not before)
+        before = partition.unfinished
+        await third.send(produce(large), version)
+        await until(lambda: partition.unfinished is not before)
+        assert partition.log.log_end_offset == 0, "all three were submitted before the first was done"
+        offsets = [only((await client.receive())[1]).base_offset for client in (third, second, first)]
+        count = 1 if version == 2 else 3
+        assert offsets == [MANY + count, MANY, 0]
+
+
+async def test_another_partition_does_not_wait(tmp_path: Path) -> None:
+    """From v3 on the next request is begun; its answer waits for its turn on the connection."""
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 2, {"compression.type": "lz4"})
+        client = await broker.client()
+        await client.send(produce(LARGE_BATCH), 9)
+        await client.send(produce(made(2, 0), partition=1), 9)
+        await begun(broker)
+        await until(lambda: broker.log("t", 1).log_end_offset)
+        assert broker.log("t").log_end_offset == 0
+        assert [(await client.receive())[0] for _ in range(2)] == [1, 2]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_v0_to_v2_go_one_at_a_time_on_a_connection(version: int, tmp_path: Path) -> None:
+    """Nothing behind it is begun before it is answered, whatever it is; other connections go on."""
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 2)
+        client, other = await broker.client(), await broker.client()
+        await client.send(produce(LARGE), version)
+        await client.send(produce(message(), partition=1), version)
+        await client.send(ping(), 0)
+        partition = await begun(broker)
+        while partition.unfinished:
+            assert broker.log("t", 1).log_end_offset == 0
+            await other.call(ping(), 0)
+        assert [(await client.receive())[0] for _ in range(3)] == [1, 2, 3]
+        assert broker.log("t", 1).log_end_offset == 1
+
+
+@slow
+async def test_what_is_refused_after_many_turns_does_not_hold_up_the_next(case: str, tmp_path: Path) -> None:
+    version, configs, large, small = SLOW[case]
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 1, {**configs, "cleanup.policy": "compact"})
+        client = await broker.client()
+        keyless = message(0, None) if version == 2 else bytes(batch.build([Record(0, NOW, None, b"v")]))
+        if case == "v1":
+            bad = LARGE + keyless
+        elif case == "v1 gzip":
+            bad = wrapper(LARGE + message(MANY, None), offset=MANY)
+        else:
+            rows_of = [Record(index, NOW, b"k" if index < MANY else None, b"v") for index in range(MANY + 1)]
+            bad = bytes(batch.build(rows_of, codec=1))
+        for data in (bad, small, broken(large), keyless, small):
+            await client.send(produce(data), version)
+        codes = [only((await client.receive())[1]).error_code for _ in range(5)]
+        assert codes == [87, 0, 2, 87, 0]
+        assert broker.log("t").log_end_offset == (2 if version == 2 else 6)
+
+
+async def test_all_partitions_of_a_request_are_converted_side_by_side(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 4)
+        client = await broker.client()
+        topic = ProduceRequest.TopicProduceData
+        data = [LARGE, message(), broken(LARGE), LARGE_GZIP]
+        parts = [topic.PartitionProduceData(index=index, records=part) for index, part in enumerate(data)]
+        request = ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic(name="t", partition_data=parts)])
+        ((answered,),) = ((await client.call(request, 2)).responses,)
+        assert [(a.index, a.error_code, a.base_offset) for a in answered.partition_responses] == [
+            *[(0, 0, 0), (1, 0, 0), (2, 2, -1), (3, 0, 0)]
+        ]
+        assert [broker.log("t", index).log_end_offset for index in range(4)] == [MANY, 1, 0, MANY]
+
+
+# ---- who goes
+
+
+@slow
+@pytest.mark.parametrize("acks", [0, -1])
+async def test_what_was_sent_is_appended_though_its_client_is_gone(acks: int, case: str, tmp_path: Path) -> None:
+    version, configs, large, small = SLOW[case]
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 1, configs)
+        client = await Client.connect(broker.ports[0])
+        await client.send(produce(large, acks=acks), version)
+        partition = await begun(broker)
+        client.writer.transport.abort()
+        for connection in list(broker.running.connections.open):
+            connection.abort()  # as when it is noticed at once, which is not so while nothing is read from it
+        await until(lambda: not broker.running.connections.open)
+        assert partition.unfinished and partition.log.log_end_offset == 0
+        other = await broker.client()
+        assert only(await other.call(produce(small), version)).base_offset == MANY
+
+
+async def test_without_acks_a_refusal_after_many_turns_closes_the_connection(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await client.send(produce(LARGE + broken(message()), acks=0), 2)
+        assert await client.is_closed()
+        assert broker.log("t").log_end_offset == 0
+
+
+@slow
+async def test_a_topic_that_is_deleted_meanwhile(case: str, tmp_path: Path) -> None:
+    """Everything that waits for it is answered, and a new topic of that name gets nothing of it."""
+    version, configs, large, small = SLOW[case]
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 1, configs)
+        first, second, other = [await broker.client() for _ in range(3)]
+        await first.send(produce(large), version)
+        partition = await begun(broker)
+        before = partition.unfinished
+        await second.send(produce(small), version)
+        await until(lambda: partition.unfinished is not before)
+        deleted = await other.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)
+        assert deleted.responses[0].error_code == 0 and partition.unfinished
+        await broker.topic("t", 1, configs)
+        for client in (first, second):
+            answer = only((await client.receive())[1])
+            assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (3, -1, -1)
+        assert broker.log("t").log_end_offset == 0
+        assert only(await first.call(produce(small), version)).base_offset == 0
+
+
+@slow
+async def test_a_broker_that_stops_ends_what_it_began(case: str, tmp_path: Path) -> None:
+    version, configs, large, _ = SLOW[case]
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 1, configs)
+        client = await broker.client()
+        number = await client.send(produce(large), version)
+        await begun(broker)
+        stopping = asyncio.ensure_future(broker.running.stop())
+        received, answer = await client.receive()
+        assert (received, only(answer).error_code, only(answer).base_offset) == (number, 0, 0)
+        await stopping
+    async with running(tmp_path / "data") as broker:
+        assert broker.log("t").log_end_offset == MANY
