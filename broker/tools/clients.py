@@ -24,6 +24,7 @@ from .trace import quoted
 SOME_FAIL = 1
 HEAD = ("CLIENT ID", "SOFTWARE", "LISTENER", "ASKS VERSIONS", "LAST SEEN (UTC)")
 OTHERS = "(all others)"
+COLUMN_MAX = 40  # characters; what is longer moves the rest of its own line only
 
 Judged = list[tuple[SeenClient, list[Verdict]]]
 
@@ -121,7 +122,8 @@ def _print_text(seen: Seen, judged: Judged, on: Profile | None, write: Callable[
         name = OTHERS if client.client_id is None else quoted(client.client_id)
         asks = "yes" if client.asks_versions else "no"
         rows.append((name, _software(client), _text(client.listener), asks, _time(client.last_seen_ms)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    # One endless client id must not push what stands behind it off the screen for all others.
+    widths = [min(max(map(len, column)), COLUMN_MAX) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     write(lines[0] + "\n")
     for line, (client, found) in zip(lines[1:], judged, strict=True):

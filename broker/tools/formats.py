@@ -88,7 +88,7 @@ def _count(folders: Sequence[inspect.PartitionFolder]) -> tuple[list[Amount], li
             try:
                 for found in inspect.segment(segment.path, check_crc=False, open_wrappers=True):
                     if isinstance(found, inspect.Damage):
-                        notes.append(_damage(name, found))
+                        notes.append(_damage(name, found, is_last=segment is folder.segments[-1]))
                         continue
                     amount = counted.setdefault((found.magic, found.codec), [0, 0])
                     amount[0] += 0 if found.header.is_control else max(0, found.record_count)
@@ -103,8 +103,10 @@ def _count(folders: Sequence[inspect.PartitionFolder]) -> tuple[list[Amount], li
     return [Amount(*key, *amount) for key, amount in sorted(counted.items())], notes
 
 
-def _damage(name: str, damage: inspect.Damage) -> str:
-    what = "the end is cut, or being written" if damage.is_tail else "damaged"
+def _damage(name: str, damage: inspect.Damage, *, is_last: bool) -> str:
+    what = "damaged"
+    if damage.is_tail:  # only the newest segment is ever written to
+        what = "the end is cut, or being written" if is_last else "the end is cut"
     return f"{name} at byte {damage.position}: {what}; {damage.left_bytes} bytes are not counted: {damage.reason}"
 
 

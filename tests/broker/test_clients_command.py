@@ -219,6 +219,13 @@ def test_what_is_printed(tmp_path: Path, run: Run) -> None:
     assert code == 0 and "On 3.9 nothing of this fails.\n" in out
 
 
+def test_a_long_client_id_moves_its_own_line_only(tmp_path: Path, run: Run) -> None:
+    write(tmp_path, client((PRODUCE, 9), name="x" * 200), client((PRODUCE, 9), name="app"))
+    head, app, _, long, *_ = run(tmp_path)[1].splitlines()
+    assert head.index("LISTENER") == app.index("PLAINTEXT") < 60
+    assert long.split() == [f'"{"x" * 200}"', "-", "PLAINTEXT", "no", "2023-11-14", "22:13:20"]
+
+
 def test_json(tmp_path: Path, run: Run) -> None:
     write(tmp_path, client((PRODUCE, 2), produced=((2, 1, GZIP),)), client((FETCH, 12), asks=True, name="new"))
     code, out, _ = run(tmp_path, "--release", "4.0", "--json")

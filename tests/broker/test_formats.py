@@ -153,6 +153,15 @@ def test_what_cannot_be_read_is_said_and_the_rest_counted(tmp_path: Path, capsys
     assert f"  ! orders-0/{name} at byte {len(one)}: the end is cut" in text(tmp_path, capsys)
 
 
+def test_only_the_newest_segment_may_be_being_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = entry(2, 0, 0, 2)
+    partition(tmp_path, "orders-0", one, one[:30])
+    partition(tmp_path, "orders-0", entry(2, 0, 2, 1), base_offset=2)
+    (topic,) = report(tmp_path, capsys)["topics"]
+    (note,) = topic["not_counted"]
+    assert f"at byte {len(one)}: the end is cut; 30 bytes are not counted: " in note
+
+
 def test_notes_are_bounded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrapper = bytearray(entry(1, 1, 0, 3))
     wrapper[50] ^= 0xFF
