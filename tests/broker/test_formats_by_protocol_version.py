@@ -34,6 +34,8 @@ PROTOCOLS = [None, "0.10.0", "2.8", "3.0", "newest"]
 FORMATS = [None, "0.9.0", "0.10.2", "2.8"]
 
 # Protocol version (as "3.0": that or later) and the topic's format -> what is written, and why the topic's is ignored.
+# What is above the protocol version Kafka 2.8.2 and 3.9.1 ignore at each change and each start, but not at the creation
+# of the topic; here it never counts.
 WRITTEN = {
     ("0.10.0", None): (1, None),
     ("0.10.0", "0.9.0"): (0, None),
@@ -163,7 +165,7 @@ async def test_no_topic_takes_a_version_that_there_is_not(release: str, value: s
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
         await broker.topic("t", configs={TOPIC_FORMAT: "0.10.2"})
-        assert await alter(client, {TOPIC_FORMAT: value}, None) == 40
+        assert await alter(client, {TOPIC_FORMAT: value}, None) != 0
         with pytest.raises(ConfigError):
             await broker.topic("u", configs={TOPIC_FORMAT: value})
         assert broker.state.topics.named("t").config.overrides == {TOPIC_FORMAT: "0.10.2"}
