@@ -17,6 +17,7 @@ from crc32c import crc32c
 
 from ...storage import checkpoint, partition_metadata, schemas
 from ...storage.inspect import Source
+from .. import client_ledger
 from .describe import describe
 from .trace import Stopped, Tracer, Window, quoted
 
@@ -24,7 +25,7 @@ TEXT_BYTES_MAX = 64 << 20
 CHUNK_ENTRIES = 4096
 METADATA_SNAPSHOT = ".checkpoint"
 """The suffix of snapshots of the metadata log, which are batches as in a segment."""
-_SUFFIXES = (".deleted", ".cleaned", ".swap", ".tmp")
+_SUFFIXES = (".deleted", ".cleaned", ".swap", ".tmp", client_ledger.DAMAGED_SUFFIX)
 _BASE_OFFSET = re.compile(r"([0-9]{20})")
 
 
@@ -62,6 +63,7 @@ _BY_NAME = {
     ".kafka_cleanshutdown": Kind.TEXT,
     ".lock": Kind.TEXT,
     "quorum-state": Kind.TEXT,  # of the metadata log's quorum, JSON
+    client_ledger.FILE_NAME: Kind.TEXT,  # JSON, a client on each line
 }
 # schema, bytes and name of an entry
 ENTRIES: dict[Kind, tuple[Struct, int]] = {

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from dumping import NOW, Run, response, runner, segment_of
+from harness import only, produce, records, running
 
 from ottla.protocol.messages.fetch import FetchResponse
 from ottla.protocol.records import legacy
@@ -175,3 +176,18 @@ def test_a_message_whose_parts_do_not_fill_it(run: Run, tmp_path: Path) -> None:
     code, out, err = run("--records", segment_of(tmp_path, data, data))
     assert code == 1 and "at byte 22: value: 99 bytes announced, 1 left (and 1 more)" in err
     assert out.count("message v0") == 2
+
+
+async def test_every_file_that_a_broker_leaves_is_known(tmp_path: Path, run: Run) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        assert only(await client.call(produce(records(b"a"), "t"), 9)).error_code == 0
+    found = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {"ottla-clients.json", "meta.properties", ".kafka_cleanshutdown"} <= {path.name for path in found}
+    for path in found:
+        for options in ([], ["--records"], ["--schema"]):
+            code, out, err = run(path, *options)
+            assert (code, err) == (0, "") and out, path
+    told = run(tmp_path / "ottla-clients.json")[1]
+    assert told.startswith("     0  text ottla-clients.json, ") and "client_id" in told
