@@ -54,7 +54,7 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
         await waiter.wait(broker.clock, context.now_ms() + request.max_wait_ms)
         answers, _ = _read(plan, request, context)
     if context.api_version < ZSTD_FROM:
-        await _fit_all(answers, plan, request.isolation_level == READ_COMMITTED, context)
+        await _fit_all(answers, plan, request, context)
     try:
         session_id, sent = broker.fetch_sessions.conclude(plan, answers, uses_topic_ids, context.now_ms())
     except Refused as refused:
@@ -197,7 +197,7 @@ def _watched(plan: FetchPlan, broker: BrokerState, uses_topic_ids: bool) -> list
 
 
 async def _fit_all(
-    answers: list[tuple[PartitionKey, Answer]], plan: FetchPlan, committed: bool, context: RequestContext
+    answers: list[tuple[PartitionKey, Answer]], plan: FetchPlan, request: FetchRequest, context: RequestContext
 ) -> None:
     """Makes of what was read what the version takes. As in Kafka that comes last: there was a wait, the bounds went by
     the bytes as stored, and what a topic refuses to old versions it refuses also where nothing or an error was read."""
@@ -217,8 +217,9 @@ async def _fit_all(
                 raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
             if is_old:
                 offset = plan.partitions[key].offset
-                answer.records = await _converted(answer.records or b"", partition, offset, context)
+                answer.records = await _converted(answer.records or b"", partition, offset, request, context)
         except Exception as error:
+            committed = request.isolation_level == READ_COMMITTED
             answers[number] = key, _failed(key.index, error, committed, context)
 
 
@@ -227,7 +228,9 @@ def _turn() -> Steps[None]:
     yield None
 
 
-async def _converted(records: Records, partition: Partition, offset: int, context: RequestContext) -> Records:
+async def _converted(
+    records: Records, partition: Partition, offset: int, request: FetchRequest, context: RequestContext
+) -> Records:
     """KIP-724: 3.0 and later convert without a look whenever the topic is written in a newer format, older ones after
     a scan. Where nothing is left the client is not given nothing: it would wait at this offset for ever."""
     broker = context.broker
@@ -237,7 +240,8 @@ async def _converted(records: Records, partition: Partition, offset: int, contex
         return records
     if behaviour.down_conversion == "scan" and not await broker.turns.run(convert.holds_newer(records, newest)):
         return records
-    if not down_converts(broker.topics.named(partition.topic).config):
+    is_follower = request.replica_id >= 0  # they are served whatever the topic says (KIP-283)
+    if not is_follower and not down_converts(broker.topics.named(partition.topic).config):
         raise Refused(ErrorCode.UNSUPPORTED_VERSION)
     if not records:
         return records

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import fetch, running
+from harness import fetch, only, produce, running
 from stored_logs import T0, ask, entries, marker, message, offsets, place, plain, rows, stored, wrapper
 
 from ottla.protocol.records import batch, formats, legacy
@@ -129,6 +129,22 @@ async def test_the_brokers_bound_holds_before_v3_too(release: str, sizes: list[i
         client = await broker.client()
         answer = await client.call(fetch(("a", 0, 0), ("b", 0, 0), ("c", 0, 0)), 2)
         assert [len(topic.partitions[0].records) for topic in answer.responses] == sizes
+
+
+@pytest.mark.parametrize("release", CUT)
+async def test_offsets_out_of_range_in_every_old_version(release: str, tmp_path: Path) -> None:
+    """Below the log start and above the end; at the end there is nothing, and no error."""
+    await place(tmp_path, {"t": plain(rows(4), 0)})
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        broker.log("t").delete_records_before(2)
+        for version in range(broker.state.profile.served[1].first, min(broker.state.profile.served[1].last, 3) + 1):
+            for offset in (-1, 0, 1, 5, 2**63 - 1):
+                answer = await ask(client, version, offset=offset)
+                assert (answer.error_code, answer.high_watermark, answer.records) == (1, -1, b"")
+            answer = await ask(client, version, offset=4)
+            assert (answer.error_code, answer.high_watermark, answer.records) == (0, 4, b"")
+            assert (await ask(client, version, offset=2)).records == b"".join(entries(plain(rows(4), 0))[2:])
 
 
 # ---- what conversion keeps and drops
@@ -254,6 +270,26 @@ async def test_old_formats_come_as_they_are_stored_from_v4_on(release: str, tmp_
         for version in {4, min(9, newest), newest}:
             assert (await ask(client, version)).records == data
             assert (await ask(client, version, offset=9)).records == b"".join(parts[4:])
+
+
+@pytest.mark.parametrize(("release", "magic"), [("0.9", 0), ("0.10.2", 1), ("2.8", 2), ("3.9", 2), ("ottla", 2)])
+async def test_old_sets_that_are_sent_again_are_there_twice(release: str, magic: int, tmp_path: Path) -> None:
+    """They name no producer: nothing tells a retry from another message."""
+    async with running(tmp_path, release=release) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        for version in range(min(broker.state.profile.served[0].last, 2) + 1):
+            base_offset = broker.log("t").log_end_offset
+            for again in (0, 2):
+                answer = only(await client.call(produce(plain(rows(2), 0)), version))
+                assert (answer.error_code, answer.base_offset) == (0, base_offset + again)
+        end_offset = broker.log("t").log_end_offset
+        newest = min(broker.state.profile.served[1].last, 4)
+        answer = await ask(client, newest)
+        assert offsets(answer.records) == list(range(end_offset)) and end_offset >= 8
+        for _, header in formats.headers(answer.records):
+            assert (header.magic, header.producer_id, header.base_sequence) == (magic, -1, -1)
+            assert header.max_timestamp == -1
 
 
 @pytest.mark.parametrize("release", ["4.0.0", "4.0", "4.1", "4.3"])

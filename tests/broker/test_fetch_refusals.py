@@ -89,6 +89,23 @@ async def test_the_refusal_of_zstd_waits_as_any_answer(version: int, tmp_path: P
         await ends_at_its_deadline(broker, version, UNSUPPORTED_COMPRESSION_TYPE)
 
 
+async def test_the_refusal_of_zstd_is_told_in_each_answer_of_a_session(tmp_path: Path) -> None:
+    await place(tmp_path, {"t": stored(2, rows(2)), "u": stored(2, rows(1))})
+    async with running(tmp_path, release="2.8") as broker:
+        client = await broker.client()
+        await set_configs(client, "t", {"compression.type": "zstd"})
+        first = await client.call(fetch(("t", 0, 0), ("u", 0, 0), session_id=0, session_epoch=0), 9)
+        assert [topic.partitions[0].error_code for topic in first.responses] == [UNSUPPORTED_COMPRESSION_TYPE, 0]
+        assert first.session_id
+        for epoch in (1, 2):
+            answer = await client.call(fetch(("u", 0, 1), session_id=first.session_id, session_epoch=epoch), 9)
+            assert (answer.error_code, [topic.topic for topic in answer.responses]) == (0, ["t"])
+            assert refused(only(answer)) == UNSUPPORTED_COMPRESSION_TYPE
+        await set_configs(client, "t", {})
+        answer = await client.call(fetch(session_id=first.session_id, session_epoch=3), 9)
+        assert only(answer).records == stored(2, rows(2))
+
+
 async def ends_at_its_deadline(broker: Broker, version: int, code: int) -> None:
     client = await broker.client()
     await client.send(fetch(("t", 0, 0), max_wait_ms=500), version)
@@ -196,6 +213,19 @@ async def test_that_refusal_waits_too(release: str, code: int, tmp_path: Path) -
         assert await is_waiting(broker)
         broker.clock.advance(500)
         assert only((await client.receive())[1]).error_code == code
+
+
+@pytest.mark.parametrize("release", ["2.8", "3.9", "ottla"])
+async def test_followers_are_converted_for_all_the_same(release: str, tmp_path: Path) -> None:
+    await place(tmp_path, {"t": stored(2, rows(2))}, OFF)
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        for version in (1, 3):
+            for replica in (0, 7):
+                answer = only(await client.call(fetch(("t", 0, 0), replica_id=replica), version))
+                assert (answer.error_code, answer.records) == (0, plain(rows(2), version // 2))
+            answer = only(await client.call(fetch(("t", 0, 0), replica_id=-2), version))  # a consumer that debugs
+            assert refused(answer) == UNSUPPORTED_VERSION
 
 
 # ---- files that cannot be read
