@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Client, Closed, produce
+from harness import Client, Closed, new_topic, produce
 from producing import (
     FAMILIES,
     HOUR,
@@ -34,11 +34,17 @@ from producing import (
     wrapper,
 )
 
+from ottla.broker.config import Config, ConfigError
+from ottla.broker.releases import profile
+from ottla.protocol.messages.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
+from ottla.protocol.schema import spec
 
 CORRUPT, TOO_LARGE, LIST_TOO_LARGE, TIMES, FORMAT, CODEC = 2, 10, 18, 32, 43, 76
+INVALID_CONFIG = 40
+Configured = CreateTopicsRequest.CreatableTopic.CreatableTopicConfig
 PRODUCER: dict[str, Any] = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
 V0, V1, V2 = message(magic=0), message(magic=1), bytes(batch.build(SAMPLE[:1]))
 
@@ -182,6 +188,24 @@ async def test_a_set_that_is_larger_than_a_segment(release: str, tmp_path: Path)
         else:
             data = batch.build([Record(0, NOW, None, bytes(1_048_576))])
             assert await played.code(data, played.newest) == LIST_TOO_LARGE
+
+
+@pytest.mark.parametrize("release", [name for name in FAMILIES if since(name, "0.11")] + ["4.0", "4.1"])
+async def test_the_smallest_segment(release: str, tmp_path: Path) -> None:
+    """14 bytes; a megabyte as the broker's since 4.0, and as a topic's since 4.1."""
+    for size, taken in ((13, False), (14, not since(release, "4.1")), (1_048_575, not since(release, "4.1"))):
+        async with playing(tmp_path, release) as played:
+            client = await played.broker.client()
+            version = profile(release).served[spec(CreateTopicsRequest).api_key].first
+            topic = new_topic(f"t{size}", configs=[Configured(name="segment.bytes", value=str(size))])
+            answer = (await client.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), version)).topics[0]
+            assert answer.error_code == (0 if taken else INVALID_CONFIG)
+        overrides = {"log.segment.bytes": str(size)}
+        if size == 13 or since(release, "4.0.0"):
+            with pytest.raises(ConfigError):
+                Config.load(overrides, profile=profile(release))
+        else:
+            assert Config.load(overrides, profile=profile(release))["log.segment.bytes"] == size
 
 
 # ---- what a version of the request may carry

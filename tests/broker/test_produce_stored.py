@@ -237,6 +237,13 @@ async def test_append_time_of_batches(release: str, tmp_path: Path) -> None:
             assert header.base_timestamp == NOW if magic == 2 else True
             if magic == 2:  # the deltas too
                 assert played.stored()[-len(data) + 43 :] == data[43:]
+        for name in ("gzip", "uncompressed"):  # and so where it is written anew
+            await played.topic(name, None, **APPENDED, compression_type=name)
+            for magic, codec in sources(release):
+                assert (await played.send(made(magic, codec), version_for(played, magic), name)).error_code == 0
+            assert {header.codec for header, _ in played.entries(name)} == {int(name == "gzip")}
+            for header, records in played.entries(name):
+                assert header.log_append_time and {record.timestamp for record in records} == {now}
 
 
 # ---- offsets, formats, codecs
