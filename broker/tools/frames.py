@@ -107,14 +107,14 @@ def parse_api(text: str) -> tuple[Api, int]:
     if not colon or not number.isascii() or not number.isdigit():
         raise ValueError(f"{text!r} is not KEY:VERSION")
     if name.isascii() and name.isdigit():
-        api = apis().get(int(name[:9]))
+        api = apis().get(int(name)) if len(name) < 10 else None
     else:
         api = next((api for api in apis().values() if api.name.lower() == name.lower()), None)
     if api is None:
         raise ValueError(f"no API is known as {name!r}")
-    version = int(number[:9])
+    version = int(number) if len(number) < 10 else -1
     if version not in spec(api.response).versions:
-        raise ValueError(f"{api.name} has no version {version}, but {versions_text(spec(api.response).versions)}")
+        raise ValueError(f"{api.name} has no version {number}, but {versions_text(spec(api.response).versions)}")
     return api, version
 
 

@@ -8,6 +8,7 @@ import re
 import struct
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -495,11 +496,22 @@ def test_hex_in_all_its_spellings(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert expected[0] == 0
     spelled = [data.hex(" "), data.hex(":").upper(), "0x" + data.hex(), " ".join(f"0x{byte:02x}" for byte in data)]
     assert [run(text) for text in spelled] == [expected] * 4
-    for content in (data, data.hex(" ").encode() + b"\n"):
+    texts = [text.replace(" ", "\r\n").encode() + b"\n" for text in spelled]
+    for content in (data, *texts):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         assert run("-") == expected
         (tmp_path / "captured").write_bytes(content)
         assert run(tmp_path / "captured") == expected
+
+
+def test_a_long_hex_text_takes_little_memory(run: Run, tmp_path: Path) -> None:
+    data = request(HeartbeatRequest(group_id="g" * 30_000, generation_id=3, member_id="m"), 4)
+    (tmp_path / "captured").write_text("\n".join(f"0x{byte:02x}" for byte in data))
+    tracemalloc.start()
+    assert run(tmp_path / "captured")[0] == 0
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 40 * len(data)  # the text has five letters for each byte, and is copied a few times
 
 
 def test_batches_without_a_name(run: Run, tmp_path: Path) -> None:
@@ -518,6 +530,8 @@ def test_batches_without_a_name(run: Run, tmp_path: Path) -> None:
         ([""], " is neither a file nor hex"),
         (["/"], "/ is a directory; `ottla formats` looks at one"),
         (["--response", "12", "00"], "--response: '12' is not KEY:VERSION"),
+        (["--response", "1:99999999999", "00"], "--response: Fetch has no version 99999999999, but 0-18"),
+        (["--response", "00000000012:0", "00"], "--response: no API is known as '00000000012'"),
         (["--response", "999:1", "00"], "--response: no API is known as '999'"),
         (["--response", "Heartbeat:5", "00"], "--response: Heartbeat has no version 5, but 0-4"),
         ([], "the following arguments are required: FILE|-|HEX"),
