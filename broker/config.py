@@ -62,8 +62,10 @@ ACTED_ON = frozenset(
     message.max.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
     message.timestamp.difference.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
     offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.num.partitions
-    offsets.topic.segment.bytes ottla.validate.records segment.bytes segment.index.bytes segment.jitter.ms segment.ms
-    socket.request.max.bytes transaction.state.log.num.partitions transaction.state.log.segment.bytes
+    offsets.topic.segment.bytes ottla.validate.records producer.duplicate.scan.bytes
+    producer.id.expiration.check.interval.ms producer.id.expiration.ms segment.bytes segment.index.bytes
+    segment.jitter.ms segment.ms socket.request.max.bytes transaction.state.log.num.partitions
+    transaction.state.log.segment.bytes transactional.id.expiration.ms
     """.split()
 ) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}
 

@@ -78,8 +78,9 @@ class Fact(NamedTuple):
 
 CACHED_BATCHES_MAX = 1000  # per producer; each takes some 100 bytes
 
-# Ottla's own configs; they exist in no Kafka. The second is KIP-724's, which no release shipped.
+# Ottla's own configs; they exist in no Kafka. The third is KIP-724's, which no release shipped.
 OWN_FACTS = (
+    Fact("producer.duplicate.scan.bytes", "broker", "LONG", "16777216", "[0,...,1073741824]", (), "r", None),
     Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None),
     Fact("log.record.version.force.upgrade", "broker", "STRING", None, "nothing or 2", (), "r", None),
 )

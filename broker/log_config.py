@@ -59,7 +59,20 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
             unknown_producer=Answer[behaviour.unknown_producer.upper()],
             marker_only=Answer[behaviour.marker_only.upper()],
             below_cache=Answer[behaviour.below_cache.upper()],
+            inside_cache=Answer[behaviour.inside_cache.upper()],
             cached_batches=behaviour.cached_batches,
             drop_below_log_start=behaviour.drop_below_log_start,
+            expiration_ms=producer_expiration_ms(broker),
+            scan_bytes=broker["producer.duplicate.scan.bytes"] if broker.profile.is_own else 0,
         ),
     )
+
+
+def producer_expiration_ms(broker: Config) -> int | None:
+    """How long after its last timestamp a producer is forgotten; None for never, which is Ottla's own way unless asked.
+
+    Up to 3.3 transactional ids and producers went by one config, from 3.4 on each has its own (KIP-854).
+    """
+    if broker.profile.is_own and not broker.is_set("producer.id.expiration.ms"):
+        return None
+    return broker.get("producer.id.expiration.ms", broker["transactional.id.expiration.ms"])

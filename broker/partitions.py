@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import ErrorCode
 from ..protocol.records import validate
+from ..storage.errors import DuplicateSequence
 from .errors import Refused
+from .turns import in_thread
 from .waiting import wake_all
 
 if TYPE_CHECKING:
+    from ..protocol.records.batch import BatchHeader
     from ..protocol.records.validate import Prepared
     from ..storage.log import Appended, PartitionLog
     from .turns import Turns
@@ -53,10 +57,16 @@ class Partition:
             try:
                 next(steps)
             except StopIteration as done:
-                return self._adopt(done.value, now_ms)
+                try:
+                    return self._adopt(done.value, now_ms)
+                except DuplicateSequence as refused:
+                    return self._begin(self._find_copy(done.value.header, refused, turns))
             steps.close()
         # Begun anew over a copy: the memory of a request is used again as soon as its handler waits.
-        later = self._append_later(self._last, bytearray(records), now_ms, produce_version, turns)
+        return self._begin(self._append_later(self._last, bytearray(records), now_ms, produce_version, turns))
+
+    def _begin(self, later: Coroutine[Any, Any, Appended]) -> asyncio.Task[Appended]:
+        """Takes up work behind which all later appends of this partition wait."""
         self._last = asyncio.get_running_loop().create_task(later)
         self._last.add_done_callback(self._done)
         return self._last
@@ -76,7 +86,18 @@ class Partition:
         prepared = await turns.run(steps)
         if self._is_gone:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return self._adopt(prepared, now_ms)
+        try:
+            return self._adopt(prepared, now_ms)
+        except DuplicateSequence as refused:
+            return await self._find_copy(prepared.header, refused, turns)
+
+    async def _find_copy(self, header: BatchHeader, refused: DuplicateSequence, turns: Turns) -> Appended:
+        """Looks for the batch in the tail of the log, in a thread, where the broker does that (KAFKA-5494)."""
+        scan = self.log.duplicate_scan(header)
+        found = await turns.run(in_thread(scan)) if scan is not None else None
+        if self._is_gone:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self.log.answer_copy(found, refused)
 
     def _adopt(self, prepared: Prepared, now_ms: int) -> Appended:
         appended = self.log.append_prepared(prepared, now_ms=now_ms)

@@ -53,7 +53,9 @@ class Behaviour:
     marker_only: AnswerName = "out_of_order"
     """The producer's epoch is known, none of its batches is, and the batch does not begin with sequence 0."""
     below_cache: AnswerName = "duplicate_sequence"
-    """All of the batch was written before, and it is no copy of a remembered batch."""
+    """All of the batch was written before, and before the remembered batches."""
+    inside_cache: AnswerName = "duplicate_sequence"
+    """All of the batch was written before, some of it in remembered batches, and it is a copy of none of these."""
     cached_batches: int = 5
     """How many batches of a producer are remembered."""
     drop_below_log_start: bool = True
@@ -102,6 +104,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "unknown_producer": (("0.8.2", "out_of_order"), ("1.0.1", "unknown"), ("2.5", "accept")),
     "marker_only": (("0.8.2", "out_of_order"), ("2.0", "unknown"), ("2.5", "out_of_order")),
     "below_cache": (("0.8.2", "out_of_order"), ("1.0.1", "duplicate_sequence"), ("1.0", "out_of_order")),
+    "inside_cache": (("0.8.2", "out_of_order"),),
     "cached_batches": (("0.8.2", 1), ("1.0.1", 5)),
     "drop_below_log_start": (("0.8.2", True), ("2.4", False)),
     "invalid_record_code": (("0.8.2", 2), ("2.4", 87)),

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 
 from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
 from ..protocol.records import batch
-from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
 from .client_ledger import ClientLedger
 from .clock import Clock
@@ -26,6 +25,7 @@ from .groups.coordinator import GroupCoordinator
 from .groups.settings import CoordinatorSettings
 from .log_dirs import LogDirs
 from .logs import get_logger
+from .maintenance import Maintenance
 from .metadata_log import MetadataLog, read_all
 from .options import ServeOptions
 from .producer_ids import ProducerIds
@@ -35,7 +35,6 @@ from .turns import Turns
 from .waiting import wake_all
 
 DEFAULT_NODE_ID = 1
-CHECKPOINT_MS = 60_000  # log.flush.offset.checkpoint.interval.ms
 
 
 def _node_id(config: Config) -> int:
@@ -123,7 +122,7 @@ class BrokerState:
             self.logs.upgrade.finish()
             self.logs.upgrade = None
         self._load_groups()
-        self._checkpoint_timer = self.clock.call_at(now_ms + CHECKPOINT_MS, self._checkpoint)
+        self._maintenance = Maintenance(self.clock, self.config, self.logs, self.topics)
         self.clients = ClientLedger.open(files, self.logs.directories[0].path, self.apis.advertised, self.clock)
 
     def _load_groups(self) -> None:
@@ -163,14 +162,6 @@ class BrokerState:
             self.config.set_dynamic(record.name, record.value, source)
         except ConfigError as error:  # of a newer or older Kafka
             get_logger().warning("config of the broker ignored", reason=str(error))
-
-    def _checkpoint(self) -> None:
-        """Writes the recovery points, as Kafka does each minute: less to read after a crash."""
-        try:
-            self.logs.checkpoint()
-        except StorageError as error:  # the next may do; until then more is read after a crash
-            get_logger().error("checkpoint not written", reason=str(error))
-        self._checkpoint_timer = self.clock.call_at(self.clock.now_ms() + CHECKPOINT_MS, self._checkpoint)
 
     # Rules that span the parts
 
@@ -224,7 +215,7 @@ class BrokerState:
 
     def close(self) -> None:
         """Flushes and closes all data. Raises StorageError when something could not be written."""
-        self._checkpoint_timer.cancel()
+        self._maintenance.close()
         self.clients.close()
         self.logs.close()
 

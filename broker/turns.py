@@ -1,4 +1,4 @@
-"""Long work on the event loop, done in turns: conversions of old formats, checks of large batches.
+"""Long work on the event loop, done in turns: conversions of old formats, checks of large batches, looks at the disk.
 
 Owns how steps become turns. The work itself (`protocol.records.steps`) says where a step ends; between two steps the
 loop serves whoever is ready. A long call into C runs in a thread meanwhile. Few works run at once, in the order in
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TypeVar
 
 from ..protocol.records.steps import Steps
@@ -75,6 +76,11 @@ class Turns:
             _finish(self._waiting.popleft())
         else:
             self._free += 1
+
+
+def in_thread(call: Callable[[], T]) -> Steps[T]:
+    """One call that waits for the disk, as work for `Turns.run`: made in a thread."""
+    return (yield call)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -20,7 +20,7 @@ import random
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats, legacy, validate
@@ -28,13 +28,15 @@ from ..protocol.records.batch import BatchHeader
 from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ..protocol.records.validate import Prepared
 from . import checkpoint
+from .answers import Appended, NewRecord, Slice, TimestampOffset
 from .append import plan
 from .config import LogConfig
-from .errors import OffsetOutOfRange, StorageError
+from .duplicates import DuplicateScan
+from .errors import DuplicateSequence, OffsetOutOfRange, StorageError
 from .files import Files
 from .partition_metadata import FILE_NAME as PARTITION_METADATA
 from .partition_metadata import read_topic_id, write_topic_id
-from .producer_state import CachedBatch, Producer, forget_below, replay
+from .producer_state import CachedBatch, Producer, forget_below
 from .recovery import Recovered, open_segments
 from .segment import Segment
 
@@ -42,52 +44,6 @@ if TYPE_CHECKING:
     from .upgrade import OnUpgrade
 
 __all__ = ["Appended", "LogConfig", "PartitionLog", "Slice", "TimestampOffset"]
-
-
-class Appended(NamedTuple):
-    """What an append did. log_append_time_ms is -1 for CreateTime, and a copy's largest timestamp for a duplicate."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    duplicate: bool
-
-
-class Slice(NamedTuple):
-    """Whole batches as they lie on the disk, the first of which may begin below the offset asked for.
-
-    Only a read with a hard limit may cut the last one.
-    """
-
-    records: bytes | memoryview
-    high_watermark: int
-    log_start_offset: int
-    last_stable_offset: int
-
-
-class TimestampOffset(NamedTuple):
-    """A record found by its timestamp."""
-
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
-
-
-class NewRecord(Protocol):
-    """What `append_records` takes; `batch.Record` is one (its offset is passed over)."""
-
-    @property
-    def timestamp(self) -> int: ...
-
-    @property
-    def key(self) -> bytes | None: ...
-
-    @property
-    def value(self) -> bytes | None: ...
-
-    @property
-    def headers(self) -> Sequence[batch.Header]: ...
 
 
 def _is_wrapper(header: BatchHeader) -> bool:
@@ -121,7 +77,7 @@ class PartitionLog:
         self._producers = recovered.producers
         self._unsynced = recovered.unsynced
         self._sync_lock = threading.Lock()
-        self._unsynced_hints = {checkpoint.LEADER_EPOCH} if recovered.wrote_epochs else set()
+        self._unsynced_hints = set(recovered.unsynced_files)
         self._directory_changed = bool(recovered.unsynced)
         self._failure: str | None = None
         self._closed = False
@@ -235,10 +191,14 @@ class PartitionLog:
         place.
 
         Raises what `validate.prepare` raises, RecordListTooLarge, ProducerRefused, StorageError: then nothing is
-        appended.
+        appended. Looks for a copy behind the remembered batches, which `append_prepared` leaves to its caller.
         """
         prepared = validate.prepare(records, self.config.rules, now_ms, produce_version, self.log_end_offset)
-        return self.append_prepared(prepared, now_ms=now_ms)
+        try:
+            return self.append_prepared(prepared, now_ms=now_ms)
+        except DuplicateSequence as refused:
+            scan = self.duplicate_scan(prepared.header)
+            return self.answer_copy(scan() if scan else None, refused)
 
     def append_records(self, records: Sequence[NewRecord], *, now_ms: int, codec: int = 0) -> Appended:
         """Appends records of the broker's own in the topic's format, by none of the rules for clients: one batch, or
@@ -259,7 +219,8 @@ class PartitionLog:
     def append_prepared(self, prepared: Prepared, *, now_ms: int) -> Appended:
         """Appends what `validate.prepare` made of a producer's data, in one write. Errors as `append`.
 
-        Nothing happens where it made nothing of it (a set whose only message was cut): the base offset is then -1.
+        After DuplicateSequence a `duplicate_scan` may find the copy. Nothing happens where there is nothing to append
+        (a set whose only message was cut): the base offset is then -1.
         """
         self._check_writable()
         if not prepared.headers:
@@ -269,9 +230,7 @@ class PartitionLog:
         known = self._known_producers().get(header.producer_id) if header.producer_id >= 0 else None
         planned = plan(headers, len(buffer), known, active, self.config, now_ms=now_ms)
         if isinstance(planned, CachedBatch):
-            return Appended(
-                planned.base_offset, planned.last_offset, planned.max_timestamp_ms, self.log_start_offset, True
-            )
+            return self._copy(planned)
         epochs = self._epochs
         self._note_epoch(header.magic, base_offset)
         try:
@@ -284,6 +243,25 @@ class PartitionLog:
         self._adopt(active, headers, len(buffer), planned.producer)
         return Appended(base_offset, self.log_end_offset - 1, log_append_time_ms, self.log_start_offset, False)
 
+    def _copy(self, of: CachedBatch) -> Appended:
+        return Appended(of.base_offset, of.last_offset, of.max_timestamp_ms, self.log_start_offset, True)
+
+    def duplicate_scan(self, header: BatchHeader) -> DuplicateScan | None:
+        """A look for the copy of a refused batch in the tail of the log, to be called in any thread while nothing is
+        appended; None where that is turned off. Raises StorageError."""
+        scan_bytes = self.config.producer_rules.scan_bytes
+        if scan_bytes <= 0:
+            return None
+        return DuplicateScan(
+            self._files, self._segments, header, self.log_start_offset, scan_bytes, lambda: self._closed
+        )
+
+    def answer_copy(self, found: CachedBatch | None, refused: DuplicateSequence) -> Appended:
+        """What a scan means for the batch that was refused. Raises the refusal if there is no copy."""
+        if found is None or found.last_offset < self.log_start_offset:
+            raise refused
+        return self._copy(found)
+
     def _adopt(
         self, active: Segment, headers: Sequence[BatchHeader], size_bytes: int, producer: Producer | None
     ) -> None:
@@ -292,8 +270,8 @@ class PartitionLog:
             if not self._unsynced or self._unsynced[-1] is not active:
                 self._unsynced.append(active)
         header = headers[-1]
-        if producer is not None and self._producers is not None:
-            self._producers[header.producer_id] = producer
+        if producer is not None:
+            self._known_producers()[header.producer_id] = producer
         self.size_bytes += size_bytes
         self.log_end_offset = header.base_offset + header.last_offset_delta + 1
 
@@ -328,6 +306,7 @@ class PartitionLog:
         try:
             old.cut_torn()
             old.save_indexes()
+            self._save_producers()
             created = Segment.create(
                 self._files,
                 self._directory,
@@ -348,16 +327,27 @@ class PartitionLog:
         return self._pick(bound) if bound > 0 else 0
 
     def producers(self) -> dict[int, Producer]:
-        """What is known of each producer, by its id; not for the caller to change."""
+        """What is known of each producer, by its id; not for the caller to change. Raises StorageError."""
         return self._known_producers()
 
+    def expire_producers(self, now_ms: int) -> int:
+        """Forgets the producers that have written nothing for `producer_rules.expiration_ms`; how many. To be called
+        now and then: nothing else forgets them while the log is open."""
+        return self._producers.expire(now_ms, self.config.producer_rules)
+
     def _known_producers(self) -> dict[int, Producer]:
-        """The producers, read from the batches' headers when they are asked for the first time."""
-        if self._producers is None:
-            segments = [segment for segment in self._segments if segment.next_offset > self.log_start_offset]
-            headers = (header for segment in segments for _, header in segment.batches())
-            self._producers = replay(headers, self.log_start_offset, self.config.producer_rules)
-        return self._producers
+        known = self._producers.known
+        if known is not None:
+            return known
+        return self._producers.load(self._segments, self.log_start_offset, self.config.producer_rules)
+
+    def _save_producers(self) -> None:
+        """Writes a snapshot of the producers at the end of the log, to be synced by the next flush. OSError."""
+        rules = self.config.producer_rules
+        name = self._producers.save(self.log_end_offset, self._segments, self.log_start_offset, rules)
+        if name is not None:
+            with self._sync_lock:
+                self._unsynced_hints.add(name)
 
     def _check_writable(self) -> None:
         if self._closed:
@@ -569,6 +559,7 @@ class PartitionLog:
             for segment in self._segments:
                 segment.cut_torn()
                 segment.save_indexes()
+            self._save_producers()
             if self._failure is not None or self._unsynced or self._unsynced_hints:
                 self.flush()
         except OSError as error:

@@ -2,7 +2,7 @@
 
 Pure: `judge` turns a batch and the known producer into a verdict, `remember` gives the producer after that batch; no
 disk, no clock. A verdict is adopted by the log only after the bytes are written. How releases differ is data,
-`ProducerRules`; the defaults are the rules of Ottla's own profile.
+`ProducerRules`; the defaults are the rules of Ottla's own profile. Where the state is kept is `producers.py`'s.
 
 Sequences run from 0 to 2**31 - 1 and then start at 0 again (KAFKA-7692).
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from ..protocol.records.batch import BatchHeader
+from ..protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 
 SEQUENCE_SPACE = 1 << 31
 CACHED_BATCHES = 5  # what an idempotent producer may have in flight, so what it may send again
@@ -29,14 +29,26 @@ class CachedBatch(NamedTuple):
     last_offset: int
     max_timestamp_ms: int
 
+    @property
+    def offset_delta(self) -> int:
+        """How far its last offset, and its last sequence, are from the first."""
+        return self.last_offset - self.base_offset
+
 
 class Producer(NamedTuple):
-    """What is known of one producer id. `batches` is oldest first and empty when only a marker is known."""
+    """What is known of one producer id. `batches` is oldest first and empty when only a marker is known.
+
+    `last_offset` is that of the newest batch, or a marker's if no batch is known. `last_timestamp_ms` is the newest
+    batch's largest or the marker's, whatever came last: the producer's own word, unless the topic has log append time.
+    -1 in the last two: no marker, no open transaction.
+    """
 
     epoch: int
     batches: tuple[CachedBatch, ...]
     last_offset: int
     last_timestamp_ms: int
+    coordinator_epoch: int = -1
+    transaction_first_offset: int = -1
 
 
 class Answer(Enum):
@@ -54,16 +66,23 @@ class ProducerRules:
 
     unknown_producer: nothing is known of the producer and the batch does not begin with 0.
     marker_only: the epoch is known, no batch of it is, and the batch does not begin with 0.
-    below_cache: all sequences of the batch were written before, yet it is no copy of a remembered batch.
+    below_cache: all sequences of the batch were written before the remembered batches.
+    inside_cache: all of them were written before, some of them in remembered batches, and it is a copy of none.
     cached_batches: how many batches are remembered.
     drop_below_log_start: a producer is forgotten when its last offset falls below the log start.
+    expiration_ms: a producer is forgotten so long after its last timestamp; None for never.
+    scan_bytes: how far from the end of the log an exact copy is looked for, where the answer would be that a batch was
+    written before; 0 for not at all (see duplicates.py).
     """
 
     unknown_producer: Answer = Answer.UNKNOWN
     marker_only: Answer = Answer.OUT_OF_ORDER
     below_cache: Answer = Answer.DUPLICATE_SEQUENCE
+    inside_cache: Answer = Answer.DUPLICATE_SEQUENCE
     cached_batches: int = CACHED_BATCHES
     drop_below_log_start: bool = True
+    expiration_ms: int | None = None
+    scan_bytes: int = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,32 +161,54 @@ def judge(known: Producer | None, batch: BatchHeader, rules: ProducerRules = OWN
     if first == expected:
         return ACCEPT
     if at_or_below(first, newest) and at_or_below(last, newest):
-        return _verdict(rules.below_cache, expected)
+        oldest = known.batches[0].first_sequence
+        is_below = at_or_below(last, (oldest - 1) % SEQUENCE_SPACE)
+        return _verdict(rules.below_cache if is_below else rules.inside_cache, expected)
     return OutOfOrder(expected)
 
 
 def remember(
-    known: Producer | None, batch: BatchHeader, base_offset: int, rules: ProducerRules = OWN_RULES
+    known: Producer | None,
+    batch: BatchHeader,
+    base_offset: int,
+    rules: ProducerRules = OWN_RULES,
+    coordinator_epoch: int = -1,
 ) -> Producer:
     """The producer after a batch that was written at `base_offset`. A new epoch forgets the batches of the old one.
 
-    A transaction marker carries an epoch and an offset, and no sequences.
+    A transaction marker carries an epoch, an offset and the epoch of its coordinator, and no sequences.
     """
     last_offset = base_offset + batch.last_offset_delta
-    cached = known.batches if known is not None and known.epoch == batch.producer_epoch else ()
-    if not batch.is_control:
+    cached, begun = (), -1
+    if known is not None:
+        if known.epoch == batch.producer_epoch:
+            cached = known.batches
+        begun = known.transaction_first_offset
+        coordinator_epoch = max(coordinator_epoch, known.coordinator_epoch)
+    bits = batch.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)
+    if bits & CONTROL_BIT:
+        begun = -1
+        if cached:
+            last_offset = cached[-1].last_offset
+    else:
+        if bits and begun < 0:
+            begun = base_offset
         entry = CachedBatch(batch.base_sequence, batch.last_sequence, base_offset, last_offset, batch.max_timestamp)
         cached = (*cached, entry)[-rules.cached_batches :]
-    return Producer(batch.producer_epoch, cached, last_offset, batch.max_timestamp)
+    return Producer(batch.producer_epoch, cached, last_offset, batch.max_timestamp, coordinator_epoch, begun)
 
 
 def advance(
-    producers: dict[int, Producer], header: BatchHeader, log_start_offset: int, rules: ProducerRules = OWN_RULES
+    producers: dict[int, Producer],
+    header: BatchHeader,
+    log_start_offset: int,
+    rules: ProducerRules = OWN_RULES,
+    coordinator_epoch: int = -1,
 ) -> None:
-    """One step of `replay`."""
+    """One step of `replay`; the coordinator's epoch is a marker's."""
     if header.producer_id >= 0 and header.base_offset + header.last_offset_delta >= log_start_offset:
         known = producers.get(header.producer_id)
-        producers[header.producer_id] = remember(known, header, header.base_offset, rules)
+        producers[header.producer_id] = remember(known, header, header.base_offset, rules, coordinator_epoch)
 
 
 def replay(
@@ -185,7 +226,23 @@ def replay(
 
 
 def forget_below(producers: dict[int, Producer], log_start_offset: int, rules: ProducerRules = OWN_RULES) -> None:
-    """Drops the producers of which nothing is left at or above the log start."""
+    """Drops the producers of which nothing is left at or above the log start, if they have no open transaction."""
     if rules.drop_below_log_start:
-        for producer_id in [key for key, value in producers.items() if value.last_offset < log_start_offset]:
-            del producers[producer_id]
+        for producer_id, known in list(producers.items()):
+            if known.last_offset < log_start_offset and known.transaction_first_offset < 0:
+                del producers[producer_id]
+
+
+def forget_expired(producers: dict[int, Producer], now_ms: int, rules: ProducerRules = OWN_RULES) -> int:
+    """Drops the producers that have written nothing for so long, if they have no open transaction; how many."""
+    if rules.expiration_ms is None:
+        return 0
+    latest_ms = now_ms - rules.expiration_ms
+    expired = [
+        producer_id
+        for producer_id, known in producers.items()
+        if known.last_timestamp_ms <= latest_ms and known.transaction_first_offset < 0
+    ]
+    for producer_id in expired:
+        del producers[producer_id]
+    return len(expired)

@@ -12,7 +12,9 @@ The mirror of the write order in FORMAT.md. The passes, in order:
 4. A log that ends below its checkpointed log start is replaced by an empty one there.
 5. Leader epochs are cut to the log; those of batches read in pass 3 are taken from these. Messages of formats v0 and
    v1 carry none, and what was known before them is void.
-6. Producers: known if pass 3 read everything, else replayed from the headers when first needed.
+6. Producers: known if pass 3 began at the log start, or at a segment with a good snapshot; else brought back when
+   first needed, from the newest snapshot and the headers behind it. Snapshots that do not belong to the log are
+   removed; after pass 3 there is one for each segment that was read, and one at the end.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from .config import LogConfig
 from .errors import StorageError
 from .files import Files
 from .producer_state import Producer, advance
+from .producers import Producers, coordinator_epoch
 from .segment import LOG_SUFFIX, SUFFIXES, Segment, file_name
 from .swap import SEGMENT_FILE, finish_leftovers
 
@@ -38,7 +41,7 @@ MAX_SEGMENT_BYTES = 2**31 - 1  # a position is an int32
 
 @dataclass(slots=True)
 class Recovered:
-    """An opened partition. `producers` is None when they are to be replayed; `unsynced` segments may not be durable.
+    """An opened partition. `unsynced` segments and `unsynced_files` (names) may not be durable.
 
     `cut_bytes` and `deleted_segments` say what recovery removed. Epochs that began below `epochs_from` are void.
     """
@@ -46,10 +49,10 @@ class Recovered:
     segments: list[Segment]
     log_start_offset: int
     epochs: list[tuple[int, int]]
+    producers: Producers
     epochs_from: int = 0
-    producers: dict[int, Producer] | None = None
     unsynced: list[Segment] = field(default_factory=list)
-    wrote_epochs: bool = False
+    unsynced_files: set[str] = field(default_factory=set)
     cut_bytes: int = 0
     deleted_segments: int = 0
 
@@ -67,12 +70,14 @@ def open_segments(
     """Runs the passes. At least one segment results. Raises StorageError."""
     try:
         names = finish_leftovers(files, directory, files.list(directory))
-        recovered = Recovered(_list_segments(files, directory, names, config, now_ms), log_start_offset, [])
+        segments = _list_segments(files, directory, names, config, now_ms)
+        recovered = Recovered(segments, log_start_offset, [], Producers(files, directory, names, now_ms))
         first = recovered.segments[0].base_offset if recovered.segments else 0
         recovered.log_start_offset = max(log_start_offset, first)
         scanned_from = _check_segments(files, directory, recovered, config, clean_shutdown, recovery_point)
         _ensure_segment(files, directory, recovered, config, now_ms)
         _settle_epochs(files, directory, recovered, scanned_from, checkpoint.LEADER_EPOCH in names)
+        _settle_producers(recovered, scanned_from)
     except OSError as error:
         raise StorageError(f"cannot open {directory}: {error}") from error
     return recovered
@@ -124,7 +129,7 @@ def _check_segments(
     if first == len(segments):
         return None
     scanned_from = segments[first].base_offset
-    producers: dict[int, Producer] | None = {} if first == 0 else None
+    producers = recovered.producers.begin(scanned_from, recovered.log_start_offset, config.producer_rules)
     for number in range(first, len(segments)):
         segment = segments[number]
         end = _check_batches(segment, recovered, producers, config)
@@ -138,9 +143,16 @@ def _check_segments(
         if not is_last:
             segment.next_offset = segments[number + 1].base_offset
             segment.save_indexes()
+            _save_producers(recovered, producers, segment.next_offset)
     recovered.unsynced = segments[first:]
-    recovered.producers = producers
+    recovered.producers.known = producers
     return scanned_from
+
+
+def _save_producers(recovered: Recovered, producers: dict[int, Producer] | None, offset: int) -> None:
+    """Writes a snapshot that is missing."""
+    if producers is not None and offset > recovered.log_start_offset and offset not in recovered.producers.snapshots:
+        recovered.unsynced_files.add(recovered.producers.write(offset, producers))
 
 
 def _check_batches(
@@ -164,7 +176,8 @@ def _check_batches(
         if header.magic < MAGIC:
             recovered.epochs_from = header.next_offset
         if producers is not None:
-            advance(producers, header, recovered.log_start_offset, config.producer_rules)
+            marker_epoch = coordinator_epoch(data, position, header)
+            advance(producers, header, recovered.log_start_offset, config.producer_rules, marker_epoch)
         position += header.size_bytes
     return position
 
@@ -187,7 +200,7 @@ def _cut(files: Files, directory: str, recovered: Recovered, number: int, end: i
         segments[number].truncate(end)
 
 
-# -- passes 4 and 5
+# -- passes 4 to 6
 
 
 def _ensure_segment(files: Files, directory: str, recovered: Recovered, config: LogConfig, now_ms: int) -> None:
@@ -204,7 +217,7 @@ def _ensure_segment(files: Files, directory: str, recovered: Recovered, config: 
     )
     recovered.segments = [created]
     recovered.unsynced = [created]
-    recovered.producers = {}
+    recovered.producers.known = {}
 
 
 def _take_epoch(epochs: list[tuple[int, int]], header: BatchHeader) -> None:
@@ -249,4 +262,13 @@ def _settle_epochs(
     recovered.epochs = kept
     if kept != (stored or []) or (stored is None and has_records):
         checkpoint.write_epochs(files, path, kept)
-        recovered.wrote_epochs = True
+        recovered.unsynced_files.add(checkpoint.LEADER_EPOCH)
+
+
+def _settle_producers(recovered: Recovered, scanned_from: int | None) -> None:
+    """Pass 6. What was written while segments were read stays only if the log reaches there."""
+    end_offset = recovered.segments[-1].next_offset
+    bases = [segment.base_offset for segment in recovered.segments]
+    recovered.producers.settle(bases, recovered.log_start_offset, end_offset)
+    if scanned_from is not None:
+        _save_producers(recovered, recovered.producers.known, end_offset)

@@ -438,6 +438,18 @@ class Segment:
             end = at + size
         return end
 
+    def boundaries(self, position: int) -> list[int]:
+        """The positions of some batches, rising, from one at or before `position` on."""
+        self.load()
+        index = self._offset_index
+        entry = index.floor_of_position(position)
+        if entry < 0:
+            return [0, *index.positions]
+        if not self._points_at(index.positions[entry], index.offsets[entry]):
+            self.rebuild()
+            return self.boundaries(position)
+        return index.positions[entry:].tolist()
+
     def batch_end(self, position: int) -> int:
         """The end of the batch at a position."""
         for at, size, _ in self._walk(position):

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 from ..protocol.records import formats
 from ..protocol.records.errors import CorruptRecords
+from . import snapshot
 from .errors import StorageError
 from .files import Files
 from .segment import LOG_SUFFIX, file_name
@@ -47,6 +48,8 @@ def swap_in(files: Files, directory: str, new: Sequence[int], old: Sequence[int]
     # The end of the highest `.swap` need not lie behind all that is replaced, if the last records were dropped.
     for base_offset in sorted(old, reverse=True)[:-1]:
         _remove_segment(files, directory, names, base_offset)
+        if base_offset not in new and snapshot.file_name(base_offset) in names:  # if not here, the next opening does it
+            files.remove(os.path.join(directory, snapshot.file_name(base_offset)))
     _complete(files, directory, files.list(directory))
 
 

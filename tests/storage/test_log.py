@@ -243,8 +243,9 @@ def test_a_duplicate_answers_what_the_first_one_was_told(files: SimulatedFiles):
         for number in range(1, 6):
             again = log.append(sequenced(2 * number, 2, timestamp=5000 + number), now_ms=0)
             assert again == Appended(1 + 2 * number, 2 + 2 * number, 5000 + number, 0, True)
+        assert log.append(sequenced(0, 2), now_ms=0).base_offset == 1  # not remembered any more, but in the log
         with pytest.raises(errors.DuplicateSequence):
-            log.append(sequenced(0, 2), now_ms=0)
+            log.append(sequenced(1, 2), now_ms=0)  # written, in other batches
         with pytest.raises(errors.OutOfOrderSequence):
             log.append(sequenced(13), now_ms=0)
         with pytest.raises(errors.UnknownProducer):
