@@ -14,6 +14,8 @@ import pytest
 from harness import fetch, only, produce, running
 from stored_logs import T0, ask, entries, marker, message, offsets, place, plain, rows, stored, wrapper
 
+from ottla.broker.config import Config
+from ottla.broker.releases import profile
 from ottla.protocol.records import batch, formats, legacy
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.compression import Codec
@@ -122,6 +124,7 @@ async def test_one_bound_for_the_whole_answer_begins_with_v3(release: str, tmp_p
 
 @pytest.mark.parametrize(("release", "sizes"), [("2.8", [700, 324, 0]), ("3.9", [700, 0, 0]), ("ottla", [700, 324, 0])])
 async def test_the_brokers_bound_holds_before_v3_too(release: str, sizes: list[int], tmp_path: Path) -> None:
+    assert Config.load({}, profile=profile(release))["fetch.max.bytes"] == 55 << 20
     data = plain([Record(0, T0, None, b"v" * (700 - 34))], 1)
     assert len(data) == 700
     await place(tmp_path, {"a": data, "b": data, "c": data})

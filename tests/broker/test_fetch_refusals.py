@@ -133,6 +133,22 @@ async def test_conversion_may_be_turned_off(release: str, where: str, tmp_path: 
         assert (await ask(client, 3)).records == plain(rows(2), 1)
 
 
+async def test_conversion_is_turned_off_for_all_topics_while_the_broker_runs(tmp_path: Path) -> None:
+    """A topic's own config is stronger."""
+    resource = AlterConfigsRequest.AlterConfigsResource
+    await place(tmp_path, {"t": stored(2, rows(2)), "u": stored(2, rows(2))})
+    async with running(tmp_path, release="2.8") as broker:
+        client = await broker.client()
+        await set_configs(client, "u", {"message.downconversion.enable": "true"})
+        for value, code in (("false", UNSUPPORTED_VERSION), ("true", 0)):
+            config = resource.AlterableConfig(name="log.message.downconversion.enable", value=value)
+            changed = resource(resource_type=4, resource_name="", configs=[config])
+            request = AlterConfigsRequest(resources=[changed], validate_only=False)
+            assert (await client.call(request, 0)).responses[0].error_code == 0
+            assert (await ask(client, 3)).error_code == code
+            assert (await ask(client, 3, "u")).records == plain(rows(2), 1)
+
+
 @pytest.mark.parametrize("release", ["0.11", "1.1"])
 async def test_before_2_0_it_cannot(release: str, tmp_path: Path) -> None:
     await place(tmp_path, {"t": stored(2, rows(2))}, OFF)
