@@ -462,3 +462,51 @@ async def test_formats_can_be_asked_for_below_protocol_3_0_only(release: str, tm
             await played.topic("t", 0)
             assert await played.code(V1, 2) == 0
             assert {header.magic for header, _ in played.entries()} == {magic}
+
+
+# ---- one behaviour alone
+
+UNNUMBERED = bytes(header_changed(23, ">i", 2, batch.build([r._replace(offset=r.offset * 2) for r in SAMPLE], codec=1)))
+MARKED = bytes(batch.build(SAMPLE, log_append_time=True))
+KEYLESS = bytes(batch.build([Record(index, NOW, None, b"v") for index in range(3)]))
+IDEMPOTENT = bytes(batch.build(SAMPLE, producer_id=1, producer_epoch=0, base_sequence=0))
+BEFORE = {"message_timestamp_before_max_ms": "5", "cleanup_policy": "compact"}
+BOTH = {**BEFORE, "message_timestamp_difference_max_ms": "50"}
+EARLY = bytes(batch.build([Record(0, NOW - 20, b"k", b"v")]))
+Answered = tuple[int, list[int]] | None
+# (behaviour, value, set, version, answer without it, answer with it)
+ALONE: list[tuple[str, str, bytes, int, Answered, Answered]] = [
+    ("invalid_record_code", "2", bytes(header_changed(57, ">i", 2)), 9, (87, []), (2, [])),
+    ("wrong_batches", "corrupt", V1, 9, (87, []), (2, [])),
+    ("wrong_batches", "close", V1, 9, (87, []), None),
+    ("record_errors", "first", KEYLESS, 9, (87, [0, 1, 2]), (87, [0])),
+    ("record_errors", "none", KEYLESS, 9, (87, [0, 1, 2]), (87, [])),
+    ("refuse_unnumbered", "true", UNNUMBERED, 9, (0, []), (87, [1, 2])),
+    ("one_magic", "false", V1 + message(magic=0), 2, (87, []), (0, [])),
+    ("append_time_bit_allowed", "false", MARKED, 9, (0, []), (32, [0, 1, 2])),
+    ("timestamp_range", "before_after", EARLY, 9, (0, []), (32, [0])),
+    ("timestamp_range", "difference", EARLY, 9, (32, [0]), (0, [])),
+    ("old_formats", "false", V1, 2, (0, []), (87, [])),
+    (
+        "newest_magic",
+        "1",
+        bytes(batch.build(SAMPLE, producer_id=1, producer_epoch=0, base_sequence=0)),
+        9,
+        (0, []),
+        (43, []),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "data", "version", "without", "alone"), ALONE)
+async def test_one_behaviour_alone(
+    name: str, value: str, data: bytes, version: int, without: Answered, alone: Answered, tmp_path: Path
+) -> None:
+    """The own profile, but for one way of an old release."""
+    for number, (overrides, wanted) in enumerate([({}, without), ({f"ottla.behaviour.{name}": value}, alone)]):
+        async with playing(tmp_path / str(number), "ottla", overrides) as played:
+            await played.topic("t", None, **(BEFORE if value == "difference" else BOTH))
+            answer = await played.send(data, version)
+            found = None if answer is None else (answer.error_code, [e.batch_index for e in answer.record_errors])
+            assert found == wanted
+            assert bool(played.end()) == (wanted == (0, []))
