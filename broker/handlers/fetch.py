@@ -9,14 +9,14 @@ no transaction is ever open, so READ_COMMITTED reads to the high watermark and n
 from __future__ import annotations
 
 import struct
-from itertools import groupby
+from itertools import groupby, islice
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ...protocol.primitives import Records
 from ...protocol.records import batch, convert, formats
 from ...protocol.records.compression import Codec
-from ...protocol.records.steps import Steps
+from ...protocol.records.steps import STEP_RECORDS, Steps
 from ...storage.errors import OffsetOutOfRange
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
@@ -125,18 +125,29 @@ def _is_enough_there(
 ) -> bool:
     """Whether there are min_bytes in the logs, though the bounds cut some of them off from this answer."""
     left, there = _max_bytes(request, context), 0
+    looks = STEP_RECORDS
     for (key, wanted), (_, answer) in zip(plan.partitions.items(), answers, strict=True):
         log = _partition(key, context.broker, context.api_version >= 13).log
         size = len(answer.records or b"")
         there += size
         if log.available_bytes(wanted.offset) > size:  # that may be too high, so look where the answer ends
-            end_offset = wanted.offset
-            for _, header in formats.headers(answer.records or b""):
-                end_offset = header.next_offset
-            if end_offset < log.high_watermark:
+            end_offset, looks = _end_offset(answer.records or b"", wanted.offset, looks)
+            if end_offset is None or end_offset < log.high_watermark:
                 there += max(0, min(wanted.max_bytes, left) - size)
         left = max(0, left - size)
     return there >= _min_bytes(request, context)
+
+
+def _end_offset(records: Records, offset: int, looks: int) -> tuple[int | None, int]:
+    """The offset behind the last whole entry, and how many entries may still be looked at for this request.
+
+    None if there are more: that many are worth an answer now, and the time to look at them all would be everybody's.
+    """
+    entries = formats.headers(records)
+    for _, header in islice(entries, looks):
+        offset = header.next_offset
+        looks -= 1
+    return (offset if looks else None), looks
 
 
 def _partition(key: PartitionKey, broker: BrokerState, uses_topic_ids: bool) -> Partition:

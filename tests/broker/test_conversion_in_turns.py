@@ -19,6 +19,7 @@ from structlog.testing import capture_logs
 from ottla.broker.logs import get_logger
 from ottla.broker.turns import AT_ONCE, Turns
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.records import formats
 from ottla.protocol.records import rows as bulk
 from ottla.protocol.records.batch import Record
 from ottla.protocol.records.compression import Codec
@@ -219,6 +220,37 @@ async def test_what_is_appended_meanwhile_is_not_in_the_answer(watch: Watch, tmp
         check(answer, COUNT, 1)
         assert answer.high_watermark == COUNT
         assert offsets((await ask(other, 2, offset=COUNT)).records) == [COUNT]
+
+
+@pytest.mark.parametrize("wanted", [0, 1000])
+async def test_whether_to_wait_is_not_found_out_by_reading_on_and_on(
+    wanted: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A client that wants as much as its bounds let through, or more, is sent whole entries, which are a bit less. For
+    what lies behind them only so many are looked at; then the first is answered, and the second waits."""
+    data = log_of("old messages")
+    looked = 0
+    read_header = formats.read_header
+
+    def counted(*arguments: Any, **more: Any) -> Any:
+        nonlocal looked
+        looked += 1
+        return read_header(*arguments, **more)
+
+    await place(tmp_path, {"t": data})
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        bound = len(data) - 2000
+        request = fetch(
+            ("t", 0, 0), partition_max_bytes=bound, max_bytes=ALL, min_bytes=bound + wanted, max_wait_ms=1000
+        )
+        with monkeypatch.context() as patches:
+            patches.setattr(formats, "read_header", counted)
+            await client.send(request, 4)
+            assert await is_waiting(broker) == bool(wanted)
+        assert 0 < looked <= STEP_RECORDS + 1
+        broker.clock.advance(1000)
+        assert bound - 100 < len(only((await client.receive())[1]).records) <= bound
 
 
 # ---- several
