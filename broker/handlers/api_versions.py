@@ -1,6 +1,8 @@
 """ApiVersions v0-v4: which APIs and versions are served (KIP-35, KIP-511, KIP-584).
 
-Features: none are finalised yet, so no list is sent. A version above these is answered by the router.
+Features: none are finalised, so that list is not sent. One of ours is supported in our own profile: the scan behind the
+remembered batches, so that a producer may have more in flight than are remembered. A version above these is answered
+by the router.
 """
 
 from __future__ import annotations
@@ -9,10 +11,14 @@ import re
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ..config import Config
 from ..context import RequestContext, handles
 
 # KIP-511: what a client may call its software and version.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+Feature = ApiVersionsResponse.SupportedFeatureKey
+DUPLICATE_SCAN = "ottla.duplicate.scan"
 
 
 @handles(ApiVersionsRequest)
@@ -29,4 +35,14 @@ async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> 
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions.first, max_version=versions.last)
             for key, versions in context.broker.apis.advertised.items()
         ],
+        supported_features=_features(context.broker.config),
     )
+
+
+def _features(config: Config) -> list[Feature]:
+    """None in the profile of a release: what a client is told there is what that release tells."""
+    profile = config.profile
+    if not profile.is_own or profile.behaviour.below_cache != "duplicate_sequence":
+        return []
+    scans = config["producer.duplicate.scan.bytes"] > 0
+    return [Feature(name=DUPLICATE_SCAN, min_version=1, max_version=1)] if scans else []

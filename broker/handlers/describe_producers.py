@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from ...storage.errors import StorageError
 from ...storage.producer_state import Producer
 from ..context import RequestContext, handles
+from ..errors import code_of
 
 Topic = DescribeProducersResponse.TopicResponse
 Partition = Topic.PartitionResponse
@@ -39,7 +41,10 @@ def _partition(name: str, index: int, context: RequestContext) -> Partition:
         message = None if topics.get(name) else UNKNOWN
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return Partition(partition_index=index, error_code=code, error_message=message, active_producers=[])
-    producers = topics.partition(name, index).log.producers()
+    try:
+        producers = topics.partition(name, index).log.producers()
+    except StorageError as error:
+        return Partition(partition_index=index, error_code=code_of(error), active_producers=[])
     states = [_state(producer_id, known) for producer_id, known in sorted(producers.items())]
     return Partition(partition_index=index, error_code=0, active_producers=states)
 
@@ -50,6 +55,6 @@ def _state(producer_id: int, known: Producer) -> State:
         producer_epoch=known.epoch,
         last_sequence=known.batches[-1].last_sequence if known.batches else -1,
         last_timestamp=known.last_timestamp_ms,
-        coordinator_epoch=-1,
-        current_txn_start_offset=-1,
+        coordinator_epoch=known.coordinator_epoch,
+        current_txn_start_offset=known.transaction_first_offset,
     )

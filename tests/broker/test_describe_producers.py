@@ -12,6 +12,7 @@ from harness import Client, Closed, produce, records, running
 from ottla.broker.releases import PROFILE_NAMES, profile
 from ottla.broker.router import apis_of
 from ottla.protocol.messages.describe_producers import DescribeProducersRequest
+from ottla.storage.errors import StorageError
 
 KEY = 61
 TIME = 1_700_000_000_000
@@ -81,6 +82,30 @@ async def test_it_is_the_same_after_a_restart(tmp_path: Path) -> None:
         await write(client, 9, 1, 1, b"b", b"c")
     async with running(tmp_path) as broker:
         assert await described(await broker.client(), "t") == [(9, 1, 2, 0)]
+
+
+async def test_an_open_transaction_is_told(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        for sequence, transactional in ((0, False), (1, True), (2, True)):
+            data = records(b"a", producer_id=9, producer_epoch=0, base_sequence=sequence, transactional=transactional)
+            broker.log("t").append(data, now_ms=TIME)
+        ((partition,),) = [t.partitions for t in (await (await broker.client()).call(asking(("t", [0])), 0)).topics]
+        (state,) = partition.active_producers
+        assert (state.last_sequence, state.current_txn_start_offset, state.coordinator_epoch) == (2, 1, -1)
+
+
+async def test_a_log_that_cannot_be_read_is_an_error_of_its_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise StorageError("the disk is gone")
+
+    async with running(tmp_path) as broker:
+        await broker.topic("t", 2)
+        monkeypatch.setattr(broker.log("t"), "producers", fails)
+        answer = await (await broker.client()).call(asking(("t", [0, 1])), 0)
+        assert [p.error_code for p in answer.topics[0].partitions] == [56, 0]
 
 
 async def test_what_does_not_exist_is_said_for_each_partition(tmp_path: Path) -> None:
