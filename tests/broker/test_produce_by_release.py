@@ -177,6 +177,19 @@ async def test_each_message_and_what_is_made_of_them_has_a_limit(release: str, t
         assert await played.code(inner, version, "packed") == 0
 
 
+@pytest.mark.parametrize("release", WITH_BATCHES)
+async def test_a_batch_that_is_too_large_once_it_is_written_anew(release: str, tmp_path: Path) -> None:
+    one = [Record(0, NOW, b"k", bytes(5000))]
+    packed, size = batch.build(one, codec=1), len(batch.build(one))
+    assert len(packed) < 500
+    async with playing(tmp_path, release) as played:
+        for name, limit, code in (("small", 500, TOO_LARGE), ("just", size - 1, TOO_LARGE), ("enough", size, 0)):
+            await played.topic(name, max_message_bytes=str(limit), compression_type="uncompressed")
+            assert await played.code(packed, played.newest, name) == code
+            assert await played.code(packed, 3, name) == code
+        assert len(played.stored("enough")) == 2 * size
+
+
 @pytest.mark.parametrize("release", FAMILIES)
 async def test_a_set_that_is_larger_than_a_segment(release: str, tmp_path: Path) -> None:
     async with playing(tmp_path, release) as played:
