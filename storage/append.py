@@ -96,10 +96,11 @@ def plan(
         raise RecordListTooLarge(f"{size_bytes} bytes in segments of {config.segment_bytes}")
     producer = None
     if header.producer_id >= 0:
-        verdict = judge(known, header, config.producer_rules)
-        if isinstance(verdict, Duplicate):
-            return verdict.of
+        rules = config.producer_rules
+        verdict = judge(known, header, rules)
         if verdict is not ACCEPT:
+            if isinstance(verdict, Duplicate):
+                return verdict.of
             raise refusal(verdict, header)
-        producer = remember(known, header, header.base_offset, config.producer_rules)
+        producer = remember(known, header, header.base_offset, rules)
     return Plan(must_roll(segment, config, headers, size_bytes, now_ms), producer)

@@ -227,7 +227,10 @@ class PartitionLog:
             return Appended(-1, -1, -1, self.log_start_offset, False)
         active, base_offset = self._active, self.log_end_offset
         buffer, header, log_append_time_ms, _, headers, _ = validate.place(prepared, base_offset, self.leader_epoch)
-        known = self._known_producers().get(header.producer_id) if header.producer_id >= 0 else None
+        producers = self._producers.known
+        if producers is None and header.producer_id >= 0:
+            producers = self._known_producers()
+        known = producers.get(header.producer_id) if producers else None
         planned = plan(headers, len(buffer), known, active, self.config, now_ms=now_ms)
         if isinstance(planned, CachedBatch):
             return self._copy(planned)
@@ -270,8 +273,8 @@ class PartitionLog:
             if not self._unsynced or self._unsynced[-1] is not active:
                 self._unsynced.append(active)
         header = headers[-1]
-        if producer is not None:
-            self._known_producers()[header.producer_id] = producer
+        if producer is not None and self._producers.known is not None:
+            self._producers.known[header.producer_id] = producer
         self.size_bytes += size_bytes
         self.log_end_offset = header.base_offset + header.last_offset_delta + 1
 

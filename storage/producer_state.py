@@ -17,6 +17,8 @@ from typing import NamedTuple
 from ..protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 
 SEQUENCE_SPACE = 1 << 31
+_MAX_SEQUENCE = SEQUENCE_SPACE - 1
+_made = tuple.__new__
 CACHED_BATCHES = 5  # what an idempotent producer may have in flight, so what it may send again
 
 
@@ -144,24 +146,26 @@ def at_or_below(sequence: int, last: int) -> bool:
 
 def judge(known: Producer | None, batch: BatchHeader, rules: ProducerRules = OWN_RULES) -> Verdict:
     """Whether the batch of a producer may follow what is known of it. `batch` has a producer id and sequences."""
-    first, last = batch.base_sequence, batch.last_sequence
+    first = batch.base_sequence
     if known is None:
         return ACCEPT if first == 0 else _verdict(rules.unknown_producer, 0)
-    if batch.producer_epoch < known.epoch:
-        return Fenced(known.epoch)
-    if batch.producer_epoch > known.epoch:
+    epoch, batches = known[:2]
+    if batch.producer_epoch != epoch:
+        if batch.producer_epoch < epoch:
+            return Fenced(epoch)
         return ACCEPT if first == 0 else OutOfOrder(0)
-    if not known.batches:
+    if not batches:
         return ACCEPT if first == 0 else _verdict(rules.marker_only, 0)
-    for cached in known.batches:
-        if cached.first_sequence == first and cached.last_sequence == last:
-            return Duplicate(cached)
-    newest = known.batches[-1].last_sequence
-    expected = (newest + 1) % SEQUENCE_SPACE
+    newest: int = batches[-1][1]
+    expected = (newest + 1) & _MAX_SEQUENCE
     if first == expected:
         return ACCEPT
+    last = batch.last_sequence
+    for cached in batches:
+        if cached.first_sequence == first and cached.last_sequence == last:
+            return Duplicate(cached)
     if at_or_below(first, newest) and at_or_below(last, newest):
-        oldest = known.batches[0].first_sequence
+        oldest = batches[0].first_sequence
         is_below = at_or_below(last, (oldest - 1) % SEQUENCE_SPACE)
         return _verdict(rules.below_cache if is_below else rules.inside_cache, expected)
     return OutOfOrder(expected)
@@ -178,24 +182,27 @@ def remember(
 
     A transaction marker carries an epoch, an offset and the epoch of its coordinator, and no sequences.
     """
-    last_offset = base_offset + batch.last_offset_delta
+    # Every batch of a producer comes through here: tuples are taken apart and made at once, which halves the time.
+    attributes, delta, _, max_timestamp_ms, _, epoch, first = batch[5:12]
+    last_offset = base_offset + delta
     cached, begun = (), -1
     if known is not None:
-        if known.epoch == batch.producer_epoch:
-            cached = known.batches
-        begun = known.transaction_first_offset
-        coordinator_epoch = max(coordinator_epoch, known.coordinator_epoch)
-    bits = batch.attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)
-    if bits & CONTROL_BIT:
+        known_epoch, batches, _, _, known_coordinator_epoch, begun = known
+        if known_epoch == epoch:
+            cached = batches
+        if known_coordinator_epoch > coordinator_epoch:
+            coordinator_epoch = known_coordinator_epoch
+    if attributes & CONTROL_BIT:
         begun = -1
         if cached:
             last_offset = cached[-1].last_offset
     else:
-        if bits and begun < 0:
+        if begun < 0 and attributes & TRANSACTIONAL_BIT:
             begun = base_offset
-        entry = CachedBatch(batch.base_sequence, batch.last_sequence, base_offset, last_offset, batch.max_timestamp)
-        cached = (*cached, entry)[-rules.cached_batches :]
-    return Producer(batch.producer_epoch, cached, last_offset, batch.max_timestamp, coordinator_epoch, begun)
+        entry = _made(CachedBatch, (first, (first + delta) & _MAX_SEQUENCE, base_offset, last_offset, max_timestamp_ms))
+        keep = rules.cached_batches - 1
+        cached = (*cached[-keep:], entry) if keep else (entry,)
+    return _made(Producer, (epoch, cached, last_offset, max_timestamp_ms, coordinator_epoch, begun))
 
 
 def advance(
