@@ -132,22 +132,22 @@ def _is_enough_there(
         there += size
         if log.available_bytes(wanted.offset) > size:  # that may be too high, so look where the answer ends
             end_offset, looks = _end_offset(answer.records or b"", wanted.offset, looks)
-            if end_offset is None or end_offset < log.high_watermark:
+            if end_offset < log.high_watermark:
                 there += max(0, min(wanted.max_bytes, left) - size)
         left = max(0, left - size)
     return there >= _min_bytes(request, context)
 
 
-def _end_offset(records: Records, offset: int, looks: int) -> tuple[int | None, int]:
+def _end_offset(records: Records, offset: int, looks: int) -> tuple[int, int]:
     """The offset behind the last whole entry, and how many entries may still be looked at for this request.
 
-    None if there are more: that many are worth an answer now, and the time to look at them all would be everybody's.
+    Where there are more, it is one before that: they are worth an answer now, and the time to look at them all would be
+    everybody's.
     """
-    entries = formats.headers(records)
-    for _, header in islice(entries, looks):
+    for _, header in islice(formats.headers(records), looks):
         offset = header.next_offset
         looks -= 1
-    return (offset if looks else None), looks
+    return offset, looks
 
 
 def _partition(key: PartitionKey, broker: BrokerState, uses_topic_ids: bool) -> Partition:
