@@ -1,1 +1,100 @@
-"""A small asyncio client over `ottla.protocol`."""
+"""A small asyncio client over `ottla.protocol`: producer, consumer, admin. Names are imported when first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+_HOME = {
+    "Admin": "admin",
+    "BufferFull": "errors",
+    "ClientClosed": "errors",
+    "ClientError": "errors",
+    "ClientOptions": "options",
+    "ConfigError": "errors",
+    "ConnectionLost": "errors",
+    "Consumer": "consumer",
+    "ConsumerRecord": "records",
+    "DeliveryTimeout": "errors",
+    "IdempotenceUnsupported": "errors",
+    "InvalidRequest": "errors",
+    "KafkaError": "errors",
+    "MessageTooLarge": "errors",
+    "NoSuchTopic": "errors",
+    "OutOfOrderSequence": "errors",
+    "Producer": "producer",
+    "ProducerFailed": "errors",
+    "ProducerFenced": "errors",
+    "RecordMetadata": "producer",
+    "RequestTimedOut": "errors",
+    "UnknownProducer": "errors",
+    "UnsupportedVersion": "errors",
+}
+
+if TYPE_CHECKING:
+    from .errors import (
+        BufferFull,
+        ClientClosed,
+        ClientError,
+        ConfigError,
+        ConnectionLost,
+        DeliveryTimeout,
+        IdempotenceUnsupported,
+        InvalidRequest,
+        KafkaError,
+        MessageTooLarge,
+        NoSuchTopic,
+        OutOfOrderSequence,
+        ProducerFailed,
+        ProducerFenced,
+        RequestTimedOut,
+        UnknownProducer,
+        UnsupportedVersion,
+    )
+    from .options import ClientOptions
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    try:
+        value = getattr(import_module(f".{home}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}.{home}":
+            raise
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})
+
+
+__all__ = [
+    "Admin",  # pyright: ignore[reportUnsupportedDunderAll]
+    "BufferFull",
+    "ClientClosed",
+    "ClientError",
+    "ClientOptions",
+    "ConfigError",
+    "ConnectionLost",
+    "Consumer",  # pyright: ignore[reportUnsupportedDunderAll]
+    "ConsumerRecord",  # pyright: ignore[reportUnsupportedDunderAll]
+    "DeliveryTimeout",
+    "IdempotenceUnsupported",
+    "InvalidRequest",
+    "KafkaError",
+    "MessageTooLarge",
+    "NoSuchTopic",
+    "OutOfOrderSequence",
+    "Producer",  # pyright: ignore[reportUnsupportedDunderAll]
+    "ProducerFailed",
+    "ProducerFenced",
+    "RecordMetadata",  # pyright: ignore[reportUnsupportedDunderAll]
+    "RequestTimedOut",
+    "UnknownProducer",
+    "UnsupportedVersion",
+]

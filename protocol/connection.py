@@ -1,8 +1,8 @@
-"""One server connection without any I/O: received bytes in, whole frames out; answers leave in request order.
+"""One connection without any I/O: received bytes in, whole frames out; a server's answers leave in request order.
 
-Owns framing, the bound on a frame's size, the receive buffers and the order of answers. Knows nothing of what is in
-a frame. The caller reads from the socket into `receive_buffer()`, says how much with `received(count)`, takes frames
-with `next_frame()` until None, and then calls `settle()`.
+Owns framing, the bound on a frame's size, the receive buffers (both sides use them) and the order of answers. Knows
+nothing of what is in a frame. The caller reads from the socket into `receive_buffer()`, says how much with
+`received(count)`, takes frames with `next_frame()` until None, and then calls `settle()`.
 
 Buffers: a read goes into a buffer from a pool shared by all connections; a frame that is cut off by the end of a read
 moves into a buffer of its own, which the next reads fill. So idle connections hold no memory, a large frame is received
@@ -47,8 +47,8 @@ class Slot:
         self.parts: list[Any] | None = None
 
 
-class ServerConnection:
-    """Framing and ordering of one connection. Raises ProtocolViolation for a size that no request has."""
+class FrameReceiver:
+    """The receiving half of one connection. Raises ProtocolViolation for a size that no frame has."""
 
     def __init__(self, pool: BufferPool, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._pool = pool
@@ -57,9 +57,6 @@ class ServerConnection:
         self._own: memoryview | None = None  # holds what a former read left over
         self._start = 0  # of what is not taken yet, in the buffer in use
         self._end = 0
-        self._slots: list[Slot] = []  # a deque would cost every idle connection 600 bytes
-
-    # Receiving
 
     def receive_buffer(self) -> memoryview:
         """Where the next bytes go; never empty."""
@@ -117,7 +114,13 @@ class ServerConnection:
             raise ProtocolViolation(f"a frame of {size} bytes; the most is {self._frame_bytes_max}")
         return size
 
-    # Answering
+
+class ServerConnection(FrameReceiver):
+    """Framing and ordering of one connection. Raises ProtocolViolation for a size that no request has."""
+
+    def __init__(self, pool: BufferPool, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        super().__init__(pool, frame_bytes_max)
+        self._slots: list[Slot] = []  # a deque would cost every idle connection 600 bytes
 
     @property
     def unanswered(self) -> int:

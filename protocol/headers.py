@@ -70,9 +70,9 @@ def _skip_tags(frame: bytes | bytearray | memoryview, position: int) -> int:
             size, position = _varint(frame, position)
             position += size
     except IndexError:
-        raise ProtocolViolation("tagged fields of the header run past the request") from None
+        raise ProtocolViolation("tagged fields of the header run past the end") from None
     if position > len(frame):
-        raise ProtocolViolation("tagged fields of the header run past the request")
+        raise ProtocolViolation("tagged fields of the header run past the end")
     return position
 
 
@@ -90,3 +90,24 @@ def response_header(correlation_id: int, api_key: int, flexible: bool) -> bytes:
     """The header in front of an answer's message."""
     header = _CORRELATION.pack(correlation_id)
     return header + b"\0" if flexible and api_key != API_VERSIONS_KEY else header
+
+
+def request_header(
+    api_key: int, api_version: int, correlation_id: int, client_id: bytes | None, flexible: bool
+) -> bytes:
+    """The header in front of a request's message; `client_id` is UTF-8 of at most 32767 bytes, None for null."""
+    if client_id is None:
+        header = _PREFIX.pack(api_key, api_version, correlation_id, -1)
+    else:
+        header = _PREFIX.pack(api_key, api_version, correlation_id, len(client_id)) + client_id
+    return header + b"\0" if flexible else header
+
+
+def read_response_header(frame: bytes | bytearray | memoryview, api_key: int, flexible: bool) -> tuple[int, int]:
+    """(correlation id, position of the message) of an answer. Raises ProtocolViolation."""
+    if len(frame) < _CORRELATION.size:
+        raise ProtocolViolation(f"an answer of {len(frame)} bytes has no header")
+    (correlation_id,) = _CORRELATION.unpack_from(frame)
+    if flexible and api_key != API_VERSIONS_KEY:
+        return correlation_id, _skip_tags(frame, _CORRELATION.size)
+    return correlation_id, _CORRELATION.size
