@@ -18,9 +18,12 @@ from ottla.broker.config_facts import ConfigError
 from ottla.broker.logs import get_logger
 from ottla.protocol.messages.alter_configs import AlterConfigsRequest
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
 from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.join_group import JoinGroupRequest
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.sync_group import SyncGroupRequest
 from ottla.protocol.records import formats
 
 PROTOCOL = "inter.broker.protocol.version"
@@ -262,3 +265,38 @@ async def test_offsets_are_found_again_in_every_format_by_every_release(tmp_path
         written = found[len(expected) :]
         assert len(written) >= 3 and set(written) == {magic}, (release, overrides)
         expected = found
+
+
+async def test_members_of_groups_are_found_again_in_old_formats(tmp_path: Path) -> None:
+    """A group that was stable in v0 is so after a start that writes v1, and goes on in v2 with the next generation."""
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0subscription")
+    member, generation = "", 0
+    steps = [("2.8", {BROKER_FORMAT: "0.9.0"}, 0), ("3.9", {PROTOCOL: "0.10.2"}, 1), ("ottla", {}, 2), ("4.3", {}, 2)]
+    for number, (release, more, magic) in enumerate(steps):
+        async with running(tmp_path, overrides={**ONE, **more}, release=release) as broker:
+            client = await broker.client()
+            described = await client.call(DescribeGroupsRequest(groups=["g"]), 0)
+            shown = described.groups[0]
+            if number:
+                assert (shown.group_state, shown.protocol_type, shown.protocol_data) == ("Stable", "consumer", "range")
+                (found,) = shown.members
+                assert (found.member_id, found.member_assignment) == (member, b"part %d\xff" % (number - 1))
+                assert found.member_metadata == b"\0subscription"
+            joining = JoinGroupRequest(
+                group_id="g",
+                session_timeout_ms=30_000,
+                rebalance_timeout_ms=30_000,
+                member_id=member,
+                protocol_type="consumer",
+                protocols=[protocol],
+            )
+            await client.send(joining, 2)
+            await broker.settle()
+            broker.clock.advance(3_000)  # group.initial.rebalance.delay.ms
+            _, joined = await client.receive()
+            assert (joined.error_code, joined.generation_id) == (0, generation + 1)
+            member, generation = joined.member_id, joined.generation_id
+            assigned = SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=b"part %d\xff" % number)
+            syncing = SyncGroupRequest(group_id="g", generation_id=generation, member_id=member, assignments=[assigned])
+            assert (await client.call(syncing, 1)).error_code == 0
+        assert magics(tmp_path / "__consumer_offsets-0")[-1] == magic
