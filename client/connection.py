@@ -94,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self.versions: Mapping[int, Versions] = {}
         self.features: dict[str, int] = {}
         self.is_closed = False
+        self.tells_versions = False  # whether `versions` is what the broker told
         self._loop = asyncio.get_running_loop()
         self._client_id = client_id.encode()
         self._timeout_s = request_timeout_s
@@ -364,6 +365,7 @@ class Connection(asyncio.BufferedProtocol):
             version = max(version, 0)
         if response.error_code:
             raise KafkaError(response.error_code)
+        self.tells_versions = True
         self.versions = {api.api_key: Versions(api.min_version, api.max_version) for api in response.api_keys}
         self.features = {feature.name: feature.max_version for feature in response.supported_features}
 
