@@ -14,12 +14,11 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.find_coordinator import FindCoordinatorRequest
 from ..protocol.messages.metadata import MetadataRequest, MetadataResponse
-from ..protocol.primitives import ZERO_UUID
 from .connection import Connection, connect
 from .errors import (
     ClientClosed,
@@ -28,46 +27,14 @@ from .errors import (
     KafkaError,
     NoSuchTopic,
     UnsupportedVersion,
-    error_code,
     is_retriable,
 )
 from .options import ClientOptions
+from .topology import NO_NODE, Node, Partition, Topic, newer, topic_of
+
+__all__ = ["GROUP", "NO_NODE", "SHARE", "TRANSACTION", "Cluster", "Node", "Partition", "Topic"]
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2  # kinds of coordinators, FindCoordinator's key types
-NO_NODE = -1
-
-
-class Node(NamedTuple):
-    """A broker as the cluster tells it."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None = None
-
-
-class Partition(NamedTuple):
-    """`leader` is a node id, -1 while there is none; `leader_epoch` -1 where brokers do not tell it."""
-
-    index: int
-    leader: int
-    leader_epoch: int = -1
-    error: ErrorCode = ErrorCode.NONE
-
-
-class Topic(NamedTuple):
-    """A topic as the cluster told it last.
-
-    `message_format` (0, 1, 2) and `max_message_bytes` are None where the broker does not tell them: only Ottla does.
-    """
-
-    name: str
-    id: bytes
-    partitions: Mapping[int, Partition]
-    error: ErrorCode = ErrorCode.NONE
-    message_format: int | None = None
-    max_message_bytes: int | None = None
-    is_internal: bool = False
 
 
 class _Round:
@@ -376,7 +343,7 @@ class Cluster:
         if response.error_code:
             raise KafkaError(response.error_code)
         self._learn_nodes(response)
-        return {told.name: _topic(told) for told in response.topics if told.name is not None}
+        return {told.name: topic_of(told) for told in response.topics if told.name is not None}
 
     async def _join(self, name: str) -> None:
         """Waits for the request that asks for a topic: one under way, or the next."""
@@ -477,7 +444,7 @@ class Cluster:
         self._learn_nodes(response)
         for told in response.topics:
             if told.name in names:  # v0 cannot ask for none, and tells of all then
-                self.topics[told.name] = self._newer(_topic(told))
+                self.topics[told.name] = newer(self.topics.get(told.name), topic_of(told))
         self._expired -= expired_before
 
     def _learn_nodes(self, response: MetadataResponse) -> None:
@@ -499,19 +466,6 @@ class Cluster:
             if connection.is_closed or node is None or (node.host, node.port) != (connection.host, connection.port):
                 del self._open[key]
                 connection.close()
-
-    def _newer(self, topic: Topic) -> Topic:
-        """Keeps partitions of which a newer leader is known than the answering broker knows (KIP-320)."""
-        known = self.topics.get(topic.name)
-        if known is None or known.id != topic.id or topic.id == ZERO_UUID:
-            return topic
-        partitions = {
-            index: before
-            if (before := known.partitions.get(index)) is not None and before.leader_epoch > told.leader_epoch >= 0
-            else told
-            for index, told in topic.partitions.items()
-        }
-        return topic._replace(partitions=partitions)
 
     # Coordinators
 
@@ -578,19 +532,3 @@ class Cluster:
             self.nodes[found.node_id] = Node(found.node_id, found.host, found.port, known.rack if known else None)
         self._coordinators[kind, key] = found.node_id
         return found.node_id
-
-
-def _topic(told: MetadataResponse.MetadataResponseTopic) -> Topic:
-    partitions = {
-        p.partition_index: Partition(p.partition_index, p.leader_id, p.leader_epoch, error_code(p.error_code))
-        for p in sorted(told.partitions, key=lambda p: p.partition_index)
-    }
-    return Topic(
-        told.name or "",
-        told.topic_id,
-        partitions,
-        error_code(told.error_code),
-        None if told.message_format_version < 0 else told.message_format_version,
-        None if told.max_message_bytes < 0 else told.max_message_bytes,
-        told.is_internal,
-    )
