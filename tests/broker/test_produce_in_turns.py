@@ -24,8 +24,8 @@ from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.records import batch, rows, validate_legacy
 from ottla.protocol.records.batch import Record
-from ottla.protocol.records.steps import STEP_BYTES, STEP_RECORDS
 
+STEP_BYTES, STEP_RECORDS = 256 * 1024, 2000  # for as long as that the loop may be kept from others
 MANY = 20_000
 LARGE = b"".join(message(index, timestamp=NOW) for index in range(MANY))
 LARGE_GZIP = wrapper(LARGE, offset=MANY - 1)
