@@ -17,16 +17,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("protocol", "storage", "broker", "client", "pipeline")
 MAX_LINES = 600
 
-# Which packages each may import, itself aside; `storage` is held to two modules of `protocol` besides.
+# Which packages each may import, itself aside; `storage` is held to two modules of `protocol` besides, and of `broker`
+# only the commands of `broker/tools/` ask a broker through `client`.
 MAY_IMPORT = {
     "protocol": set(),
     "storage": {"protocol"},
-    "broker": {"protocol", "storage"},
+    "broker": {"protocol", "storage", "client"},
     "client": {"protocol"},
     "pipeline": {"protocol", "storage", "client"},
 }
 CLOCKS = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.datetime.now", "date.today"}
-CLOCK_MODULE = "broker/clock.py"
+# The one module of a package that reads the wall clock; `protocol` and `storage` have none.
+CLOCK_MODULES = {"broker/clock.py", "client/clock.py"}
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|Not" + r"ImplementedError)\b")
 SKIPS = {"pytest.skip", "pytest.importorskip", "pytest.mark.skip", "pytest.mark.skipif", "pytest.mark.xfail"}
 
@@ -74,8 +76,11 @@ def import_faults(path: Path) -> list[str]:
         faults += [f"absolute import of {name}" for name in absolute if name.split(".")[0] in (*PACKAGES, "ottla")]
     for name in imports(tree, path):
         parts = name.split(".")
-        if parts[0] in PACKAGES and parts[0] != package and parts[0] not in MAY_IMPORT[package]:
+        may = MAY_IMPORT[package] | ({"client"} if name_of(path).startswith("broker/tools/") else set())
+        if parts[0] in PACKAGES and parts[0] != package and parts[0] not in may:
             faults.append(f"{package} must not import {name}")
+        if parts[0] == "client" and package == "broker" and not name_of(path).startswith("broker/tools/"):
+            faults.append(f"only broker/tools may import {name}")
         if package == "storage" and parts[0] == "protocol" and parts[1:2] not in (["records"], ["primitives"]):
             faults.append(f"storage knows protocol.records and protocol.primitives only, not {name}")
         if package in ("protocol", "storage") and parts[0] in ("asyncio", "uvloop"):
@@ -88,8 +93,8 @@ def import_faults(path: Path) -> list[str]:
 
 
 def clock_faults(path: Path) -> list[str]:
-    """Reads of the wall clock: time is an argument, and the broker has one module that reads it."""
-    if name_of(path) == CLOCK_MODULE or path.relative_to(ROOT).parts[0] not in ("protocol", "storage", "broker"):
+    """Reads of the wall clock: time is an argument, and the broker and the client have one module that reads it."""
+    if name_of(path) in CLOCK_MODULES or path.relative_to(ROOT).parts[0] == "pipeline":
         return []
     nodes = ast.walk(tree_of(path))
     return [f"line {n.lineno} reads the clock" for n in nodes if isinstance(n, ast.Attribute) and dotted(n) in CLOCKS]
@@ -157,6 +162,8 @@ def test_each_package_is_typed_and_described(package: str) -> None:
         ("protocol/records/x.py", "from ... import storage", "protocol must not import storage"),
         ("broker/handlers/x.py", "from ..server import serve", "a handler must not know broker.server"),
         ("broker/handlers/x.py", "from .. import router", "a handler must not know broker.router"),
+        ("broker/x.py", "from ..client.cluster import Cluster", "only broker/tools may import client.cluster"),
+        ("client/x.py", "from ..storage import log", "client must not import storage.log"),
         ("broker/x.py", "import ottla.storage", "absolute import"),
         ("broker/x.py", "from storage.log import PartitionLog", "absolute import of storage.log"),
     ],
@@ -171,10 +178,19 @@ def test_the_import_rules_bite(
     assert any(found.startswith(fault) for found in import_faults(file)), import_faults(file)
 
 
-@pytest.mark.parametrize("source", ["import time\ntime.time()", "from datetime import datetime\ndatetime.now()"])
-def test_the_clock_rule_bites(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tools_of_the_broker_may_import_the_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
-    file = tmp_path / "broker" / "x.py"
+    file = tmp_path / "broker" / "tools" / "x.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("from ...client.cluster import Cluster")
+    assert not import_faults(file)
+
+
+@pytest.mark.parametrize("source", ["import time\ntime.time()", "from datetime import datetime\ndatetime.now()"])
+@pytest.mark.parametrize("package", ["broker", "client"])
+def test_the_clock_rule_bites(package: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    file = tmp_path / package / "x.py"
     file.parent.mkdir()
     file.write_text(source)
     assert clock_faults(file) == ["line 2 reads the clock"]
