@@ -162,8 +162,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         stuck = False
         try:
             while not self._transport.is_closing():
-                if self._paused or self._alone or wire.unanswered >= IN_FLIGHT_MAX or self._all.stopping:
+                if self._paused or wire.unanswered >= IN_FLIGHT_MAX or self._all.stopping:
                     stuck = True
+                    break
+                if self._alone:  # nothing came behind it: reading goes on, or nobody would see that the peer has gone
+                    stuck = wire.has_unread
                     break
                 frame = wire.next_frame()
                 if frame is None:

@@ -82,6 +82,11 @@ class FrameReceiver:
         self._start = stop
         return buffer[start:stop]
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether bytes were received that no frame took yet."""
+        return self._end > self._start
+
     def settle(self) -> None:
         """The frames taken so far are done with: keeps what is left over and gives the read buffer back."""
         left = self._end - self._start

@@ -200,6 +200,21 @@ async def test_a_peer_that_hangs_up_leaves_nothing_behind(tmp_path: Path) -> Non
 # Listeners
 
 
+@pytest.mark.parametrize("version", [1, 3, 4])
+async def test_a_waiting_client_that_goes_away_is_noticed(version: int, tmp_path: Path) -> None:
+    """Also in the versions that hold back what is behind them: nothing is, so the socket is still read."""
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        before = set(broker.running.connections.open)
+        client = await broker.client()
+        await client.send(fetch(("t", 0, 0), max_wait_ms=2**31 - 1), version)
+        await broker.settle()
+        client.close()
+        async with asyncio.timeout(5):
+            while broker.running.connections.open - before:
+                await asyncio.sleep(0)
+
+
 async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
     configs = {
         "listeners": "PLAINTEXT://127.0.0.1:0,INSIDE://[::1]:0,OUTSIDE://127.0.0.1:0,EVERY://[::]:0",
