@@ -57,6 +57,7 @@ class DataDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._watermarks: dict[TopicPartition, int] = {}
+        self._written: dict[str, dict[TopicPartition, int]] = {}
         self._closed = False
         self.path = path
         self.node_id = 0
@@ -287,13 +288,19 @@ class DataDirectory:
         """Writes recovery points, log starts and high watermarks as they are now; worth a call now and then."""
         points = {key: offset for key, offset in self._recovery_points.items() if key in self._unopened}
         points.update((key, log.recovery_point) for key, log in self._logs.items())
-        checkpoint.write_offsets(self._files, self._join(checkpoint.RECOVERY_POINT), points)
+        self._write_checkpoint(checkpoint.RECOVERY_POINT, points)
         self._recovery_points = points
         self._write_log_starts()
         watermarks = {key: offset for key, offset in self._watermarks.items() if key in self._unopened}
         watermarks.update((key, log.high_watermark) for key, log in self._logs.items())
-        checkpoint.write_offsets(self._files, self._join(checkpoint.REPLICATION_OFFSET), watermarks)
+        self._write_checkpoint(checkpoint.REPLICATION_OFFSET, watermarks)
         self._watermarks = watermarks
+
+    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        """Writes a checkpoint, unless it is what was last written: an idle directory costs nothing each minute."""
+        if self._written.get(name) != offsets:
+            checkpoint.write_offsets(self._files, self._join(name), offsets)
+            self._written[name] = offsets
 
     # -- the end
 

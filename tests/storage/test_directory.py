@@ -320,3 +320,20 @@ def test_partitions_that_were_not_opened_keep_their_checkpoints(files: Simulated
     assert files.read_bytes(f"{DATA}/recovery-point-offset-checkpoint") == b"0\n2\norders 0 3\nother 0 0\n"
     assert files.read_bytes(f"{DATA}/log-start-offset-checkpoint") == b"0\n1\norders 0 1\n"
     assert files.read_bytes(f"{DATA}/replication-offset-checkpoint") == b"0\n2\norders 0 3\nother 0 0\n"
+
+
+def test_checkpoints_that_would_say_the_same_are_not_written_again(files: SimulatedFiles):
+    """They are written each minute; an idle directory is to cost nothing then."""
+    directory = open_directory(files)
+    log = open_partition(directory)
+    log.append(make(b"a"), now_ms=0)
+    directory.write_checkpoints()
+    steps = files.steps
+    directory.write_checkpoints()
+    assert files.steps == steps
+    log.append(make(b"b"), now_ms=0)
+    directory.write_checkpoints()
+    assert files.read_bytes("/data/replication-offset-checkpoint") == b"0\n1\norders 0 2\n"
+    log.flush()
+    directory.write_checkpoints()
+    assert files.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n1\norders 0 2\n"

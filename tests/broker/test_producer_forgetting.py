@@ -1,0 +1,229 @@
+"""When a partition forgets a producer, by release: by time, by a moved log start; and the circle of sequences on a log.
+
+The clock is moved by hand. Kafka forgets by a batch's own timestamps, which its producer chose.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from harness import only
+from idempotence import MAX, T0, Sent, Writer, killed, numbered, writing
+from stored_logs import put_log
+
+from ottla.broker.clock import ManualClock
+from ottla.protocol.messages.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.records import batch
+from ottla.protocol.records.batch import Record
+
+CHECK_MS = 600_000
+DAY_MS = 24 * 3600 * 1000
+WEEK_MS = 7 * DAY_MS
+# What follows when nothing is known of the producer any more.
+FORGOTTEN = {
+    "0.11": 45,
+    "1.0.1": 59,
+    "2.3": 59,
+    "2.4": 59,
+    "2.5": 0,
+    "2.8": 0,
+    "3.3": 0,
+    "3.4": 0,
+    "4.3": 0,
+    "ottla": 59,
+}
+
+
+def known(writer: Writer, topic: str = "t") -> set[int]:
+    return set(writer.broker.log(topic).producers())
+
+
+async def set_config(writer: Writer, name: str, value: str) -> None:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = resource.AlterableConfig(name=name, config_operation=0, value=value)
+    asked = resource(resource_type=4, resource_name="", configs=[config])
+    request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+    assert (await writer.client.call(request, 0)).responses[0].error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("release", "overrides", "limit_ms"),
+    [
+        ("0.11", {}, WEEK_MS),
+        ("1.0.1", {}, WEEK_MS),
+        ("2.4", {}, WEEK_MS),
+        ("2.8", {"transactional.id.expiration.ms": "7200000"}, 7_200_000),
+        ("3.3", {}, WEEK_MS),
+        ("3.4", {}, DAY_MS),
+        ("4.3", {"transactional.id.expiration.ms": "7200000"}, DAY_MS),
+        ("4.3", {"producer.id.expiration.ms": "3600000"}, 3_600_000),
+        ("ottla", {"producer.id.expiration.ms": "86400000"}, DAY_MS),
+    ],
+)
+@pytest.mark.parametrize("how", ["running", "closed", "killed"])
+async def test_a_producer_is_forgotten_so_long_after_its_last_timestamp(
+    release: str, overrides: dict[str, str], limit_ms: int, how: str, tmp_path: Path
+) -> None:
+    """Looked for every ten minutes, and where a snapshot is read. A replay of batches does not look at the time."""
+    folder, clock = tmp_path / "data", ManualClock(T0)
+    async with writing(folder, release, overrides, clock) as writer:
+        await writer.broker.topic("t")
+        await writer.write((0, 1), producer_id=9, time_ms=T0)
+        await writer.write((0, 1), producer_id=10, time_ms=T0 + CHECK_MS)
+        assert limit_ms % CHECK_MS == 0
+        if how == "running":
+            clock.advance(limit_ms - 1)
+            assert known(writer) == {9, 10}
+            clock.advance(1)
+            assert known(writer) == {10}
+            expected = FORGOTTEN[release]
+            assert (await writer.send(numbered(1, 1, producer_id=9)))[0] == expected
+            assert (await writer.send(numbered(1, 1, producer_id=10, time_ms=T0)))[0] == 0
+            clock.advance(CHECK_MS)  # the newest batch counts, though its time is older
+            assert 10 not in known(writer)
+            return
+        copy = killed(folder)
+    clock.advance(limit_ms)
+    async with writing(copy if how == "killed" else folder, release, overrides, clock) as writer:
+        assert known(writer) == ({9, 10} if how == "killed" else {10})
+        clock.advance(CHECK_MS)
+        assert known(writer) == set()
+
+
+@pytest.mark.parametrize("overrides", [{}, {"transactional.id.expiration.ms": "3600000"}])
+async def test_our_own_profile_forgets_nothing_by_time_unless_told(overrides: dict[str, str], tmp_path: Path) -> None:
+    folder, clock = tmp_path / "data", ManualClock(T0)
+    async with writing(folder, "ottla", overrides, clock) as writer:
+        await writer.broker.topic("t")
+        await writer.write((0, 1))
+        clock.advance(30 * DAY_MS)
+        assert known(writer) == {9}
+    async with writing(folder, "ottla", overrides, clock) as writer:
+        assert known(writer) == {9}
+        await set_config(writer, "producer.id.expiration.ms", "3600000")
+        clock.advance(CHECK_MS)
+        assert known(writer) == set()
+
+
+async def test_the_limit_can_be_changed_while_running_and_the_interval_set(tmp_path: Path) -> None:
+    clock = ManualClock(T0)
+    overrides = {"producer.id.expiration.check.interval.ms": "1000"}
+    async with writing(tmp_path / "data", "4.3", overrides, clock) as writer:
+        await writer.broker.topic("t")
+        await writer.write((0, 1), time_ms=T0)
+        await set_config(writer, "producer.id.expiration.ms", "5000")
+        clock.advance(4_999)
+        assert known(writer) == {9}
+        clock.advance(1)
+        assert known(writer) == set()
+
+
+async def test_what_nobody_asked_for_yet_is_forgotten_too(tmp_path: Path) -> None:
+    """A partition's producers are read when they are first needed, which may be long after the start."""
+    folder, clock = tmp_path / "data", ManualClock(T0)
+    async with writing(folder, "4.3", None, clock) as writer:
+        await writer.broker.topic("t")
+        await writer.write((0, 1), time_ms=T0)
+    async with writing(folder, "4.3", None, clock) as writer:
+        clock.advance(DAY_MS)
+        assert writer.broker.log("t")._producers.known is None
+        assert known(writer) == set()
+
+
+# ---- the log start
+
+
+async def delete_before(writer: Writer, offset: int) -> None:
+    asked = DeleteRecordsRequest.DeleteRecordsTopic
+    one = asked.DeleteRecordsPartition(partition_index=0, offset=offset)
+    request = DeleteRecordsRequest(topics=[asked(name="t", partitions=[one])], timeout_ms=1000)
+    assert only(await writer.client.call(request, 0)).error_code == 0
+
+
+@pytest.mark.parametrize("release", FORGOTTEN)
+async def test_a_moved_log_start(release: str, tmp_path: Path) -> None:
+    """Up to 2.3, and in our own profile, whose last offset lies below it is forgotten; from 2.4 on nobody is, until a
+    restart finds no snapshot above the log start."""
+    evicts = release in ("0.11", "1.0.1", "2.3", "ottla")
+    folder, clock = tmp_path / "data", ManualClock(T0)
+    async with writing(folder, release, clock=clock) as writer:
+        await writer.broker.topic("t")
+        await writer.write((0, 2), producer_id=9)
+        await writer.write((0, 2), producer_id=10)
+        await delete_before(writer, 1)
+        assert known(writer) == {9, 10}  # its last record is there
+        await delete_before(writer, 2)
+        assert known(writer) == ({10} if evicts else {9, 10})
+        log_start = 2 if writer.version >= 5 else -1
+        if FORGOTTEN[release] and evicts:
+            answer = await writer.send(numbered(2, 1, producer_id=9))
+            assert answer == Sent(FORGOTTEN[release], -1, -1, log_start)
+        else:
+            assert await writer.send(numbered(2, 1, producer_id=9)) == Sent(0, 4, -1, log_start)
+        await delete_before(writer, writer.end())
+        assert known(writer) == (set() if evicts else {9, 10})
+        copy = killed(folder)
+    for again in (folder, copy):
+        async with writing(again, release, clock=clock) as writer:
+            assert writer.broker.log("t").log_start_offset == writer.end()
+            assert known(writer) == set()
+            code = FORGOTTEN[release]
+            assert (await writer.send(numbered(9, 1, producer_id=10)))[0] == code
+            await writer.write((0, 1), producer_id=11)
+
+
+@pytest.mark.parametrize(("release", "kept"), [("ottla", False), ("2.3", False), ("2.4", True), ("4.3", True)])
+@pytest.mark.parametrize("how", ["closed", "killed"])
+async def test_a_moved_log_start_after_a_restart(release: str, kept: bool, how: str, tmp_path: Path) -> None:
+    """The snapshot at the end of the log still has the producer; the rule that forgets it holds for it too."""
+    folder, clock = tmp_path / "data", ManualClock(T0)
+    async with writing(folder, release, clock=clock) as writer:
+        await writer.broker.topic("t")
+        await writer.write((0, 2), producer_id=9)
+        await writer.write((0, 2), producer_id=10)
+        await delete_before(writer, 2)
+        copy = killed(folder)
+    async with writing(folder if how == "closed" else copy, release, clock=clock) as writer:
+        # After a kill the batches above the log start are all there is.
+        assert known(writer) == ({9, 10} if kept and how == "closed" else {10})
+
+
+# ---- the circle of sequences
+
+
+@pytest.mark.parametrize("release", ["0.11", "2.0", "2.8", "4.3", "ottla"])
+@pytest.mark.parametrize("how", ["running", "closed", "killed"])
+async def test_sequences_begin_again_on_a_real_log(release: str, how: str, tmp_path: Path) -> None:
+    """0 comes after 2147483647, within a batch as between two, also for one that is known from a snapshot alone."""
+    folder, clock = tmp_path / "data", ManualClock(T0)
+    async with writing(folder, release, clock=clock) as writer:
+        await writer.broker.topic("t")
+    rows = [Record(n, T0, None, b"v") for n in range(4)]
+    data = batch.build(rows, producer_id=9, producer_epoch=0, base_sequence=MAX - 6)
+    put_log(folder / "t-0", bytes(data))
+    async with writing(folder, release, clock=clock) as writer:
+        await writer.write((MAX - 2, 2), (MAX, 4))
+        assert (await writer.send(numbered(MAX, 4)))[:2] == (0, 6)
+        copy = killed(folder)
+        if how == "running":
+            await check_behind_the_end(writer, release)
+            return
+    async with writing(folder if how == "closed" else copy, release, clock=clock) as writer:
+        (found,) = writer.broker.log("t").producers().values()
+        assert found.batches[-1][:4] == (MAX, 2, 6, 9)
+        await check_behind_the_end(writer, release)
+
+
+async def check_behind_the_end(writer: Writer, release: str) -> None:
+    """The newest batch has the sequences 2147483647, 0, 1, 2, at offsets 6 to 9."""
+    own = release == "ottla"
+    assert (await writer.send(numbered(MAX, 4)))[:2] == (0, 6)
+    assert (await writer.send(numbered(0, 3)))[0] == (46 if own else 45)  # a part of it
+    assert (await writer.send(numbered(MAX, 5)))[0] == 45
+    assert (await writer.send(numbered(4, 1)))[0] == 45
+    if own:
+        assert (await writer.send(numbered(MAX - 2, 2)))[:2] == (0, 4)
+        assert (await writer.send(numbered(MAX - 1, 1)))[0] == 46
+    await writer.write((3, 2), (5, 1))
