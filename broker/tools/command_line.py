@@ -24,6 +24,17 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(complain(self.prog, message))
 
 
+def number(what: str, most: int) -> Callable[[str], int]:
+    """Reads a flag's number between 0 and `most`."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text!r} is no {what}, which is a number from 0 to {most}")
+        return int(text)
+
+    return read
+
+
 def printing(program: str, run: Callable[[Callable[[str], object]], int]) -> int:
     """Runs with a `write` to stdout; its exit code.
 

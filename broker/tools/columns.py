@@ -1,0 +1,28 @@
+"""Rows of cells as lines of aligned columns, and how times are shown in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .trace import time_text
+
+
+def lines(rows: Sequence[Sequence[str]], widths: Sequence[int] = ()) -> Iterator[str]:
+    """Each row as one line; every column as wide as its widest cell, or as `widths` says for rows that come later."""
+    if not widths:
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
+
+
+def moment(milliseconds: int) -> str:
+    """Epoch milliseconds as `2026-11-21 09:12:40.123`; the number itself where it is no date, "-" for none."""
+    if milliseconds == -1:
+        return "-"
+    text = time_text(milliseconds)
+    return text.rstrip("Z").replace("T", " ") if text else str(milliseconds)
+
+
+def known(number: int) -> str:
+    """A number, or "-" for -1."""
+    return "-" if number == -1 else str(number)

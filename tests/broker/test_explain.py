@@ -1,0 +1,588 @@
+"""`ottla explain`: the history of a partition's producers, what a broker answers to them, and why."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import produce, records, running
+from producer_logs import NOW, Log, Run, contents, report, runner
+
+from ottla.broker.metadata_log import encode
+from ottla.broker.tools.explain import explain
+from ottla.protocol.messages.metadata_records import ConfigRecord
+from ottla.protocol.records import batch, legacy
+from ottla.protocol.records.batch import Record
+from ottla.storage import snapshot
+from ottla.storage.producer_state import CachedBatch, Producer
+
+LAST = 2**31 - 1
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return runner(explain, capsys)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path)
+
+
+def asked(log: Log, *more: object) -> list[object]:
+    return [log.directory, "--topic", log.topic, "--partition", log.partition, *more]
+
+
+def history(run: Run, log: Log, *more: object) -> list[tuple[Any, ...]]:
+    """(kind, odd, offsets, sequences, batches) of every line."""
+    return [
+        (
+            line["kind"],
+            line["odd"],
+            (line["first_offset"], line["last_offset"]),
+            (line["first_sequence"], line["last_sequence"]),
+            line["batches"],
+        )
+        for line in report(run, *asked(log, *more))["history"]
+    ]
+
+
+def texts(run: Run, log: Log, *more: object) -> list[str]:
+    return [line["text"] for line in report(run, *asked(log, *more))["history"]]
+
+
+# --- the history
+
+
+def mixed(log: Log) -> Log:
+    for sequence in (0, 2, 4):
+        log.batch(7, 0, sequence, 2)
+    log.batch(9, 3, 0, transactional=True)
+    log.batch(7, 0, 6, 2)
+    log.batch(7, 0, 6, 2)
+    log.batch(7, 0, 8)
+    log.marker(9, 3)
+    log.plain(4)
+    log.batch(7, 1, 0)
+    return log
+
+
+PAGE = """\
+t-0, log start offset 0
+
+OFFSETS            PRODUCER  EPOCH  SEQUENCES          BATCHES  RECORDS   TIMESTAMPS (UTC)
+0-8                7         0      0-7                4        8         2023-11-14 22:13:21.000 - 22:13:25.001
+  its first batch
+9-10               7         0      6-7                1        2         2023-11-14 22:13:26.000 - 22:13:26.001
+  ! a duplicate: these sequences are at offsets 7-8 too
+6                  9         3      0                  1        1         2023-11-14 22:13:24.000
+  transactional, its first batch
+12                 9         3      -                  1        1         2023-11-14 22:13:28.000
+  transactional, COMMIT marker of coordinator epoch 5
+11                 7         0      8                  1        1         2023-11-14 22:13:27.000
+17                 7         1      0                  1        1         2023-11-14 22:13:30.000
+  epoch 0 -> 1
+
+log end offset 18
+  4 records in 1 batch without a producer, not shown
+
+Known by the rules of ottla:
+PRODUCER ID  EPOCH  LAST SEQUENCE  LAST OFFSET  LAST TIMESTAMP (UTC)     NEXT SEQUENCE
+7            1      0              17           2023-11-14 22:13:30.000  1
+9            3      0              6            2023-11-14 22:13:28.000  1
+
+With --producer-id N: what is answered to its next batch, and to others, and why.
+"""
+
+
+def test_the_whole_page(run: Run, log: Log) -> None:
+    code, out, err = run(*asked(mixed(log)))
+    assert (code, err) == (0, "")
+    assert out == PAGE
+
+
+def test_what_follows_in_sequence_is_one_line_unless_batches_are_asked_for(run: Run, log: Log) -> None:
+    for sequence in range(0, 100, 2):
+        log.batch(7, 0, sequence, 2)
+        log.batch(8, 0, sequence // 2)
+    assert history(run, log) == [
+        ("begins", False, (0, 148), (0, 99), 50),
+        ("begins", False, (2, 149), (0, 49), 50),
+    ]
+    each = history(run, log, "--batches")
+    assert len(each) == 100
+    assert sorted(each, key=lambda line: line[2])[:3] == [
+        ("begins", False, (0, 1), (0, 1), 1),
+        ("begins", False, (2, 2), (0, 0), 1),
+        ("continues", False, (3, 4), (2, 3), 1),
+    ]
+    assert history(run, log, "--producer-id", 8) == [("begins", False, (2, 149), (0, 49), 50)]
+
+
+def test_a_gap_is_odd_unless_offsets_are_missing_as_well(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, 3)
+    log.batch(7, 0, 5)
+    log.skip(4)
+    log.batch(7, 0, 10, 2)
+    assert history(run, log) == [
+        ("begins", False, (0, 2), (0, 2), 1),
+        ("gap", True, (3, 3), (5, 5), 1),
+        ("gap", False, (8, 9), (10, 11), 1),
+    ]
+    assert texts(run, log)[1:] == [
+        "a gap: sequences 3-4 are not in the log, although no offset is missing since 2",
+        "a gap: sequences 6-9 are not in the log, nor are 4 offsets since 3: removed",
+    ]
+    assert report(run, *asked(log))["missing_offsets"] == {"offsets": 4, "places": 1}
+
+
+def test_what_was_written_twice_is_told_with_its_first_place(run: Run, log: Log) -> None:
+    for sequence in (0, 2, 4):
+        log.batch(7, 0, sequence, 2)
+    log.batch(7, 0, 4, 2)
+    log.batch(7, 0, 6, 2)
+    log.batch(7, 0, 3)
+    log.batch(7, 0, 7, 3)
+    log.batch(7, 0, 10)
+    assert history(run, log) == [
+        ("begins", False, (0, 5), (0, 5), 3),
+        ("again", True, (6, 7), (4, 5), 1),
+        ("goes on", False, (8, 9), (6, 7), 1),
+        ("again", True, (10, 10), (3, 3), 1),
+        ("overlap", True, (11, 14), (7, 10), 2),
+    ]
+    assert texts(run, log)[1] == "a duplicate: these sequences are at offsets 4-5 too"
+    assert texts(run, log)[3] == "written before: sequences up to 7 were"
+
+
+def test_a_producer_that_begins_again_is_one_line_of_what_was_written_before(run: Run, log: Log) -> None:
+    for _ in range(2):
+        for sequence in range(0, 20, 2):
+            log.batch(7, 0, sequence, 2)
+    log.batch(7, 0, 20)
+    assert history(run, log) == [
+        ("begins", False, (0, 19), (0, 19), 10),
+        ("again", True, (20, 39), (0, 19), 10),
+        ("goes on", False, (40, 40), (20, 20), 1),
+    ]
+
+
+def test_epochs_rise_and_do_not_fall(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0)
+    log.batch(7, 2, 0)
+    log.batch(7, 2, 1)
+    log.batch(7, 3, 4)
+    log.batch(7, 1, 0)
+    assert history(run, log) == [
+        ("begins", False, (0, 0), (0, 0), 1),
+        ("epoch", False, (1, 2), (0, 1), 2),
+        ("epoch", True, (3, 3), (4, 4), 1),
+        ("old epoch", True, (4, 4), (0, 0), 1),
+    ]
+    assert texts(run, log)[1:] == ["epoch 0 -> 2", "epoch 2 -> 3, but sequence 4 instead of 0", "epoch 1 after epoch 3"]
+
+
+def test_sequences_pass_their_largest(run: Run, log: Log) -> None:
+    log.batch(7, 0, LAST - 3, 2)
+    log.batch(7, 0, LAST - 1, 3)
+    log.batch(7, 0, 1)
+    log.batch(8, 0, LAST)
+    log.batch(8, 0, 0)
+    assert history(run, log) == [
+        ("late start", True, (0, 5), (LAST - 3, 1), 3),
+        ("late start", True, (6, 7), (LAST, 0), 2),
+    ]
+    assert all(text.endswith("; after sequence 2147483647 comes 0") for text in texts(run, log))
+
+
+def test_markers_end_transactions_and_may_raise_the_epoch(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, 2, transactional=True)
+    log.marker(7, 0, kind=0, coordinator_epoch=3)
+    log.batch(7, 0, 2, transactional=True)
+    log.marker(7, 1, kind=1, coordinator_epoch=4)
+    log.marker(8, 0, kind=77)
+    log.batch(8, 0, 0)
+    assert history(run, log) == [
+        ("begins", False, (0, 1), (0, 1), 1),
+        ("marker", False, (2, 2), (-1, -1), 1),
+        ("continues", False, (3, 3), (2, 2), 1),
+        ("marker", False, (4, 4), (-1, -1), 1),
+        ("marker", False, (5, 5), (-1, -1), 1),
+        ("continues", False, (6, 6), (0, 0), 1),
+    ]
+    assert texts(run, log)[1::2] == [
+        "ABORT marker of coordinator epoch 3",
+        "COMMIT marker of coordinator epoch 4; epoch 0 -> 1",
+        "",
+    ]
+    (_, other) = report(run, *asked(log))["producers"]
+    assert (other["epoch"], other["last_sequence"], other["coordinator_epoch"]) == (0, 0, 5)
+
+
+def test_what_is_below_the_log_start_is_no_line_and_explains_what_follows(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, 2)
+    log.batch(8, 0, 0, 2)
+    log.plain(3)
+    log.batch(7, 0, 2, 2)
+    log.batch(9, 0, 5)
+    log.start_at(7)
+    assert history(run, log) == [
+        ("goes on", False, (7, 8), (2, 3), 1),
+        ("late start", False, (9, 9), (5, 5), 1),
+    ]
+    assert texts(run, log) == [
+        "what came before sequence 2 is deleted with the log's start",
+        "sequences before 5 are deleted with the log's start, or never came",
+    ]
+    found = report(run, *asked(log))
+    assert (found["log_start_offset"], found["log_end_offset"]) == (7, 10)
+    assert found["without_producer"] == {"batches": 0, "records": 0}
+    assert [one["producer_id"] for one in found["producers"]] == [7, 9]  # 8 is forgotten
+    assert "offsets below 7 are deleted; the files still hold those from 0 on" in run(*asked(log))[1]
+
+
+def test_segments_that_are_gone_are_told(run: Run, tmp_path: Path) -> None:
+    log = Log(tmp_path, offset=50)
+    log.batch(7, 0, 10, 10)
+    log.skip(40)
+    log.roll()
+    log.batch(7, 0, 60)
+    log.skip(3)
+    log.batch(7, 0, 64)
+    assert history(run, log) == [
+        ("missing offsets", False, (60, 99), (-1, -1), 0),
+        ("late start", False, (50, 59), (10, 19), 1),
+        ("gap", False, (100, 100), (60, 60), 1),
+        ("gap", False, (104, 104), (64, 64), 1),
+    ]
+    _, out, _ = run(*asked(log))
+    assert "offsets below 50 are deleted\n" in out and "  43 offsets in no batch, in 2 places\n" in out
+    assert [line[0] for line in history(run, log, "--batches")].count("missing offsets") == 2
+
+
+def test_messages_of_old_formats_have_no_producer(run: Run, log: Log) -> None:
+    old = [Record(n, NOW, None, b"v") for n in range(3)]
+    log.raw(legacy.build(old, magic=1, codec=1), 3)
+    log.raw(legacy.build([Record(3, NOW, None, b"v")], magic=0), 1)
+    log.batch(7, 0, 0)
+    found = report(run, *asked(log))
+    assert [line["kind"] for line in found["history"]] == ["begins"]
+    assert (found["without_producer"]["batches"], found["missing_offsets"]["offsets"]) == (2, 0)
+
+
+def test_times_that_are_none_are_shown_as_they_are(run: Run, log: Log) -> None:
+    for time_ms in (-1, 2**62, NOW):
+        record = Record(log.offset, time_ms, None, b"v")
+        data = batch.build([record], base_offset=log.offset, producer_id=time_ms % 7, producer_epoch=0, base_sequence=0)
+        log.raw(data, 1)
+    _, out, _ = run(*asked(log))
+    assert str(2**62) in out and "2023-11-14 22:13:20.000" in out and "Traceback" not in out
+
+
+# --- the answers
+
+
+def answers(run: Run, log: Log, *more: object) -> list[tuple[str, str, int]]:
+    """(case, error or what else, offset)."""
+    found = report(run, *asked(log, *more))["answers"]
+    return [
+        (one["case"], "accepted" if one["written"] else one["error"].replace("NONE", "copy"), one["offset"])
+        for one in found
+    ]
+
+
+SEVEN = list(range(0, 14, 2))  # batches of two
+
+
+def seven(log: Log) -> Log:
+    for sequence in SEVEN:
+        log.batch(7, 1, sequence, 2)
+    return log
+
+
+CASES = ["the next", "the newest again", "the oldest remembered again", "one before those again", "one too far"]
+EPOCHS = [("a new epoch", "accepted", -1), ("an old epoch", "INVALID_PRODUCER_EPOCH", -1)]
+COPIES = [("the newest again", "copy", 12), ("the oldest remembered again", "copy", 4)]
+GAP = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+@pytest.mark.parametrize(
+    ("release", "before"),
+    [
+        ("ottla", ("copy", 2)),
+        ("1.0.1", ("DUPLICATE_SEQUENCE_NUMBER", -1)),
+        ("1.1", (GAP, -1)),
+        ("4.3", (GAP, -1)),
+    ],
+)
+def test_examples_lie_before_behind_and_beside_the_next_batch(
+    release: str, before: tuple[str, int], run: Run, log: Log
+) -> None:
+    assert answers(run, seven(log), "--release", release) == [
+        ("the next", "accepted", -1),
+        *COPIES,
+        ("one before those again", *before),
+        ("one too far", GAP, -1),
+        *EPOCHS,
+    ]
+
+
+def test_0_11_remembers_one_batch(run: Run, log: Log) -> None:
+    assert answers(run, seven(log), "--release", "0.11") == [
+        ("the next", "accepted", -1),
+        ("the newest again", "copy", 12),
+        ("one before those again", GAP, -1),
+        ("one too far", GAP, -1),
+        *EPOCHS,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("release", "later"),
+    [("ottla", "UNKNOWN_PRODUCER_ID"), ("0.11", GAP), ("2.4", "UNKNOWN_PRODUCER_ID"), ("4.3", "accepted")],
+)
+def test_a_producer_of_which_nothing_is_known(release: str, later: str, run: Run, log: Log) -> None:
+    seven(log)
+    wanted = ["--producer-id", 5, "--release", release]
+    assert answers(run, log, *wanted) == [("its first", "accepted", -1), ("a later one", later, -1)]
+    assert answers(run, log, *wanted, "--next-sequence", 9) == [("as asked", later, -1)]
+    _, out, _ = run(*asked(log, *wanted))
+    assert "no batches of producer 5\n" in out and f"By the rules of {release} nothing is known of producer 5." in out
+
+
+def test_each_answer_says_why(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0)
+    seven(log)
+    _, out, _ = run(*asked(log, "--producer-id", 7))
+    assert out[out.index("Known of") :] == ANSWERS
+
+
+ANSWERS = """\
+Known of producer 7 by the rules of ottla: epoch 1, last sequence 13 at offset 14
+  It is forgotten when offset 14 falls below the log start offset.
+  5 batches of it are remembered; after a restart it may be the newest alone, and what came behind the last snapshot.
+
+BATCH                        EPOCH  SEQUENCES  ANSWER
+the next                     1      14         accepted
+  It follows sequence 13, which is at offset 14.
+the newest again             1      12-13      success, offset 13
+  A copy of the batch at offsets 13-14. Nothing is written; the answer has that batch's offset and timestamp.
+the oldest remembered again  1      4-5        success, offset 5
+  A copy of the batch at offsets 5-6. Nothing is written; the answer has that batch's offset and timestamp.
+one before those again       1      2-3        success, offset 3
+  A copy of the batch at offsets 3-4. It is no longer remembered, but was found in the last 16777216 bytes of the log.
+one too far                  1      15         OUT_OF_ORDER_SEQUENCE_NUMBER (45)
+  A gap: sequence 14 is missing before it. For the producer that is the loss of records.
+a new epoch                  2      0          accepted
+  A new epoch begins with sequence 0. From then on batches of epoch 1 are refused.
+an old epoch                 0      0          INVALID_PRODUCER_EPOCH (47)
+  Epoch 0 is over: the producer has written with epoch 1 since.
+"""
+
+
+@pytest.mark.parametrize("release", ["0.9", "0.10.2"])
+def test_releases_before_0_11_know_no_producers(release: str, run: Run, log: Log) -> None:
+    _, out, _ = run(*asked(seven(log), "--release", release))
+    assert out.endswith(f"{release} knows no producers, nor the format that they write: both came with 0.11.\n")
+    assert {answer for _, answer, _ in answers(run, log, "--release", release)} == {"UNSUPPORTED_VERSION"}
+
+
+def test_a_topic_of_an_old_format_takes_no_producer(run: Run, log: Log, tmp_path: Path) -> None:
+    records = Log(tmp_path, "__cluster_metadata")
+    config = ConfigRecord(resource_type=2, resource_name="t", name="message.format.version", value="0.10.2")
+    records.raw(batch.build([Record(0, NOW, None, encode(config))]), 1)
+    seven(log)
+    assert {a for _, a, _ in answers(run, log, "--release", "2.8")} == {"UNSUPPORTED_FOR_MESSAGE_FORMAT"}
+    assert answers(run, log)[0] == ("the next", "accepted", -1)  # the own profile writes v2 whatever the topic says
+
+
+def test_the_scan_reaches_as_far_as_it_does_in_the_broker(run: Run, log: Log) -> None:
+    size = seven(log).path.stat().st_size // len(SEVEN)
+    wanted = ["--producer-id", 7, "--count", 2, "--next-sequence"]
+    assert answers(run, log, *wanted, 0) == [("as asked", "copy", 0)]
+    filled = batch.build([Record(log.offset, NOW, None, bytes(1 << 20))], base_offset=log.offset)
+    reach = 16 * 1024 * 1024
+    left = reach - 6 * size  # exactly as far as the second batch
+    filler = batch.build([Record(log.offset, NOW, None, bytes(left - (len(filled) - (1 << 20)) - 1))], base_offset=14)
+    log.raw(filler, 1)
+    assert log.path.stat().st_size - size in range(reach - 3, reach + 1)
+    assert answers(run, log, *wanted, 0) == [("as asked", "DUPLICATE_SEQUENCE_NUMBER", -1)]
+    assert answers(run, log, *wanted, 2) == [("as asked", "copy", 2)]
+
+
+RELEASES = ["ottla", "0.11", "1.0.1", "1.1", "2.3", "2.4", "2.7", "4.3"]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_it_says_what_the_broker_does(
+    release: str, run: Run, tmp_path: Path, scaled: Callable[[int], int]
+) -> None:
+    """Whatever a producer sends, the broker answers as was said before; also after its log start moved."""
+    source = random.Random(release)
+    async with running(tmp_path, release=release) as broker:
+        await broker.topic("t")
+        client, log = await broker.client(), broker.log("t")
+        next_sequence, epoch = 0, 0
+        for _ in range(scaled(40)):
+            if source.random() < 0.05 and log.log_end_offset > log.log_start_offset:
+                log.delete_records_before(source.randint(log.log_start_offset + 1, log.log_end_offset))
+            sequence = max(0, next_sequence + source.choice([0, 0, 0, 0, 0, 1, -1, -2, -3, -5, -8, -12, -20]))
+            sent_epoch = max(0, epoch + source.choice([0] * 12 + [-1, 1]))
+            sequence = source.choice([0, sequence]) if sent_epoch != epoch else sequence
+            count = source.choice([1, 1, 1, 2, 3])
+            flags = ["--producer-id", 7, "--next-sequence", sequence, "--epoch", sent_epoch, "--count", count]
+            found = report(run, tmp_path, "--topic", "t", "--partition", 0, "--release", release, *flags)
+            (said,) = found["answers"]
+            data = records(*[b"v"] * count, producer_id=7, producer_epoch=sent_epoch, base_sequence=sequence)
+            got = (await client.call(produce(data), 3)).responses[0].partition_responses[0]
+            end = log.log_end_offset - count
+            assert (got.error_code, got.base_offset) == (said["error_code"], end if said["written"] else said["offset"])
+            assert said["why"]
+            if said["written"]:
+                next_sequence, epoch = sequence + count, sent_epoch
+
+
+# --- what is remembered elsewhere
+
+
+def known(**fields: Any) -> Producer:
+    return Producer(**{"epoch": 4, "batches": (), "last_offset": 3, "last_timestamp_ms": NOW, **fields})
+
+
+def test_a_snapshot_tells_of_producers_whose_records_are_gone(run: Run, tmp_path: Path) -> None:
+    log = Log(tmp_path, offset=20)
+    log.batch(7, 0, 0)
+    of = CachedBatch(5, 9, 11, 15, NOW)
+    stored = {8: known(batches=(of,), last_offset=15), 9: known(batches=(of,), transaction_first_offset=11)}
+    (log.folder / snapshot.file_name(21)).write_bytes(snapshot.dump(stored))
+    (log.folder / snapshot.file_name(90)).write_bytes(snapshot.dump({10: known()}))  # of a log that was longer
+    found = report(run, *asked(log, "--release", "4.3"))["producers"]
+    assert [(one["producer_id"], one["known_from"], one["last_sequence"]) for one in found] == [
+        (7, "log", 0),
+        (8, "snapshot", 9),
+        (9, "snapshot", 9),
+    ]
+    # The own profile keeps one without records only for its open transaction.
+    assert [one["producer_id"] for one in report(run, *asked(log))["producers"]] == [7, 9]
+    _, out, _ = run(*asked(log))
+    assert "of a snapshot alone, transaction since offset 11" in out
+
+
+def test_when_it_is_forgotten_is_told(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0)
+
+    def sentences(release: str) -> str:
+        return run(*asked(log, "--release", release))[1].partition("last sequence 0 at offset 0\n")[2].split("\n\n")[0]
+
+    assert sentences("ottla") == "  It is forgotten when offset 0 falls below the log start offset."
+    assert "or 7 d after its last timestamp, which is at 2023-11-21 22:13:21.000." in sentences("2.3")
+    assert "It is forgotten 1 d after its last timestamp, which is at 2023-11-15 22:13:21.000." in sentences("4.3")
+    assert "a restart after that may" in sentences("4.3")
+
+
+# --- damage, brokers, mistakes
+
+
+def test_damage_ends_the_history_and_is_one_line(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0)
+    size = log.path.stat().st_size
+    log.raw(struct.pack(">qi4xb", 1, 49, 9) + bytes(44), 0)  # no such format
+    log.batch(7, 0, 1)
+    code, out, err = run(*asked(log))
+    assert code == 1 and err.count("\n") == 1 and f"at byte {size}" in err
+    assert "! reading ended early" in out and "log end offset 1\n" in out
+
+
+def test_offsets_that_go_back_are_damage(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, 5)
+    log.offset = 3
+    log.batch(7, 0, 5)
+    code, _, err = run(*asked(log))
+    assert code == 1 and "offset 3 behind offset 4" in err
+
+
+def test_a_batch_that_is_being_written_is_no_damage(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0)
+    whole = log.path.read_bytes()
+    for size in (1, 20, len(whole) - 1):
+        log.path.write_bytes(whole + whole[:size])
+        code, out, err = run(*asked(log))
+        assert (code, err) == (0, "") and "log end offset 1\n" in out
+    log.offset = 9
+    log.roll()
+    log.batch(7, 0, 1)  # now the cut end is not that of the newest file
+    assert run(*asked(log))[0] == 1
+
+
+async def test_it_works_beside_a_running_broker_and_changes_nothing(run: Run, tmp_path: Path) -> None:
+    async with running(tmp_path, overrides={"log.segment.bytes": "1048576"}) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        for sequence in range(3):
+            data = records(b"v" * 400_000, producer_id=7, producer_epoch=0, base_sequence=sequence)
+            assert (await client.call(produce(data), 8)).responses[0].partition_responses[0].error_code == 0
+        before = contents(tmp_path)
+        found = report(run, tmp_path, "--topic", "t", "--partition", 0)
+        assert [line["last_sequence"] for line in found["history"]] == [2] and found["producers"][0]["last_offset"] == 2
+        assert contents(tmp_path) == before
+        assert sum(name.startswith("t-0/") and name.endswith(".log") for name in before) == 2
+
+
+def test_memory_does_not_grow_with_the_batches(run: Run, log: Log, scaled: Callable[[int], int]) -> None:
+    one = batch.build([Record(0, NOW, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=0)
+
+    def peak(batches: int) -> int:
+        with log.path.open("wb") as file:
+            for number in range(batches):
+                struct.pack_into(">q", one, 0, number)
+                struct.pack_into(">i", one, 53, number)  # the sequence; checksums are not looked at
+                file.write(one)
+        run(*asked(log))  # what is remembered from now on is
+        tracemalloc.start()
+        try:
+            code, out, _ = run(*asked(log))
+            found = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert code == 0 and f"0-{batches - 1} " in out
+        return found
+
+    few, many = peak(3_000), peak(scaled(15_000))
+    assert many < few + 1_000_000, (few, many)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ([], "--topic, --partition"),
+        (["--topic", "t"], "--partition"),
+        (["--topic", "t", "--partition", "1"], "t has no partition 1 in"),
+        (["--topic", "u", "--partition", "0"], "no topic u in"),
+        (["--topic", "t", "--partition", "-1"], "'-1'"),
+        (["--topic", "t", "--partition", "x"], "'x' is no partition"),
+        (["--topic", "t", "--partition", "0", "--release", "9.9"], "unknown release 9.9"),
+        (["--topic", "t", "--partition", "0", "--next-sequence", "5"], "--next-sequence needs --producer-id"),
+        (["--topic", "t", "--partition", "0", "--producer-id", "7", "--epoch", "5"], "need --next-sequence"),
+        (["--topic", "t", "--partition", "0", "--producer-id", "x"], "'x' is no producer id"),
+        (
+            ["--topic", "t", "--partition", "0", "--producer-id", "7", "--next-sequence", str(2**31)],
+            "'2147483648' is no sequence, which is a number from 0 to 2147483647",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(flags: list[str], words: str, run: Run, log: Log) -> None:
+    seven(log)
+    code, out, err = run(log.directory, *flags)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert words in err and err.startswith("ottla explain: ")
+
+
+def test_a_path_that_is_no_data_directory_is_a_mistake(run: Run, tmp_path: Path) -> None:
+    for path in (tmp_path / "missing", tmp_path):
+        code, out, err = run(path, "--topic", "t", "--partition", 0)
+        assert (code, out, err.count("\n")) == (2, "", 1)
