@@ -355,14 +355,13 @@ class Connection(asyncio.BufferedProtocol):
     async def agree(self, software: tuple[str, str], first: int = API_VERSIONS_VERSION) -> None:
         """Asks what the broker serves, first in version `first`. Raises ConnectionLost or KafkaError."""
         version = first
-        for _ in range(2):
+        for attempt in range(3):
             asked = ApiVersionsRequest(client_software_name=software[0], client_software_version=software[1])
             response = await self._send_api_versions(asked, version)
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
                 break
             offered = {api.api_key: api for api in response.api_keys}.get(spec(ApiVersionsRequest).api_key)
-            version = min(version - 1, offered.max_version) if offered else 0
-            version = max(version, 0)
+            version = max(0, min(version - 1, offered.max_version)) if offered and attempt == 0 else 0
         if response.error_code:
             raise KafkaError(response.error_code)
         self.tells_versions = True

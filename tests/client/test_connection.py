@@ -1,0 +1,601 @@
+"""One connection: order of answers, time, ends of every kind, answers that lie, and which versions both sides speak."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import harness  # type: ignore[import-not-found]
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import CLOSE, SILENT, Heard, Later, ScriptedNetwork, bytes_of, metadata
+
+from ottla.client.connection import OLD_VERSIONS, Connection, connect
+from ottla.client.errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
+from ottla.protocol.errors import MalformedMessage, ProtocolViolation
+from ottla.protocol.headers import read_prefix, read_response_header, read_rest, request_header, response_header
+from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.protocol.messages.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.schema import Versions
+
+MODERN = {MetadataRequest: "0-13", ListOffsetsRequest: "0-11"}
+ONE = {1: ("one", 9092)}
+ASKED = MetadataRequest(topics=[])
+
+
+@pytest.fixture
+def network() -> ScriptedNetwork:
+    return ScriptedNetwork()
+
+
+def opened(**options: Any) -> Coroutine[Any, Any, Connection]:
+    return connect("one", 9092, **{"client_id": "me", "request_timeout_s": 30.0, **options})
+
+
+def named(cluster_id: str) -> Any:
+    return metadata(ONE, cluster_id=cluster_id)
+
+
+# Order, joining, time
+
+
+def test_pipelined_requests_are_answered_in_order(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    broker.does[MetadataRequest] = lambda request, version, link: named(str(len(broker.asked(MetadataRequest))))
+
+    async def main() -> None:
+        connection = await opened()
+        futures = [connection.send(ASKED) for _ in range(20)]
+        assert connection.in_flight == 20
+        answers = [answer.cluster_id for answer in await asyncio.gather(*futures)]
+        assert answers == [str(n) for n in range(1, 21)]
+        assert connection.in_flight == 0
+        connection.close()
+
+    network.run(main())
+    assert {heard.client_id for heard in broker.heard} == {"me"}
+
+
+def test_what_is_sent_in_one_turn_of_the_loop_is_one_write(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    broker.does[MetadataRequest] = lambda request, version, link: named("c")
+
+    async def main() -> None:
+        connection = await opened()
+        (link,) = broker.links
+        before = len(link.writes)
+        futures = [connection.send(ASKED) for _ in range(5)]
+        await asyncio.gather(*futures)
+        assert len(link.writes) == before + 1
+        large = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="n" * 30_000)] * 3)
+        await asyncio.gather(connection.send(large), connection.send(ASKED))
+        assert len(link.writes) == before + 2
+        connection.close()
+
+    network.run(main())
+    assert len(broker.asked(MetadataRequest)) == 7
+
+
+def test_a_request_without_an_answer_in_time_ends_the_connection(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    broker.does[MetadataRequest] = lambda request, version, link: SILENT
+
+    async def main() -> None:
+        connection = await opened(request_timeout_s=30.0)
+        started = network.loop.time()
+        patient = connection.send(ASKED, timeout_s=60.0)
+        first = connection.send(ASKED)
+        last = connection.send(ASKED)
+        with pytest.raises(RequestTimedOut, match="one:9092 did not answer MetadataRequest in time"):
+            await first
+        assert network.loop.time() - started == pytest.approx(30)
+        for lost in (patient, last):
+            with pytest.raises(ConnectionLost) as caught:
+                await lost
+            assert not isinstance(caught.value, RequestTimedOut)
+        assert connection.is_closed
+        with pytest.raises(ConnectionLost):
+            await connection.request(ASKED)
+
+    network.run(main())
+
+
+def test_the_deadline_is_that_of_each_request_not_of_the_first(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    broker.does[MetadataRequest] = lambda request, version, link: Later(20, named("c"))
+
+    async def main() -> None:
+        connection = await opened(request_timeout_s=30.0)
+        for _ in range(5):  # 100 s in all
+            await connection.request(ASKED)
+        await asyncio.sleep(1000)  # an idle connection has no deadline
+        assert not connection.is_closed
+        with pytest.raises(RequestTimedOut):
+            await connection.request(ASKED, timeout_s=10.0)
+
+    network.run(main())
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_taken_in_its_turn(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    broker.does[MetadataRequest] = lambda request, version, link: Later(
+        1, named(str(len(broker.asked(MetadataRequest))))
+    )
+
+    async def main() -> None:
+        connection = await opened()
+        given_up = connection.send(ASKED)
+        kept = connection.send(ASKED)
+        given_up.cancel()
+        assert (await kept).cluster_id == "2"
+        assert not connection.is_closed
+        connection.close()
+
+    network.run(main())
+
+
+def test_a_posted_request_takes_no_answer(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    broker.does[MetadataRequest] = lambda request, version, link: SILENT if version == 1 else named("c")
+
+    async def main() -> None:
+        connection = await opened()
+        connection.post(ASKED, 1)
+        assert (await connection.request(ASKED)).cluster_id == "c"
+        connection.close()
+        with pytest.raises(ConnectionLost, match="closed by this client"):
+            connection.post(ASKED, 1)
+
+    network.run(main())
+    assert [heard.version for heard in broker.asked(MetadataRequest)] == [1, 13]
+
+
+def test_waiting_until_the_peer_takes_more(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+
+    async def main() -> None:
+        connection = await opened()
+        await connection.wait_writable()
+        (link,) = broker.links
+        link.pause()
+        network.loop.call_later(5, link.resume)
+        started = network.loop.time()
+        await asyncio.gather(connection.wait_writable(), connection.wait_writable())
+        assert network.loop.time() - started == pytest.approx(5)
+        link.pause()
+        network.loop.call_later(5, link.end)
+        with pytest.raises(ConnectionLost):
+            await connection.wait_writable()
+
+    network.run(main())
+
+
+# Ends
+
+
+def test_a_close_in_the_middle_of_an_answer_fails_what_is_in_flight(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+
+    def cut(request: Any, version: int, link: Any) -> Any:
+        if len(broker.asked(MetadataRequest)) == 1:
+            return named("whole")
+        link.feed(bytes_of(named("cut"), version, link.correlation_id, MetadataRequest)[:-1])
+        return CLOSE
+
+    broker.does[MetadataRequest] = cut
+
+    async def main() -> None:
+        connection = await opened()
+        futures = [connection.send(ASKED) for _ in range(3)]
+        assert (await futures[0]).cluster_id == "whole"
+        for future in futures[1:]:
+            with pytest.raises(ConnectionLost, match="closed by the broker"):
+                await future
+
+    network.run(main())
+
+
+def test_an_error_of_the_socket_is_the_cause(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    broker.does[MetadataRequest] = lambda request, version, link: link.end(ConnectionResetError("reset")) or SILENT
+
+    async def main() -> None:
+        connection = await opened()
+        with pytest.raises(ConnectionLost, match="lost: reset") as caught:
+            await connection.request(ASKED)
+        assert isinstance(caught.value.__cause__, ConnectionResetError)
+        again = await asyncio.gather(connection.send(ASKED), return_exceptions=True)
+        assert again[0] is not caught.value and isinstance(again[0], ConnectionLost)
+
+    network.run(main())
+
+
+def test_closing_lets_leave_what_was_sent_and_fails_what_waits(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    broker.does[MetadataRequest] = lambda request, version, link: SILENT
+
+    async def main() -> None:
+        connection = await opened()
+        future = connection.send(ASKED)
+        connection.close()
+        connection.close()
+        with pytest.raises(ConnectionLost, match="closed by this client"):
+            await future
+        await connection.wait_closed()
+        assert len(broker.links[0].writes) == 2  # versions, metadata
+        assert not broker.links[0].is_aborted
+
+    network.run(main())
+
+
+def test_nobody_there(network: ScriptedNetwork) -> None:
+    async def main() -> None:
+        with pytest.raises(ConnectionLost, match="cannot connect to one:9092: nobody listens"):
+            await opened()
+        network.silent.add(("one", 9092))
+        started = network.loop.time()
+        with pytest.raises(ConnectionLost, match="within 10 s"):
+            await opened(connect_timeout_s=10.0)
+        assert network.loop.time() - started == pytest.approx(10)
+
+    network.run(main())
+
+
+# Answers that lie
+
+LIES = {
+    "another's correlation id": lambda right: right[:4] + struct.pack(">i", 4711) + right[8:],
+    "bytes left over": lambda right: struct.pack(">i", len(right) - 3) + right[4:] + b"\0",
+    "bytes missing": lambda right: struct.pack(">i", len(right) - 5) + right[4:-1],
+    "a negative size": lambda right: struct.pack(">i", -1) + right[4:],
+    "an endless size": lambda right: struct.pack(">i", 2**31 - 1) + right[4:],
+    "no header": lambda right: struct.pack(">i", 3) + b"abc",
+    "endless tags in the header": lambda right: struct.pack(">i", 10) + right[4:8] + b"\xff" * 6,
+    "an answer twice": lambda right: right + right,
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_an_answer_that_lies_ends_the_connection(lie: str, network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    broker.does[MetadataRequest] = lambda request, version, link: LIES[lie](
+        bytes_of(named("c"), version, link.correlation_id, MetadataRequest)
+    )
+
+    async def main() -> None:
+        connection = await opened()
+        outcomes = await asyncio.gather(connection.send(ASKED), connection.send(ASKED), return_exceptions=True)
+        lost = outcomes[-1]
+        assert isinstance(lost, ConnectionLost) and "an answer that cannot be read" in str(lost)
+        assert isinstance(lost.__cause__, ProtocolViolation | MalformedMessage)
+        assert connection.is_closed and broker.links[0].is_aborted
+
+    network.run(main())
+
+
+def test_an_answer_that_nobody_asked_for_ends_the_connection(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+
+    async def main() -> None:
+        connection = await opened()
+        broker.links[0].feed(bytes_of(named("c"), 13, 1, MetadataRequest))
+        with pytest.raises(ConnectionLost, match="not asked for"):
+            await connection.request(ASKED)
+
+    network.run(main())
+
+
+def test_answers_are_bounded(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    broker.does[MetadataRequest] = lambda request, version, link: named("c" * 5000)
+
+    async def main() -> None:
+        connection = await opened(frame_bytes_max=4096)
+        with pytest.raises(ConnectionLost, match=r"a frame of 50.. bytes; the most is 4096"):
+            await connection.request(ASKED)
+
+    network.run(main())
+
+
+@given(pieces=st.lists(st.integers(1, 60), min_size=1, max_size=30), names=st.lists(st.text(max_size=40), max_size=6))
+def test_answers_may_come_in_any_pieces(pieces: list[int], names: list[str]) -> None:
+    network = ScriptedNetwork()
+    broker = network.broker(versions=MODERN)
+    broker.does[MetadataRequest] = lambda request, version, link: SILENT
+
+    async def main() -> None:
+        connection = await opened()
+        futures = [connection.send(ASKED) for _ in names]
+        await asyncio.sleep(0.1)
+        first = 2  # the first id was that of ApiVersions
+        data = b"".join(bytes_of(named(name), 13, first + n, MetadataRequest) for n, name in enumerate(names))
+        position = turn = 0
+        while position < len(data):
+            size = pieces[turn % len(pieces)]
+            broker.links[0].feed(data[position : position + size])
+            position, turn = position + size, turn + 1
+        assert [answer.cluster_id for answer in await asyncio.gather(*futures)] == names
+        connection.close()
+
+    network.run(main())
+
+
+@given(data=st.binary(max_size=200))
+def test_no_bytes_raise_anything_but_connection_lost(data: bytes) -> None:
+    network = ScriptedNetwork()
+    broker = network.broker(versions=MODERN)
+    head = struct.pack(">ii", 4 + len(data), 2)
+    broker.does[MetadataRequest] = lambda request, version, link: head + data
+
+    async def main() -> None:
+        connection = await opened()
+        (outcome,) = await asyncio.gather(connection.send(ASKED), return_exceptions=True)
+        assert connection.is_closed == isinstance(outcome, ConnectionLost)
+        connection.close()
+
+    network.run(main())
+
+
+def test_a_request_that_cannot_be_written_is_refused_and_harms_nothing(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    broker.does[MetadataRequest] = lambda request, version, link: named("c")
+
+    async def main() -> None:
+        connection = await opened()
+        with pytest.raises(InvalidRequest, match=r"MetadataRequest\.topics"):
+            connection.send(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=None)]), 1)
+        with pytest.raises(UnsupportedVersion):
+            connection.send(ProduceRequest(acks=1, timeout_ms=1, topic_data=[]))
+        assert (await connection.request(ASKED)).cluster_id == "c"
+        connection.close()
+
+    network.run(main())
+
+
+# Versions
+
+
+def heard_of(heard: list[Heard]) -> list[tuple[str, int]]:
+    return [(type(each.request).__name__, each.version) for each in heard]
+
+
+def test_the_highest_version_that_both_know(network: ScriptedNetwork) -> None:
+    network.broker(versions={MetadataRequest: "2-99", ProduceRequest: "98-99"})
+
+    async def main() -> None:
+        connection = await opened()
+        assert connection.versions[3] == Versions(2, 99)
+        assert connection.version_of(MetadataRequest) == 13
+        assert connection.version_of(MetadataRequest, 8) == 8
+        assert connection.version_of(MetadataRequest) == 13
+        with pytest.raises(UnsupportedVersion, match=r"Metadata: .* serves v2-v99, this client v0-v13 up to v1"):
+            connection.version_of(MetadataRequest, 1)
+        with pytest.raises(UnsupportedVersion, match=r"Produce: .* serves v98-v99, this client v0-v13$"):
+            connection.version_of(ProduceRequest)
+        with pytest.raises(UnsupportedVersion, match="one:9092 does not serve ListOffsets"):
+            connection.version_of(ListOffsetsRequest)
+        connection.close()
+
+    network.run(main())
+
+
+def test_the_client_names_itself(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+
+    async def main() -> None:
+        (await opened(software=("mine", "3.2"))).close()
+
+    network.run(main())
+    (heard,) = broker.heard
+    assert (heard.request.client_software_name, heard.request.client_software_version) == ("mine", "3.2")
+
+
+@pytest.mark.parametrize(
+    ("served", "offered", "asked"),
+    [("0-0", [], [3, 0]), ("0-2", [(0, 2)], [3, 2]), ("0-1", [(0, 9)], [3, 2, 0]), ("0-0", [(0, -7)], [3, 0])],
+)
+def test_error_35_leads_to_a_lower_version(
+    served: str, offered: list[tuple[int, int]], asked: list[int], network: ScriptedNetwork
+) -> None:
+    broker = network.broker(versions={ApiVersionsRequest: served, **MODERN})
+
+    def api_versions(request: Any, version: int, link: Any) -> Any:
+        if version in Versions.of(served):
+            return ApiVersionsResponse(error_code=0, api_keys=broker.api_keys())
+        keys = [ApiVersionsResponse.ApiVersion(api_key=18, min_version=a, max_version=b) for a, b in offered]
+        return bytes_of(ApiVersionsResponse(error_code=35, api_keys=keys), 0, link.correlation_id)
+
+    broker.does[ApiVersionsRequest] = api_versions
+
+    async def main() -> None:
+        connection = await opened()
+        assert connection.versions[3] == Versions(0, 13) and connection.tells_versions
+        connection.close()
+
+    network.run(main())
+    assert [heard.version for heard in broker.heard] == asked
+    assert len(broker.links) == 1
+
+
+def test_a_broker_that_refuses_every_version_of_api_versions(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions={ApiVersionsRequest: "none"})
+
+    async def main() -> None:
+        with pytest.raises(KafkaError, match=r"UNSUPPORTED_VERSION \(35\)"):
+            await opened()
+
+    network.run(main())
+    assert len(broker.links) == 1 and broker.links[0].is_closing()
+
+
+def test_a_broker_that_closes_on_api_versions_and_answers_what_is_old_is_old(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=None)
+
+    async def main() -> None:
+        connection = await opened()
+        assert connection.versions is OLD_VERSIONS and not connection.tells_versions
+        assert connection.version_of(MetadataRequest) == 0
+        connection.close()
+
+    network.run(main())
+    assert heard_of(broker.heard) == [
+        ("ApiVersionsRequest", 3),
+        ("ListOffsetsRequest", 0),
+        ("ApiVersionsRequest", 0),
+    ]
+
+
+def test_a_broker_that_closes_once_is_not_taken_for_an_old_one(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    right = broker.does[ApiVersionsRequest]
+    broker.does[ApiVersionsRequest] = lambda request, version, link: (
+        CLOSE if len(broker.heard) == 1 else right(request, version, link)
+    )
+
+    async def main() -> None:
+        connection = await opened()
+        assert connection.version_of(MetadataRequest) == 13
+        connection.close()
+
+    network.run(main())
+
+
+@pytest.mark.parametrize("how", ["closes on everything", "old ones are not expected", "silent", "not readable"])
+def test_what_is_no_sign_of_an_old_broker(how: str, network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=None)
+    if how == "closes on everything":
+        broker.does[ListOffsetsRequest] = lambda request, version, link: CLOSE
+    elif how == "silent":
+        broker.does[ApiVersionsRequest] = lambda request, version, link: SILENT
+    elif how == "not readable":
+        broker.does[ApiVersionsRequest] = lambda request, version, link: b"HTTP/1.1 400 Bad Request\r\n\r\n"
+
+    async def main() -> None:
+        with pytest.raises(ConnectionLost):
+            await opened(old_brokers=how != "old ones are not expected")
+
+    network.run(main())
+    assert all(link.is_closing() for link in broker.links)
+
+
+def test_giving_up_in_the_middle_leaves_nothing_open(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    broker.does[ApiVersionsRequest] = lambda request, version, link: SILENT
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await opened()
+        await asyncio.sleep(1)
+
+    network.run(main())
+    assert broker.links[0].is_closing()
+
+
+def test_features_are_known_by_their_highest_level(network: ScriptedNetwork) -> None:
+    broker = network.broker(versions=MODERN)
+    feature = ApiVersionsResponse.SupportedFeatureKey(name="ottla.duplicate.scan", min_version=1, max_version=2)
+    broker.does[ApiVersionsRequest] = lambda request, version, link: ApiVersionsResponse(
+        error_code=0, api_keys=broker.api_keys(), supported_features=[feature]
+    )
+
+    async def main() -> None:
+        connection = await opened()
+        assert connection.features == {"ottla.duplicate.scan": 2}
+        connection.close()
+
+    network.run(main())
+
+
+# Over real sockets, with brokers of every age
+
+PRODUCE_VERSION = {"0.8.2": 0, "0.9": 0, "0.10.2": 2, "1.0": 5, "2.3": 7, "3.9": 11, "4.3": 13, "ottla": 13}
+
+
+@pytest.mark.parametrize("release", PRODUCE_VERSION)
+async def test_each_age_of_broker_is_understood(release: str, tmp_path: Path) -> None:
+    async with harness.running(tmp_path, release=release) as broker:
+        connection = await connect("127.0.0.1", broker.ports[0], client_id="me", request_timeout_s=15)
+        assert connection.version_of(ProduceRequest) == PRODUCE_VERSION[release]
+        answers = await asyncio.gather(*(connection.send(ASKED) for _ in range(3)))
+        assert [[node.node_id for node in answer.brokers] for answer in answers] == [[1]] * 3
+        connection.close()
+        await connection.wait_closed()
+
+
+async def test_a_large_answer_and_one_cut_off_by_the_broker_over_a_socket(tmp_path: Path) -> None:
+    async with harness.running(tmp_path, overrides={"message.max.bytes": "4000000"}) as broker:
+        await broker.topic("t")
+        connection = await connect("127.0.0.1", broker.ports[0], client_id="me", request_timeout_s=15)
+        values = [bytes([n]) * 700_000 for n in range(4)]
+        for value in values:
+            await connection.request(harness.produce(harness.records(value)), 8)
+        asked = harness.fetch(("t", 0, 0), max_bytes=1 << 23, partition_max_bytes=1 << 23)
+        # Two large ones in flight: the records of the first stay what they are while the second comes in.
+        first, second = await asyncio.gather(connection.send(asked, 11), connection.send(asked, 11))
+        assert harness.values(harness.only(first).records) == values
+        assert harness.values(harness.only(second).records) == values
+        waiting = connection.send(harness.fetch(("t", 0, 4), max_wait_ms=60_000), 11)
+        await broker.settle()
+        for open_connection in list(broker.running.connections.open):
+            open_connection.abort()
+        with pytest.raises(ConnectionLost):
+            await waiting
+
+
+async def test_nobody_listens_at_a_port(unused_tcp_port: int) -> None:
+    with pytest.raises(ConnectionLost, match="cannot connect"):
+        await connect("127.0.0.1", unused_tcp_port, client_id="me", request_timeout_s=15)
+
+
+# The headers of the client's side
+
+
+@given(
+    key=st.integers(0, 100),
+    version=st.integers(0, 20),
+    correlation_id=st.integers(0, 2**31 - 1),
+    client_id=st.none() | st.text(max_size=30),
+    flexible=st.booleans(),
+)
+def test_a_request_header_is_read_as_it_was_written(
+    key: int, version: int, correlation_id: int, client_id: str | None, flexible: bool
+) -> None:
+    name = None if client_id is None else client_id.encode()
+    header = request_header(key, version, correlation_id, name, flexible)
+    prefix = read_prefix(header)
+    assert prefix[:3] == (key, version, correlation_id)
+    assert read_rest(header, prefix, flexible) == (client_id or "", len(header))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "golden"),
+    [
+        ((3, 1, 7, b"me", False), "0003 0001 00000007 0002 6d65"),
+        ((3, 9, 7, b"me", True), "0003 0009 00000007 0002 6d65 00"),
+        ((18, 3, 1, None, True), "0012 0003 00000001 ffff 00"),
+    ],
+)
+def test_request_headers_as_the_protocol_guide_has_them(arguments: Any, golden: str) -> None:
+    assert request_header(*arguments) == bytes.fromhex(golden)
+
+
+@given(correlation_id=st.integers(-(2**31), 2**31 - 1), key=st.integers(0, 90), flexible=st.booleans())
+def test_a_response_header_is_read_as_it_was_written(correlation_id: int, key: int, flexible: bool) -> None:
+    header = response_header(correlation_id, key, flexible)
+    assert read_response_header(header + b"rest", key, flexible) == (correlation_id, len(header))
+
+
+@given(data=st.binary(max_size=40), flexible=st.booleans())
+def test_a_response_header_of_any_bytes_stays_within_them(data: bytes, flexible: bool) -> None:
+    try:
+        _, position = read_response_header(data, 1, flexible)
+    except ProtocolViolation:
+        return
+    assert 4 <= position <= len(data)
