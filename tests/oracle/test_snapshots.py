@@ -1,0 +1,89 @@
+"""Producer snapshots of Apache Kafka 2.8.2 and 3.9.1: read, written again, and made anew from the logs beside them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import golden  # type: ignore[import-not-found]
+
+from ottla.protocol.records import formats
+from ottla.storage import snapshot
+from ottla.storage.config import LogConfig
+from ottla.storage.files import DiskFiles
+from ottla.storage.log import PartitionLog
+from ottla.storage.producer_state import Producer, advance
+from ottla.storage.producers import coordinator_epoch
+
+SNAPSHOTS = sorted(golden.LOGS.glob("*/*.snapshot"))
+EMPTY = snapshot.dump({})
+WITH_PRODUCERS = [path for path in SNAPSHOTS if path.read_bytes() != EMPTY]
+
+
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}-{int(path.stem)}"
+
+
+def offset_of(path: Path) -> int:
+    return int(path.stem)
+
+
+@pytest.mark.parametrize("path", SNAPSHOTS, ids=name_of)
+def test_every_one_is_read_and_written_as_it_is(path: Path) -> None:
+    data = path.read_bytes()
+    found = snapshot.parse(data, offset_of(path))
+    assert found is not None
+    assert snapshot.dump(found) == data
+
+
+def test_some_have_producers() -> None:
+    assert len(SNAPSHOTS) > 40 and len(WITH_PRODUCERS) == 2
+    first, second = (snapshot.parse(path.read_bytes()) or {} for path in WITH_PRODUCERS)
+    assert [(p.epoch, p.batches[-1][:4], p.transaction_first_offset) for p in first.values()] == [(0, (0, 2, 0, 2), 0)]
+    assert [(p.epoch, p.batches[-1][:4], p.coordinator_epoch) for p in second.values()] == [(0, (6, 8, 8, 10), 0)]
+
+
+@pytest.mark.parametrize("path", SNAPSHOTS, ids=name_of)
+def test_a_replay_of_the_log_leaves_what_kafka_wrote(path: Path) -> None:
+    producers: dict[int, Producer] = {}
+    for data in golden.segments(path.parent.name.removesuffix("-0")).values():
+        for position, header in formats.headers(data):
+            if header.next_offset <= offset_of(path) and header.producer_id >= 0:
+                advance(producers, header, 0, coordinator_epoch=coordinator_epoch(data, position, header))
+    assert snapshot.dump(producers) == path.read_bytes()
+
+
+def opened(folder: Path, *, clean: bool) -> PartitionLog:
+    topic = folder.name.removesuffix("-0")
+    config = LogConfig(index_interval_bytes=200, segment_bytes=1 << 20)
+    return PartitionLog.open(
+        DiskFiles(), folder, topic=topic, partition=0, config=config, now_ms=1_900_000_000_000, clean_shutdown=clean
+    )
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("name", golden.topics())
+def test_our_logs_leave_the_same_files(name: str, kept: bool, clean: bool, tmp_path: Path) -> None:
+    """Opened and closed, with Kafka's snapshots or none, after a clean stop or a kill."""
+    folder = shutil.copytree(golden.LOGS / f"{name}-0", tmp_path / f"{name}-0")
+    bases = {int(path.stem) for path in folder.glob("*.log")}
+    end = golden.topics()[name].end_offset
+    theirs = {path.name: path.read_bytes() for path in folder.glob("*.snapshot") if offset_of(path) in {*bases, end}}
+    assert theirs
+    if not kept:
+        for path in folder.glob("*.snapshot"):
+            path.unlink()
+    log = opened(folder, clean=clean)
+    known = log.producers()
+    log.close()
+    ours = {path.name: path.read_bytes() for path in folder.glob("*.snapshot")}
+    if not kept and clean:  # of the segments that were not read there is none
+        theirs = {snapshot.file_name(end): theirs[snapshot.file_name(end)]}
+    assert ours == theirs
+    assert snapshot.dump(known) == ours[snapshot.file_name(end)]
