@@ -439,6 +439,7 @@ class Cluster:
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:  # KIP-1102: what is known of the cluster is worthless
             self.nodes.clear()
             connection.close()
+            raise ConnectionLost("the broker asks for a new start from the bootstrap addresses")
         if response.error_code:
             raise KafkaError(response.error_code)
         self._learn_nodes(response)

@@ -51,7 +51,11 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         self.addresses()
-        if not isinstance(self.client_id, str) or len(self.client_id.encode("utf8", "replace")) > 32767:
+        try:
+            fits = len(self.client_id.encode()) <= 32767
+        except (AttributeError, UnicodeEncodeError):
+            fits = False
+        if not fits:
             raise ConfigError("client.id has to be a text of at most 32767 bytes")
         for name in ("request_timeout_ms", "connect_timeout_ms", "default_api_timeout_ms", "metadata_max_age_ms"):
             check_range(name, getattr(self, name), 1, INT32_MAX)

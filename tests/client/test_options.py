@@ -1,0 +1,99 @@
+"""Options by Kafka's names, their bounds, the table of error codes, and what importing the package costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import ottla.client
+from ottla.client.errors import ConfigError, KafkaError, NoSuchTopic, is_retriable, is_stale_metadata
+from ottla.client.options import ClientOptions, parse_addresses
+from ottla.protocol.errors import ErrorCode
+
+
+def test_kafkas_names_and_ours() -> None:
+    by_kafka = {"bootstrap.servers": "a:1,b:2", "client.id": "me", "metadata.max.age.ms": "7", "retry.backoff.ms": 5}
+    by_us = {"bootstrap": ["a:1", "b:2"], "client_id": "me", "metadata_max_age_ms": 7, "retry_backoff_ms": 5}
+    first, second = ClientOptions.from_names(by_kafka), ClientOptions.from_names(by_us)
+    assert first.addresses() == second.addresses() == [("a", 1), ("b", 2)]
+    assert (first.client_id, first.metadata_max_age_ms, first.retry_backoff_ms) == ("me", 7, 5)
+    assert ClientOptions.from_names({"allow.auto.create.topics": "FALSE"}).allow_auto_create_topics is False
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ({"metadata.max.agee.ms": 1}, r"unknown option metadata.max.agee.ms; did you mean metadata.max.age.ms\?"),
+        ({"zzz": 1}, r"unknown option zzz$"),
+        ({"client.id": "a", "client_id": "b"}, "client_id is given twice"),
+        ({"retry.backoff.ms": "soon"}, "retry.backoff.ms cannot be 'soon'"),
+        ({"retry.backoff.ms": -1}, "retry.backoff.ms has to be an integer between 0 and"),
+        ({"request.timeout.ms": 0}, "request.timeout.ms has to be"),
+        ({"request.timeout.ms": True}, "request.timeout.ms has to be"),
+        ({"allow.auto.create.topics": "perhaps"}, "cannot be 'perhaps'"),
+        ({"client.id": "x" * 32768}, "at most 32767 bytes"),
+        ({"client.id": "\ud800"}, "client.id has to be a text"),
+        ({"bootstrap.servers": " , "}, "names no address"),
+    ],
+)
+def test_a_mistake_is_told(names: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        ClientOptions.from_names(names)
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("host", [("host", 9092)]),
+        ("a:1, b:2 ,a:1", [("a", 1), ("b", 2)]),
+        ("[::1]:9093,[fe80::1]", [("::1", 9093), ("fe80::1", 9092)]),
+    ],
+)
+def test_addresses(text: str, addresses: list[tuple[str, int]]) -> None:
+    assert parse_addresses(text) == addresses
+
+
+@pytest.mark.parametrize(
+    "text", ["a:", ":1", "a:0", "a:65536", "a:x", "::1", "::1:9092", "[::1]x", "[]:1", "a:99999999"]
+)
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_addresses(text)
+
+
+def test_the_table_of_codes_equals_that_of_another_client() -> None:
+    """kafka-python's, which alone does not send again what was damaged on the way; Java's client does."""
+    from kafka import errors as theirs
+
+    other = {cls.errno: cls for cls in vars(theirs).values() if isinstance(cls, type) and hasattr(cls, "errno")}
+    codes = [code for code in ErrorCode if code in other and code > 0]
+    assert len(codes) > 80
+    differ = {code.name for code in codes if bool(other[code].retriable) != is_retriable(code)}
+    assert differ == {ErrorCode.CORRUPT_MESSAGE.name}
+    assert all(is_retriable(code) for code in ErrorCode if is_stale_metadata(code))
+
+
+def test_errors_of_brokers_carry_their_code() -> None:
+    error = KafkaError(6, "moved")
+    assert (error.code, error.retriable, error.stale_metadata) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, True, True)
+    assert str(error) == "NOT_LEADER_OR_FOLLOWER (6): moved"
+    newer = KafkaError(9999)
+    assert (newer.code, newer.number, newer.retriable) == (ErrorCode.UNKNOWN_SERVER_ERROR, 9999, False)
+    assert str(newer) == "UNKNOWN (9999)"
+    assert NoSuchTopic("t").code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_names_are_imported_when_they_are_used() -> None:
+    program = (
+        "import sys, ottla.client\n"
+        "assert not [m for m in sys.modules if m.startswith('ottla.client.') or m in ('asyncio', 'construct')]\n"
+        "assert ottla.client.KafkaError(3).retriable and 'ottla.client.errors' in sys.modules\n"
+        "assert 'Producer' in dir(ottla.client)\n"
+    )
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert outcome.returncode == 0, outcome.stderr
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        ottla.client.Nothing  # noqa: B018

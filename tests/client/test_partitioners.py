@@ -1,0 +1,102 @@
+"""Partitioners against vectors of Java's and librdkafka's clients, an independent codec, and librdkafka itself."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.client.errors import ConfigError
+from ottla.client.partitioners import (
+    BY_NAME,
+    consistent_random,
+    crc32_partition,
+    java_default,
+    java_partition,
+    murmur2,
+    partitioner,
+    round_robin,
+)
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.partitioner.default import murmur2 as independent_murmur2
+
+# Apache Kafka's own test of its hash (UtilsTest), signed as Java has it.
+JAVA = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.mark.parametrize("key", JAVA)
+def test_murmur2_as_java_has_it(key: bytes) -> None:
+    assert murmur2(key) == JAVA[key] & 0xFFFFFFFF
+
+
+@given(st.binary(max_size=64))
+def test_murmur2_as_an_independent_codec_has_it(key: bytes) -> None:
+    assert murmur2(key) & 0x7FFFFFFF == independent_murmur2(key) & 0x7FFFFFFF
+
+
+@given(key=st.binary(max_size=40), count=st.integers(1, 1000))
+def test_a_key_stays_where_it_is(key: bytes, count: int) -> None:
+    chosen = java_default(random.Random(1))
+    expected = (independent_murmur2(key) & 0x7FFFFFFF) % count
+    assert chosen.choose("t", key, count, [0]) == java_partition(key, count) == expected
+    chosen.batch_closed("t", expected)
+    assert chosen.choose("t", key, count, []) == expected
+    if key:
+        rdkafka = consistent_random(random.Random(1))
+        assert rdkafka.choose("t", key, count, [0]) == crc32_partition(key, count)
+
+
+def test_crc32_of_known_values() -> None:
+    assert crc32_partition(b"123456789", 1 << 31) == 0xCBF43926 % (1 << 31)
+    assert crc32_partition(b"", 7) == 0
+
+
+@pytest.mark.parametrize(("make", "key"), [(java_default, None), (consistent_random, None), (consistent_random, b"")])
+def test_without_a_key_a_batch_stays_together_and_the_next_goes_elsewhere(make, key) -> None:
+    chosen = make(random.Random(7))
+    seen = []
+    for _ in range(60):
+        partitions = {chosen.choose("t", key, 10, [2, 5, 9]) for _ in range(20)}
+        (partition,) = partitions
+        chosen.batch_closed("t", (partition + 1) % 10)  # another's batch moves nothing
+        assert chosen.choose("t", key, 10, [2, 5, 9]) == partition
+        chosen.batch_closed("t", partition)
+        seen.append(partition)
+    assert set(seen) == {2, 5, 9}
+    assert all(a != b for a, b in itertools.pairwise(seen))
+    assert chosen.choose("one", key, 1, [0]) == 0
+    chosen.batch_closed("one", 0)
+    assert chosen.choose("one", key, 1, [0]) == 0
+    assert chosen.choose("none available", key, 3, []) in range(3)
+
+
+def test_java_takes_an_empty_key_for_a_key() -> None:
+    chosen = java_default(random.Random(1))
+    assert chosen.choose("t", b"", 1000, [1]) == (murmur2(b"") & 0x7FFFFFFF) % 1000
+
+
+def test_round_robin_takes_turns_whatever_the_key() -> None:
+    chosen = round_robin(random.Random(1))
+    assert [chosen.choose("t", b"k", 4, [0, 2, 3]) for _ in range(5)] == [0, 2, 3, 0, 2]
+    assert [chosen.choose("u", None, 2, []) for _ in range(3)] == [0, 1, 0]
+
+
+def test_a_partitioner_by_name() -> None:
+    assert partitioner("consistent_random") is consistent_random
+    assert partitioner(round_robin) is round_robin
+    assert all(partitioner(name)(random.Random(1)).choose("t", b"k", 3, [0]) in range(3) for name in BY_NAME)
+    with pytest.raises(ConfigError, match="unknown partitioner 'x'"):
+        partitioner("x")
