@@ -17,7 +17,6 @@ from scripted import CLOSE, SILENT, Heard, Later, ScriptedNetwork, bytes_of, met
 from ottla.client.connection import OLD_VERSIONS, Connection, connect
 from ottla.client.errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut, UnsupportedVersion
 from ottla.protocol.errors import MalformedMessage, ProtocolViolation
-from ottla.protocol.headers import read_prefix, read_response_header, read_rest, request_header, response_header
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
@@ -552,50 +551,3 @@ async def test_a_large_answer_and_one_cut_off_by_the_broker_over_a_socket(tmp_pa
 async def test_nobody_listens_at_a_port(unused_tcp_port: int) -> None:
     with pytest.raises(ConnectionLost, match="cannot connect"):
         await connect("127.0.0.1", unused_tcp_port, client_id="me", request_timeout_s=15)
-
-
-# The headers of the client's side
-
-
-@given(
-    key=st.integers(0, 100),
-    version=st.integers(0, 20),
-    correlation_id=st.integers(0, 2**31 - 1),
-    client_id=st.none() | st.text(max_size=30),
-    flexible=st.booleans(),
-)
-def test_a_request_header_is_read_as_it_was_written(
-    key: int, version: int, correlation_id: int, client_id: str | None, flexible: bool
-) -> None:
-    name = None if client_id is None else client_id.encode()
-    header = request_header(key, version, correlation_id, name, flexible)
-    prefix = read_prefix(header)
-    assert prefix[:3] == (key, version, correlation_id)
-    assert read_rest(header, prefix, flexible) == (client_id or "", len(header))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "golden"),
-    [
-        ((3, 1, 7, b"me", False), "0003 0001 00000007 0002 6d65"),
-        ((3, 9, 7, b"me", True), "0003 0009 00000007 0002 6d65 00"),
-        ((18, 3, 1, None, True), "0012 0003 00000001 ffff 00"),
-    ],
-)
-def test_request_headers_as_the_protocol_guide_has_them(arguments: Any, golden: str) -> None:
-    assert request_header(*arguments) == bytes.fromhex(golden)
-
-
-@given(correlation_id=st.integers(-(2**31), 2**31 - 1), key=st.integers(0, 90), flexible=st.booleans())
-def test_a_response_header_is_read_as_it_was_written(correlation_id: int, key: int, flexible: bool) -> None:
-    header = response_header(correlation_id, key, flexible)
-    assert read_response_header(header + b"rest", key, flexible) == (correlation_id, len(header))
-
-
-@given(data=st.binary(max_size=40), flexible=st.booleans())
-def test_a_response_header_of_any_bytes_stays_within_them(data: bytes, flexible: bool) -> None:
-    try:
-        _, position = read_response_header(data, 1, flexible)
-    except ProtocolViolation:
-        return
-    assert 4 <= position <= len(data)
