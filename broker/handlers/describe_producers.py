@@ -5,12 +5,18 @@ A partition is described once, however often it is asked for. Left out: authoriz
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from ...storage.errors import StorageError
 from ...storage.producer_state import Producer
 from ..context import RequestContext, handles
-from ..errors import code_of
+from ..errors import Refused, code_of, message_of
+from ..topics import check_name
+
+if TYPE_CHECKING:
+    from ...storage.log import PartitionLog
 
 Topic = DescribeProducersResponse.TopicResponse
 Partition = Topic.PartitionResponse
@@ -35,18 +41,22 @@ async def describe_producers(request: DescribeProducersRequest, context: Request
 
 
 def _partition(name: str, index: int, context: RequestContext) -> Partition:
-    topics = context.broker.topics
-    if not topics.has_partition(name, index):
-        # Kafka says in words that there is no such topic, and in a number alone that the partition is missing.
-        message = None if topics.get(name) else UNKNOWN
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return Partition(partition_index=index, error_code=code, error_message=message, active_producers=[])
     try:
-        producers = topics.partition(name, index).log.producers()
-    except StorageError as error:
-        return Partition(partition_index=index, error_code=code_of(error), active_producers=[])
+        producers = _log(name, index, context).producers()
+    except (Refused, StorageError) as error:
+        message = message_of(error) if isinstance(error, Refused) and error.message else None
+        return Partition(partition_index=index, error_code=code_of(error), error_message=message, active_producers=[])
     states = [_state(producer_id, known) for producer_id, known in sorted(producers.items())]
     return Partition(partition_index=index, error_code=0, active_producers=states)
+
+
+def _log(name: str, index: int, context: RequestContext) -> PartitionLog:
+    """The partition's log. As Kafka 3.9 does, it is said in words that a topic cannot be or is not there."""
+    topics = context.broker.topics
+    check_name(name)
+    if topics.get(name) is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
+    return topics.partition(name, index).log
 
 
 def _state(producer_id: int, known: Producer) -> State:

@@ -93,8 +93,10 @@ class PartitionFiles:
                 if not found.is_tail or segment is not self.folder.segments[-1]:  # else it is being written
                     self.damage = f"{where}: {found.reason}"
                 return
-            if found.header.base_offset < self.end_offset:
-                self.damage = f"{where}: offset {found.header.base_offset} behind offset {self.end_offset - 1}"
+            first, last = found.header.base_offset, found.last_offset
+            if not self.end_offset <= first <= last:
+                what = f"ends at offset {last}" if last < first else f"stands behind offset {self.end_offset - 1}"
+                self.damage = f"{where}: offset {first} {what}"
                 return
             marker = _marker(source, found) if found.header.is_control else None
             yield LogBatch(found.header, found.first_offset, position + found.position, is_first, marker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import tracemalloc
@@ -503,7 +504,11 @@ def test_offsets_that_go_back_are_damage(run: Run, log: Log) -> None:
     log.offset = 3
     log.batch(7, 0, 5)
     code, _, err = run(*asked(log))
-    assert code == 1 and "offset 3 behind offset 4" in err
+    assert code == 1 and "offset 3 stands behind offset 4" in err
+    log.path.write_bytes(b"")
+    log.raw(batch.build([], base_offset=5, last_offset_delta=-2, max_timestamp=NOW), 0)
+    code, _, err = run(*asked(log))
+    assert code == 1 and "offset 5 ends at offset 3" in err
 
 
 def test_a_batch_that_is_being_written_is_no_damage(run: Run, log: Log) -> None:
@@ -517,6 +522,25 @@ def test_a_batch_that_is_being_written_is_no_damage(run: Run, log: Log) -> None:
     log.roll()
     log.batch(7, 0, 1)  # now the cut end is not that of the newest file
     assert run(*asked(log))[0] == 1
+
+
+@pytest.mark.soak
+def test_whatever_is_in_the_files_it_ends_in_an_orderly_way(run: Run, log: Log, scaled: Callable[[int], int]) -> None:
+    mixed(log).roll()
+    files = [(path, path.read_bytes()) for path in sorted(seven(log).folder.glob("*.log"))]
+    source = random.Random("damage")
+    for _ in range(scaled(40)):
+        for path, data in files:
+            changed = bytearray(data)
+            for _ in range(source.randrange(5)):
+                changed[source.randrange(len(changed))] = source.randrange(256)
+            path.write_bytes(changed[: source.choice([None, None, None, source.randrange(len(changed))])])
+        release = source.choice(["ottla", "1.0.1", "2.3", "4.3"])
+        for more in ([], ["--batches"], ["--producer-id", 7]):
+            code, out, err = run(*asked(log, *more, "--release", release, "--json"))
+            assert err.count("\n") == code in (0, 1)
+            json.loads(out)
+            assert run(*asked(log, *more))[0] == code
 
 
 async def test_it_works_beside_a_running_broker_and_changes_nothing(run: Run, tmp_path: Path) -> None:
