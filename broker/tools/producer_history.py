@@ -232,6 +232,8 @@ class History:
     def _out_of_order(self, found: LogBatch, known: Producer) -> tuple[str, str, bool]:
         header = found.header
         first, last, newest = header.base_sequence, header.last_sequence, known.newest_sequence
+        if first == 0 and known.last_offset < self._log_start_offset:
+            return "begins", "begins anew: what came before is deleted with the log's start, and was forgotten", False
         if at_or_below(first, newest):
             for written in reversed(known.recent):
                 of = written.batch

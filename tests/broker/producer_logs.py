@@ -100,3 +100,15 @@ def report(run: Run, *arguments: object) -> Any:
 def contents(directory: Path) -> dict[str, bytes]:
     """Every file below a directory."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def seven(log: Log) -> Log:
+    """Seven batches of two of producer 7 in epoch 1: two more than are remembered."""
+    for sequence in range(0, 14, 2):
+        log.batch(7, 1, sequence, 2)
+    return log
+
+
+def asked(log: Log, *more: object) -> list[object]:
+    """The arguments of `ottla explain` for a log."""
+    return [log.directory, "--topic", log.topic, "--partition", log.partition, *more]

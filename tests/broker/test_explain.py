@@ -12,15 +12,11 @@ from typing import Any
 
 import pytest
 from harness import produce, records, running
-from producer_logs import NOW, Log, Run, contents, report, runner
+from producer_logs import NOW, Log, Run, asked, contents, report, runner, seven
 
-from ottla.broker.metadata_log import encode
 from ottla.broker.tools.explain import explain
-from ottla.protocol.messages.metadata_records import ConfigRecord
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Record
-from ottla.storage import snapshot
-from ottla.storage.producer_state import CachedBatch, Producer
 
 LAST = 2**31 - 1
 
@@ -33,10 +29,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     return Log(tmp_path)
-
-
-def asked(log: Log, *more: object) -> list[object]:
-    return [log.directory, "--topic", log.topic, "--partition", log.partition, *more]
 
 
 def history(run: Run, log: Log, *more: object) -> list[tuple[Any, ...]]:
@@ -247,6 +239,18 @@ def test_what_is_below_the_log_start_is_no_line_and_explains_what_follows(run: R
     assert "offsets below 7 are deleted; the files still hold those from 0 on" in run(*asked(log))[1]
 
 
+def test_a_producer_that_was_forgotten_with_the_logs_start_begins_anew(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, 2)
+    log.batch(7, 0, 2, 2)
+    log.batch(7, 0, 0, 2)
+    assert [line[:2] for line in history(run, log)] == [("begins", False), ("again", True)]
+    log.start_at(4)
+    assert history(run, log) == [("begins", False, (4, 5), (0, 1), 1)]
+    assert "begins anew" in texts(run, log)[0]
+    (known,) = report(run, *asked(log))["producers"]
+    assert [(one["first_sequence"], one["base_offset"]) for one in known["remembered"]] == [(0, 4)]
+
+
 def test_segments_that_are_gone_are_told(run: Run, tmp_path: Path) -> None:
     log = Log(tmp_path, offset=50)
     log.batch(7, 0, 10, 10)
@@ -283,207 +287,6 @@ def test_times_that_are_none_are_shown_as_they_are(run: Run, log: Log) -> None:
         log.raw(data, 1)
     _, out, _ = run(*asked(log))
     assert str(2**62) in out and "2023-11-14 22:13:20.000" in out and "Traceback" not in out
-
-
-# --- the answers
-
-
-def answers(run: Run, log: Log, *more: object) -> list[tuple[str, str, int]]:
-    """(case, error or what else, offset)."""
-    found = report(run, *asked(log, *more))["answers"]
-    return [
-        (one["case"], "accepted" if one["written"] else one["error"].replace("NONE", "copy"), one["offset"])
-        for one in found
-    ]
-
-
-SEVEN = list(range(0, 14, 2))  # batches of two
-
-
-def seven(log: Log) -> Log:
-    for sequence in SEVEN:
-        log.batch(7, 1, sequence, 2)
-    return log
-
-
-CASES = ["the next", "the newest again", "the oldest remembered again", "one before those again", "one too far"]
-EPOCHS = [("a new epoch", "accepted", -1), ("an old epoch", "INVALID_PRODUCER_EPOCH", -1)]
-COPIES = [("the newest again", "copy", 12), ("the oldest remembered again", "copy", 4)]
-GAP = "OUT_OF_ORDER_SEQUENCE_NUMBER"
-
-
-@pytest.mark.parametrize(
-    ("release", "before"),
-    [
-        ("ottla", ("copy", 2)),
-        ("1.0.1", ("DUPLICATE_SEQUENCE_NUMBER", -1)),
-        ("1.1", (GAP, -1)),
-        ("4.3", (GAP, -1)),
-    ],
-)
-def test_examples_lie_before_behind_and_beside_the_next_batch(
-    release: str, before: tuple[str, int], run: Run, log: Log
-) -> None:
-    assert answers(run, seven(log), "--release", release) == [
-        ("the next", "accepted", -1),
-        *COPIES,
-        ("one before those again", *before),
-        ("one too far", GAP, -1),
-        *EPOCHS,
-    ]
-
-
-def test_0_11_remembers_one_batch(run: Run, log: Log) -> None:
-    assert answers(run, seven(log), "--release", "0.11") == [
-        ("the next", "accepted", -1),
-        ("the newest again", "copy", 12),
-        ("one before those again", GAP, -1),
-        ("one too far", GAP, -1),
-        *EPOCHS,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("release", "later"),
-    [("ottla", "UNKNOWN_PRODUCER_ID"), ("0.11", GAP), ("2.4", "UNKNOWN_PRODUCER_ID"), ("4.3", "accepted")],
-)
-def test_a_producer_of_which_nothing_is_known(release: str, later: str, run: Run, log: Log) -> None:
-    seven(log)
-    wanted = ["--producer-id", 5, "--release", release]
-    assert answers(run, log, *wanted) == [("its first", "accepted", -1), ("a later one", later, -1)]
-    assert answers(run, log, *wanted, "--next-sequence", 9) == [("as asked", later, -1)]
-    _, out, _ = run(*asked(log, *wanted))
-    assert "no batches of producer 5\n" in out and f"By the rules of {release} nothing is known of producer 5." in out
-
-
-def test_each_answer_says_why(run: Run, log: Log) -> None:
-    log.batch(7, 0, 0)
-    seven(log)
-    _, out, _ = run(*asked(log, "--producer-id", 7))
-    assert out[out.index("Known of") :] == ANSWERS
-
-
-ANSWERS = """\
-Known of producer 7 by the rules of ottla: epoch 1, last sequence 13 at offset 14
-  It is forgotten when offset 14 falls below the log start offset.
-  5 batches of it are remembered; after a restart it may be the newest alone, and what came behind the last snapshot.
-
-BATCH                        EPOCH  SEQUENCES  ANSWER
-the next                     1      14         accepted
-  It follows sequence 13, which is at offset 14.
-the newest again             1      12-13      success, offset 13
-  A copy of the batch at offsets 13-14. Nothing is written; the answer has that batch's offset and timestamp.
-the oldest remembered again  1      4-5        success, offset 5
-  A copy of the batch at offsets 5-6. Nothing is written; the answer has that batch's offset and timestamp.
-one before those again       1      2-3        success, offset 3
-  A copy of the batch at offsets 3-4. It is no longer remembered, but was found in the last 16777216 bytes of the log.
-one too far                  1      15         OUT_OF_ORDER_SEQUENCE_NUMBER (45)
-  A gap: sequence 14 is missing before it. For the producer that is the loss of records.
-a new epoch                  2      0          accepted
-  A new epoch begins with sequence 0. From then on batches of epoch 1 are refused.
-an old epoch                 0      0          INVALID_PRODUCER_EPOCH (47)
-  Epoch 0 is over: the producer has written with epoch 1 since.
-"""
-
-
-@pytest.mark.parametrize("release", ["0.9", "0.10.2"])
-def test_releases_before_0_11_know_no_producers(release: str, run: Run, log: Log) -> None:
-    _, out, _ = run(*asked(seven(log), "--release", release))
-    assert out.endswith(f"{release} knows no producers, nor the format that they write: both came with 0.11.\n")
-    assert {answer for _, answer, _ in answers(run, log, "--release", release)} == {"UNSUPPORTED_VERSION"}
-
-
-def test_a_topic_of_an_old_format_takes_no_producer(run: Run, log: Log, tmp_path: Path) -> None:
-    records = Log(tmp_path, "__cluster_metadata")
-    config = ConfigRecord(resource_type=2, resource_name="t", name="message.format.version", value="0.10.2")
-    records.raw(batch.build([Record(0, NOW, None, encode(config))]), 1)
-    seven(log)
-    assert {a for _, a, _ in answers(run, log, "--release", "2.8")} == {"UNSUPPORTED_FOR_MESSAGE_FORMAT"}
-    assert answers(run, log)[0] == ("the next", "accepted", -1)  # the own profile writes v2 whatever the topic says
-
-
-def test_the_scan_reaches_as_far_as_it_does_in_the_broker(run: Run, log: Log) -> None:
-    size = seven(log).path.stat().st_size // len(SEVEN)
-    wanted = ["--producer-id", 7, "--count", 2, "--next-sequence"]
-    assert answers(run, log, *wanted, 0) == [("as asked", "copy", 0)]
-    filled = batch.build([Record(log.offset, NOW, None, bytes(1 << 20))], base_offset=log.offset)
-    reach = 16 * 1024 * 1024
-    left = reach - 6 * size  # exactly as far as the second batch
-    filler = batch.build([Record(log.offset, NOW, None, bytes(left - (len(filled) - (1 << 20)) - 1))], base_offset=14)
-    log.raw(filler, 1)
-    assert log.path.stat().st_size - size in range(reach - 3, reach + 1)
-    assert answers(run, log, *wanted, 0) == [("as asked", "DUPLICATE_SEQUENCE_NUMBER", -1)]
-    assert answers(run, log, *wanted, 2) == [("as asked", "copy", 2)]
-
-
-RELEASES = ["ottla", "0.11", "1.0.1", "1.1", "2.3", "2.4", "2.7", "4.3"]
-
-
-@pytest.mark.parametrize("release", RELEASES)
-async def test_it_says_what_the_broker_does(
-    release: str, run: Run, tmp_path: Path, scaled: Callable[[int], int]
-) -> None:
-    """Whatever a producer sends, the broker answers as was said before; also after its log start moved."""
-    source = random.Random(release)
-    async with running(tmp_path, release=release) as broker:
-        await broker.topic("t")
-        client, log = await broker.client(), broker.log("t")
-        next_sequence, epoch = 0, 0
-        for _ in range(scaled(40)):
-            if source.random() < 0.05 and log.log_end_offset > log.log_start_offset:
-                log.delete_records_before(source.randint(log.log_start_offset + 1, log.log_end_offset))
-            sequence = max(0, next_sequence + source.choice([0, 0, 0, 0, 0, 1, -1, -2, -3, -5, -8, -12, -20]))
-            sent_epoch = max(0, epoch + source.choice([0] * 12 + [-1, 1]))
-            sequence = source.choice([0, sequence]) if sent_epoch != epoch else sequence
-            count = source.choice([1, 1, 1, 2, 3])
-            flags = ["--producer-id", 7, "--next-sequence", sequence, "--epoch", sent_epoch, "--count", count]
-            found = report(run, tmp_path, "--topic", "t", "--partition", 0, "--release", release, *flags)
-            (said,) = found["answers"]
-            data = records(*[b"v"] * count, producer_id=7, producer_epoch=sent_epoch, base_sequence=sequence)
-            got = (await client.call(produce(data), 3)).responses[0].partition_responses[0]
-            end = log.log_end_offset - count
-            assert (got.error_code, got.base_offset) == (said["error_code"], end if said["written"] else said["offset"])
-            assert said["why"]
-            if said["written"]:
-                next_sequence, epoch = sequence + count, sent_epoch
-
-
-# --- what is remembered elsewhere
-
-
-def known(**fields: Any) -> Producer:
-    return Producer(**{"epoch": 4, "batches": (), "last_offset": 3, "last_timestamp_ms": NOW, **fields})
-
-
-def test_a_snapshot_tells_of_producers_whose_records_are_gone(run: Run, tmp_path: Path) -> None:
-    log = Log(tmp_path, offset=20)
-    log.batch(7, 0, 0)
-    of = CachedBatch(5, 9, 11, 15, NOW)
-    stored = {8: known(batches=(of,), last_offset=15), 9: known(batches=(of,), transaction_first_offset=11)}
-    (log.folder / snapshot.file_name(21)).write_bytes(snapshot.dump(stored))
-    (log.folder / snapshot.file_name(90)).write_bytes(snapshot.dump({10: known()}))  # of a log that was longer
-    found = report(run, *asked(log, "--release", "4.3"))["producers"]
-    assert [(one["producer_id"], one["known_from"], one["last_sequence"]) for one in found] == [
-        (7, "log", 0),
-        (8, "snapshot", 9),
-        (9, "snapshot", 9),
-    ]
-    # The own profile keeps one without records only for its open transaction.
-    assert [one["producer_id"] for one in report(run, *asked(log))["producers"]] == [7, 9]
-    _, out, _ = run(*asked(log))
-    assert "of a snapshot alone, transaction since offset 11" in out
-
-
-def test_when_it_is_forgotten_is_told(run: Run, log: Log) -> None:
-    log.batch(7, 0, 0)
-
-    def sentences(release: str) -> str:
-        return run(*asked(log, "--release", release))[1].partition("last sequence 0 at offset 0\n")[2].split("\n\n")[0]
-
-    assert sentences("ottla") == "  It is forgotten when offset 0 falls below the log start offset."
-    assert "or 7 d after its last timestamp, which is at 2023-11-21 22:13:21.000." in sentences("2.3")
-    assert "It is forgotten 1 d after its last timestamp, which is at 2023-11-15 22:13:21.000." in sentences("4.3")
-    assert "a restart after that may" in sentences("4.3")
 
 
 # --- damage, brokers, mistakes
