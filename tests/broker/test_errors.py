@@ -28,6 +28,7 @@ ELSEWHERE = {
     "Stopped": "is shown where the bytes stop making sense",
     "DamagedFile": "puts the file aside, or ends the command with one line",
     "UnknownRelease": "ends the start, with one line",
+    "Cannot": "ends the command, with one line",
     "_Mistake": "ends the command, with one line",
 }
 
