@@ -141,7 +141,13 @@ class DeliveryTimeout(ClientError):
 
 
 class ProducerFailed(ClientError):
-    """The producer can send nothing more: all that was not done has failed, and later sends raise this again."""
+    """The producer can send nothing more: all that was not done has failed, and later sends raise this again.
+
+    `topic` and `partition` are where it was seen, None if nowhere.
+    """
+
+    topic: str | None = None
+    partition: int | None = None
 
 
 class OutOfOrderSequence(ProducerFailed):
