@@ -16,10 +16,10 @@ from ..errors import Refused, code_of
 async def init_producer_id(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """A fresh id with epoch 0; an id and epoch that came along are ignored, as in Kafka."""
     try:
-        if (request.producer_id == -1) != (request.producer_epoch == -1):
-            raise Refused(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is not None:
             raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if (request.producer_id == -1) != (request.producer_epoch == -1):
+            raise Refused(ErrorCode.INVALID_REQUEST)
         producer_id = context.broker.producer_ids.allocate(context.now_ms())
     except Exception as error:
         return InitProducerIdResponse(error_code=code_of(error), producer_id=-1, producer_epoch=-1)

@@ -1,0 +1,192 @@
+"""Producer ids: what InitProducerId answers, and that no id is handed out twice, whatever stops the broker."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import Client, process, running
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+
+from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
+
+from ottla.broker import producer_ids
+from ottla.broker.metadata_log import TOPIC, TOPIC_ID, MetadataLog
+from ottla.broker.producer_ids import ProducerIds
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.metadata_records import ProducerIdsRecord
+from ottla.storage.config import LogConfig
+from ottla.storage.directory import DataDirectory
+from ottla.storage.errors import StorageError
+
+NO_ID = (-1, -1)
+
+
+def asking(
+    given: tuple[int, int] = NO_ID, transactional_id: str | None = None, timeout_ms: int = 1000
+) -> InitProducerIdRequest:
+    producer_id, epoch = given
+    return InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+    )
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_every_version_gives_the_next_id_with_epoch_0(version: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        for expected in range(3):
+            # The time-out belongs to transactions; without one nobody looks at it.
+            answer = await client.call(asking(timeout_ms=(1000, -1, 2**31 - 1)[expected]), version)
+            assert (answer.error_code, answer.throttle_time_ms) == (0, 0)
+            assert (answer.producer_id, answer.producer_epoch) == (expected, 0)
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+async def test_an_id_that_comes_along(version: int, tmp_path: Path) -> None:
+    """From v3 on (KIP-360) a producer may name its id and epoch, both or neither. Only one with a transactional id gets
+    a new epoch of its id; any other gets a fresh id."""
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        for expected, given in enumerate([NO_ID, (0, 0), (0, 5), (77, 3), (2**63 - 1, 2**15 - 1), (0, 2**15 - 1)]):
+            answer = await client.call(asking(given), version)
+            assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, expected, 0)
+        for given in ((-1, 0), (-1, 5), (0, -1), (5, -1)):
+            answer = await client.call(asking(given), version)
+            assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (42, -1, -1)
+        # Transactions are not served: final for every client, whatever else is wrong with the request.
+        for given in (NO_ID, (0, 0), (-1, 0)):
+            for name in ("orders", ""):
+                answer = await client.call(asking(given, name), version)
+                assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (53, -1, -1)
+        assert (await client.call(asking(), version)).producer_id == 6  # refusals cost none
+
+
+async def test_a_disk_that_fails_gives_no_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        log = broker.state.metadata_log._log
+
+        def failing() -> int:
+            raise StorageError("no space left")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "flush", failing)
+            answer = await client.call(asking(), 4)
+            assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (56, -1, -1)
+        assert (await client.call(asking(), 4)).producer_id == 0
+
+
+async def test_a_restart_goes_on_behind_the_block(tmp_path: Path) -> None:
+    """Ids of a block that were not used are lost, as in Kafka."""
+    for first in (0, 1000, 2000):
+        async with running(tmp_path / "data") as broker:
+            client = await broker.client()
+            assert [(await client.call(asking(), 4)).producer_id for _ in range(2)] == [first, first + 1]
+    async with running(tmp_path / "data") as broker:
+        blocks = [r.next_producer_id for r in broker.state.metadata_log.replay() if isinstance(r, ProducerIdsRecord)]
+        assert blocks == [1000, 2000, 3000]
+
+
+async def test_no_id_twice_over_blocks_and_real_kills(tmp_path: Path) -> None:
+    """A process that is killed in the middle of handing out, while requests are on their way."""
+    given: list[int] = []
+    for life in range(4):
+        with process(tmp_path) as broker:
+            client = await Client.connect(broker.ports[0])
+            count = (1001, 700, 5, 1200)[life]
+            for _ in range(count):
+                await client.send(asking(), 4)
+            for _ in range(count if life % 2 else count - 3):
+                given.append((await client.receive())[1].producer_id)
+            broker.process.kill()
+            broker.process.wait()
+            client.close()
+    assert len(set(given)) == len(given) > 2800
+
+
+# ---- on a disk that can be stopped anywhere
+
+
+Lose = Callable[[str, int, int], int]
+
+
+def open_ids(files: SimulatedFiles) -> tuple[ProducerIds, DataDirectory]:
+    """What a start of the broker does about ids."""
+    directory = DataDirectory.open(files, "/data", node_id=1)
+    log = MetadataLog(directory.open_partition(TOPIC, 0, topic_id=TOPIC_ID, config=LogConfig(), now_ms=0))
+    ids = ProducerIds(log, 1)
+    for record in log.replay():
+        if isinstance(record, ProducerIdsRecord):
+            ids.replay(record)
+    return ids, directory
+
+
+def hand_out(files: SimulatedFiles, given: list[int], count: int = 8) -> None:
+    ids, directory = open_ids(files)
+    for _ in range(count):
+        given.append(ids.allocate(0))
+    directory.close()
+
+
+@pytest.mark.parametrize("keep", ["killed", "nothing", "part", "all"])
+def test_no_id_twice_whatever_step_is_the_last(keep: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills and power losses at every step of two lives, with any part of the last write done."""
+    monkeypatch.setattr(producer_ids, "BLOCK_IDS", 3)
+    whole = SimulatedFiles()
+    hand_out(whole, [])
+    rng = random.Random(1)
+    losses: dict[str, Lose] = {
+        "nothing": lambda path, durable, live: durable,
+        "part": lambda path, durable, live: rng.randint(min(durable, live), max(durable, live)),
+        "all": lambda path, durable, live: live,
+    }
+    stopped = 0
+    for first in range(0, whole.steps):
+        for second in (1, 7, 19, 10**6):
+            for portion in (0.0, 0.4, 1.0):
+                files, given = SimulatedFiles(), []
+                for step in (first, second):
+                    files.fail_at, files.killing, files.portion = step, True, portion
+                    try:
+                        hand_out(files, given)
+                    except Killed:
+                        stopped += 1
+                    if keep != "killed":
+                        files.lose_power(losses[keep])
+                    files.restart()
+                hand_out(files, given)
+                assert len(set(given)) == len(given), (first, second, portion)
+                assert given[-8:] == list(range(given[-8], given[-8] + 8)) and given[-8] % 3 == 0
+    assert stopped > whole.steps
+
+
+def test_a_disk_that_fails_at_any_step_gives_no_id_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process goes on, asks again, and is started anew at the end."""
+    monkeypatch.setattr(producer_ids, "BLOCK_IDS", 3)
+    files = SimulatedFiles()
+    ids, _ = open_ids(files)
+    begin = files.steps
+    for _ in range(8):
+        ids.allocate(0)
+    for step in range(begin, files.steps):
+        files = SimulatedFiles()
+        ids, directory = open_ids(files)
+        files.fail_at, given, refused = step, [], 0
+        for _ in range(9):
+            try:
+                given.append(ids.allocate(0))
+            except StorageError:
+                refused += 1
+        assert refused
+        directory.abandon()
+        files.restart()
+        hand_out(files, given)
+        assert len(set(given)) == len(given)
