@@ -361,7 +361,7 @@ async def test_it_works_beside_a_running_broker_and_changes_nothing(run: Run, tm
 
 
 def test_memory_does_not_grow_with_the_batches(run: Run, log: Log, scaled: Callable[[int], int]) -> None:
-    one = batch.build([Record(0, NOW, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=0)
+    one = batch.build([Record(0, NOW, None, bytes(1024))], producer_id=7, producer_epoch=0, base_sequence=0)
 
     def peak(batches: int) -> int:
         with log.path.open("wb") as file:
@@ -379,8 +379,8 @@ def test_memory_does_not_grow_with_the_batches(run: Run, log: Log, scaled: Calla
         assert code == 0 and f"0-{batches - 1} " in out
         return found
 
-    few, many = peak(3_000), peak(scaled(15_000))
-    assert many < few + 1_000_000, (few, many)
+    few, many = peak(3_000), peak(scaled(12_000))  # both longer than what is read at once
+    assert many < few + 500_000, (few, many)
 
 
 @pytest.mark.parametrize(
