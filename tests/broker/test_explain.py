@@ -360,6 +360,7 @@ async def test_it_works_beside_a_running_broker_and_changes_nothing(run: Run, tm
         assert sum(name.startswith("t-0/") and name.endswith(".log") for name in before) == 2
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_batches(run: Run, log: Log, scaled: Callable[[int], int]) -> None:
     one = batch.build([Record(0, NOW, None, bytes(1024))], producer_id=7, producer_epoch=0, base_sequence=0)
 
