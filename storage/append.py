@@ -24,6 +24,7 @@ from .producer_state import (
     OutOfOrder,
     Producer,
     Verdict,
+    follow,
     judge,
     remember,
 )
@@ -97,10 +98,12 @@ def plan(
     producer = None
     if header.producer_id >= 0:
         rules = config.producer_rules
-        verdict = judge(known, header, rules)
-        if verdict is not ACCEPT:
-            if isinstance(verdict, Duplicate):
-                return verdict.of
-            raise refusal(verdict, header)
-        producer = remember(known, header, header.base_offset, rules)
+        producer = follow(known, header, rules) if known is not None else None
+        if producer is None:
+            verdict = judge(known, header, rules)
+            if verdict is not ACCEPT:
+                if isinstance(verdict, Duplicate):
+                    return verdict.of
+                raise refusal(verdict, header)
+            producer = remember(known, header, header.base_offset, rules)
     return Plan(must_roll(segment, config, headers, size_bytes, now_ms), producer)

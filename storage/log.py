@@ -524,7 +524,8 @@ class PartitionLog:
             for segment in unsynced:
                 segment.sync()
             for name in hints:
-                self._sync_file(name)
+                with contextlib.suppress(FileNotFoundError):  # a damaged snapshot is removed when it is read
+                    self._sync_file(name)
             if directory_changed:
                 self._files.sync_directory(self._directory)
         except OSError as error:

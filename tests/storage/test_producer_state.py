@@ -20,6 +20,7 @@ from ottla.storage.producer_state import (
     Producer,
     ProducerRules,
     Unknown,
+    follow,
     forget_below,
     judge,
     remember,
@@ -156,10 +157,33 @@ def test_any_run_of_batches_is_accepted_once_and_its_last_five_are_recognised(st
     known = remember(None, batches[0], 0)
     for batch in batches[1:]:
         assert judge(known, batch) is ACCEPT
+        followed = follow(known, batch)
         known = remember(known, batch, batch.base_offset)
+        assert followed == known  # the quick way says the same
     for age, batch in enumerate(reversed(batches)):
         verdict = judge(known, batch)
         if age < CACHED_BATCHES:
             assert isinstance(verdict, Duplicate) and verdict.of.base_offset == batch.base_offset
         else:
             assert verdict == DuplicateWithoutOffset()
+
+
+@given(
+    known=st.sampled_from([SIX, MARKER_ONLY, producer((MAX, 1)), producer((0, 3), (3, 4))]),
+    first=st.sampled_from([0, 1, 3, 7, 10, 50, 59, 60, 61, MAX - 1, MAX]),
+    count=st.integers(1, 12),
+    epoch=st.integers(4, 6),
+    attributes=st.sampled_from([0, 8, 0x10, 0x30]),
+    cached_batches=st.integers(1, 6),
+)
+def test_the_quick_way_accepts_nothing_else(
+    known: Producer, first: int, count: int, epoch: int, attributes: int, cached_batches: int
+):
+    rules = ProducerRules(cached_batches=cached_batches)
+    batch = header(first, count, epoch=epoch, offset=300, attributes=attributes)
+    followed = follow(known, batch, rules)
+    if followed is not None:
+        assert judge(known, batch, rules) is ACCEPT and epoch == known.epoch
+        assert followed == remember(known, batch, 300, rules)
+    elif not attributes & 0x30 and epoch == known.epoch and known.batches:
+        assert judge(known, batch, rules) is not ACCEPT
