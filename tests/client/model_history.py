@@ -14,12 +14,15 @@ from typing import NamedTuple
 DOUBLED = "a record is in the log twice"
 REORDERED = "acknowledged records are not in the order in which they were sent"
 LOST_UNTOLD = "an acknowledged record is lost, and a later one was acknowledged"
+LOST_AT_NEW_START = "an acknowledged record is lost, and the next one was the first of a new epoch"
 FATAL_WITHOUT_LOSS = "a fatal error, and nothing was lost"
 UNTRUE_OFFSET = "an acknowledgement names an offset at which the record never was"
 REFUSED_BUT_PRESENT = "a refused record is in the log"
 UNANSWERED = "a record was neither acknowledged nor failed"
 FAILED_WITHOUT_REASON = "a record failed for no reason that there was"
 WRONG_LOG = "the log is not what was appended to it"
+
+BATCH_RECORDS_MAX = 8  # so many records have room in one batch
 
 # Why records fail.
 TIMED_OUT = "timed out"
@@ -62,12 +65,13 @@ class Fatal(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The broker wrote these records."""
+    """The broker wrote these records, which came with this epoch."""
 
     at_s: float
     partition: int
     base_offset: int
     records: tuple[int, ...]
+    epoch: int = 0
 
 
 class Cut(NamedTuple):
@@ -113,7 +117,7 @@ class Violation(NamedTuple):
 @dataclass
 class History:
     """One run. Times in seconds: no answer is older than `answer_s` when the client reads it; nothing may time out
-    earlier than `delivery_timeout_s` after it was sent."""
+    earlier than `delivery_timeout_s` after the oldest record that may be in its batch."""
 
     events: list[Event] = field(default_factory=list)
     logs: dict[int, FinalLog] = field(default_factory=dict)
@@ -157,9 +161,11 @@ class Check:
         self.known: set[int] = set()  # acknowledged so far
         self.outcomes: dict[int, str] = {}
         self.written: dict[int, list[int]] = defaultdict(list)  # record -> each offset that it ever had
+        self.epochs: dict[int, int] = {}  # record -> the epoch that it was written with
         self.visible: dict[int, dict[int, int]] = defaultdict(dict)  # partition -> offset -> record
         self.present: dict[int, int] = defaultdict(int)  # record -> how often it is in the log now
         self.starts: dict[int, int] = defaultdict(int)
+        self.deleted: set[int] = set()  # was below the log start at some time: whatever comes, nobody misses it
         self.cut: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # record -> offset, of what cuts took
         self.ceased_s: dict[tuple[int, int], float] = {}  # when a loss was none any more
         self.failed_producers: set[int] = set()
@@ -194,6 +200,7 @@ class Check:
                 return
             log[offset] = record
             self.written[record].append(offset)
+            self.epochs[record] = event.epoch
             self.present[record] += 1
             gone = self.cut[place[:2]]
             if record in gone:
@@ -209,10 +216,13 @@ class Check:
             if earlier == record:
                 break
             if earlier in self.offsets and not self.present[earlier]:
-                if not self.written[earlier]:
+                if earlier not in self.written:
                     self._found(REORDERED, f"record {record} was written before {earlier}")
-                elif self._last_offset(earlier) >= self.starts[event.partition]:
-                    self._found(LOST_UNTOLD, f"record {earlier} was lost when {record} was written at {event.at_s:.3f}")
+                elif earlier not in self.deleted and self._last_offset(earlier) >= self.starts[event.partition]:
+                    # Sequences begin anew with an epoch: nothing tells the broker what was before.
+                    kind = LOST_UNTOLD if self.epochs[earlier] == event.epoch else LOST_AT_NEW_START
+                    self._found(kind, f"record {earlier} was lost when {record} was written at {event.at_s:.3f}")
+                    break  # one tells enough
 
     def _last_offset(self, record: int) -> int:
         """Where an acknowledged record was: what the client was told or, where it was told nothing, its last place."""
@@ -229,14 +239,16 @@ class Check:
     def _started(self, event: Started) -> None:
         log, before = self.visible[event.partition], self.starts[event.partition]
         self.starts[event.partition] = event.log_start_offset
-        if event.log_start_offset < before:  # the log begins anew: what was deleted by right is missing now
+        if event.log_start_offset < before:  # the log begins anew: to a producer all that was deleted looks lost
             for record, offsets in self.written.items():
                 place = self.places[record]
                 is_here = place.partition == event.partition and not self.present[record]
                 if is_here and offsets[-1] >= event.log_start_offset:
                     self.cut[place[:2]][record] = offsets[-1]
         for offset in [offset for offset in log if offset < event.log_start_offset]:
-            self.present[log.pop(offset)] -= 1
+            record = log.pop(offset)
+            self.present[record] -= 1
+            self.deleted.add(record)
         for (producer, partition), gone in self.cut.items():
             if partition == event.partition:
                 for record in [record for record, offset in gone.items() if offset < event.log_start_offset]:
@@ -246,15 +258,17 @@ class Check:
     def _acknowledged(self, event: Acknowledged) -> None:
         self._ended(event.record, "acknowledged")
         self.known.add(event.record)
-        offsets = self.written[event.record]
+        offsets = self.written.get(event.record, [])
         if not offsets or (event.offset is not None and event.offset not in offsets):
             self._found(UNTRUE_OFFSET, f"record {event.record} at {event.offset}, it was at {offsets}")
 
     def _failed(self, event: Failed) -> None:
         self._ended(event.record, event.why)
         place = self.places[event.record]
-        if event.why == TIMED_OUT:
-            reason = event.at_s >= place.at_s + self.history.delivery_timeout_s - 1e-6
+        if event.why == TIMED_OUT:  # a record may have joined a batch that had waited
+            records = self.sent[place[:2]]
+            first = self.places[records[max(records.index(event.record) - BATCH_RECORDS_MAX + 1, 0)]]
+            reason = event.at_s >= first.at_s + self.history.delivery_timeout_s - 1e-6
         elif event.why == PRODUCER_FAILED:
             reason = place.producer in self.failed_producers
         else:
@@ -270,7 +284,8 @@ class Check:
     def _fatal(self, event: Fatal) -> None:
         self.failed_producers.add(event.producer)
         key = (event.producer, event.partition)
-        is_lost = any(record in self.known for record in self.cut[key])
+        # The broker may have acknowledged to the producer what the application was told had timed out.
+        is_lost = any(record in self.known or self.outcomes.get(record) == TIMED_OUT for record in self.cut[key])
         was_lost = self.ceased_s.get(key, -1.0) >= event.at_s - self.history.answer_s
         if not is_lost and not was_lost:
             self._found(FATAL_WITHOUT_LOSS, f"producer {event.producer}, partition {event.partition}: {event.error}")

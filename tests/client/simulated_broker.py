@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import struct
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -32,6 +33,7 @@ from ottla.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsets
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla.protocol.records import formats
+from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.protocol.schema import spec
 from ottla.storage.config import LogConfig
 from ottla.storage.errors import OffsetOutOfRange
@@ -43,6 +45,8 @@ SCAN_FEATURE = "ottla.duplicate.scan"
 # Codes that clients retry, of which the first two come before the append and the last two after it.
 BEFORE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
 AFTER = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+_EPOCH = struct.Struct(">h")  # where a batch has its producer's epoch
+_EPOCH_AT = 51
 _VALUE = re.compile(rb"<(\d+)>")
 
 Produced = ProduceResponse.TopicProduceResponse
@@ -311,8 +315,10 @@ class SimulatedBroker:
         if done.duplicate:
             self.note(f"partition {number}: a copy of {done.base_offset}..{done.last_offset}")
         else:
-            written = tuple(map(int, _VALUE.findall(records)))
-            self.events.append(Appended(self.now_s(), number, done.base_offset, written))
+            written = tuple(map(int, _VALUE.findall(records, HEADER_BYTES)))  # a checksum may look like anything
+            self.events.append(
+                Appended(self.now_s(), number, done.base_offset, written, _EPOCH.unpack_from(records, _EPOCH_AT)[0])
+            )
         if unlucky:
             return ProducedPartition(index=number, error_code=self.random.choice(AFTER), base_offset=-1)
         return ProducedPartition(
@@ -398,7 +404,8 @@ def shown(frame: bytes) -> str:
     for topic in request.topic_data:
         for data in topic.partition_data:
             for at, header in formats.headers(data.records):
-                values = b" ".join(_VALUE.findall(bytes(data.records[at : at + header.size_bytes]))).decode()
+                entry = bytes(data.records[at + HEADER_BYTES : at + header.size_bytes])
+                values = b" ".join(_VALUE.findall(entry)).decode()
                 text += (
                     f" [{data.index}: producer {header.producer_id} epoch {header.producer_epoch}"
                     f" sequences {header.base_sequence}..{header.last_sequence}: {values}]"

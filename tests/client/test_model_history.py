@@ -7,6 +7,7 @@ from model_history import (
     DOUBLED,
     FAILED_WITHOUT_REASON,
     FATAL_WITHOUT_LOSS,
+    LOST_AT_NEW_START,
     LOST_UNTOLD,
     PRODUCER_FAILED,
     REFUSED,
@@ -50,6 +51,7 @@ def kinds(events: list[Event], log: list[tuple[int, int]], start: int = 0) -> li
 
 
 FATAL = Fatal(4.0, 1, 0, "gap")
+NEW_DISK: list[Event] = [Cut(3.1, 0, 0), Started(3.1, 0, 0)]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,8 @@ FATAL = Fatal(4.0, 1, 0, "gap")
         ([*sent(1), wrote(0, 1), acked(1, 0), Started(3.0, 0, 1), wrote(1, 1)], [(1, 1)], 1),
         # lost, and told
         ([*sent(1, 2), wrote(0, 1), acked(1, 0), Cut(3.0, 0, 0), FATAL, Failed(4.0, 2, PRODUCER_FAILED)], [], 0),
+        # lost, after the application had given it up: the broker may have acknowledged it nevertheless
+        ([*sent(1), wrote(0, 1), Failed(11.0, 1, TIMED_OUT), Cut(12.0, 0, 0), Fatal(13.0, 1, 0, "gap")], [], 0),
         # lost, told just after the log start moved over it
         ([*sent(1), wrote(0, 1), acked(1, 0), Cut(3.0, 0, 0), Started(3.5, 0, 1), FATAL], [], 1),
         # lost before it was acknowledged, and written again
@@ -78,10 +82,16 @@ FATAL = Fatal(4.0, 1, 0, "gap")
             [(0, 1), (1, 2)],
             0,
         ),
-        # a new disk begins at 0 again: what was deleted by right on the old one is missing now
+        # a new disk begins at 0 again: a producer cannot know that what it misses had been deleted on the old one,
+        # and it may come through unharmed
         (
-            [*sent(1), wrote(0, 1), acked(1, 0), Started(3.0, 0, 1), Cut(3.1, 0, 0), Started(3.1, 0, 0), FATAL],
+            [*sent(1), wrote(0, 1), acked(1, 0), Started(3.0, 0, 1), *NEW_DISK, FATAL],
             [],
+            0,
+        ),
+        (
+            [*sent(1, 2), wrote(0, 1), acked(1, 0), Started(3.0, 0, 1), *NEW_DISK, wrote(0, 2), acked(2, 0)],
+            [(0, 2)],
             0,
         ),
         # two producers in one partition have no order between them
@@ -113,6 +123,12 @@ def test_what_is_right_passes(events: list[Event], log: list[tuple[int, int]], s
             [*sent(1, 2), wrote(0, 1), acked(1, None), Cut(3.0, 0, 0), wrote(0, 2), acked(2, 0)],
             [(0, 2)],
             [LOST_UNTOLD],
+        ),
+        # the same at a new start of sequences
+        (
+            [*sent(1, 2), wrote(0, 1), acked(1, 0), Cut(3.0, 0, 0), Appended(3.5, 0, 0, (2,), 1), acked(2, 0)],
+            [(0, 2)],
+            [LOST_AT_NEW_START],
         ),
         # the client was told of a write that never was
         ([*sent(1), acked(1, 0)], [], [UNTRUE_OFFSET]),

@@ -1,0 +1,107 @@
+"""The producer in a world where requests, answers, connections, brokers and disks are lost: thousands of seeded runs.
+
+Nothing acknowledged may be lost, doubled or out of order; every fatal error has to be a real loss, and every real loss
+a fatal error. `make soak` makes 20,000 runs of that. The same runs without idempotence must show all of these, so that
+the check is known to see; and each release is held to what its own rules can give.
+
+A failure prints its seed and the whole history. `OTTLA_MODEL_SEED=n` runs that seed alone; `-s` shows its history even
+if all is well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Set
+
+import pytest
+from model_history import (
+    DOUBLED,
+    LOST_UNTOLD,
+    REFUSED,
+    REORDERED,
+    TIMED_OUT,
+    Acknowledged,
+    Appended,
+    Event,
+    Failed,
+    Note,
+)
+from model_run import Kind, Outcome, run
+
+SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
+ONLY = os.environ.get("OTTLA_MODEL_SEED")
+PARTS = 10  # so that several processes share the work
+RUNS = 1000
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(120 * max(1.0, SCALE))]
+
+Scaled = Callable[[int], int]
+
+
+def seeds(first: int, count: int) -> Iterable[int]:
+    """So many of them, or the one that was asked for."""
+    return [int(ONLY)] if ONLY else range(first, first + count)
+
+
+def check_runs(
+    kind: Kind, numbers: Iterable[int], allowed: Set[str] = frozenset(), look: Callable[[Outcome], object] = id
+) -> Counter[str]:
+    """Runs these seeds; fails at the first that shows anything but what is allowed. How many runs showed what."""
+    shown: Counter[str] = Counter()
+    for seed in numbers:
+        outcome = run(seed, kind)
+        look(outcome)
+        kinds = {violation.kind for violation in outcome.violations}
+        shown.update(kinds)
+        if ONLY or kinds - allowed:
+            text = run(seed, kind, verbose=True).describe()
+            assert not kinds - allowed, f"OTTLA_MODEL_SEED={seed} shows it again, {kind}:\n{text}"
+            print(text)
+    return shown
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("mode", ["required", "requested"])
+def test_nothing_acknowledged_is_lost_doubled_or_out_of_order(mode: str, part: int, scaled: Scaled) -> None:
+    """Each mode has one half of the runs."""
+    count = scaled(RUNS) // (2 * PARTS)
+    number = part + (PARTS if mode == "requested" else 0)
+    check_runs(Kind(idempotence=mode), seeds(number * count, count))
+
+
+def test_the_check_sees_what_idempotence_prevents(scaled: Scaled) -> None:
+    shown = check_runs(Kind(idempotence="off"), seeds(0, scaled(100)), {DOUBLED, REORDERED, LOST_UNTOLD})
+    assert ONLY or min(shown[DOUBLED], shown[REORDERED], shown[LOST_UNTOLD]) > 0
+
+
+def traits(event: Event) -> Iterable[str]:
+    """What of an event counts as having met a rule."""
+    yield type(event).__name__
+    if isinstance(event, Appended) and event.epoch:
+        yield "new start"
+    if isinstance(event, Acknowledged) and event.offset is None:
+        yield "no offset"
+    if isinstance(event, Failed):
+        yield event.why
+    if isinstance(event, Note):
+        yield from (word for word in WORDS if word in event.text)
+
+
+WORDS = ("a copy of", "UNKNOWN_PRODUCER_ID", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_TIMESTAMP", "is killed", "stops")
+
+
+def test_the_runs_meet_what_they_are_about(scaled: Scaled) -> None:
+    """The world is not too kind: all that can happen does, in a hundred runs."""
+    met: Counter[str] = Counter()
+
+    def look(outcome: Outcome) -> None:
+        met.update({trait for event in outcome.history.events for trait in traits(event)})
+
+    check_runs(Kind(), seeds(0, scaled(100)), look=look)
+    wanted = {"Cut", "Started", "Fatal", "Acknowledged", "new start", TIMED_OUT, REFUSED, *WORDS}
+    assert ONLY or wanted <= set(met), met
+
+
+def test_a_run_can_be_repeated() -> None:
+    first, second = (run(3, Kind(), verbose=True).describe() for _ in range(2))
+    assert first == second
