@@ -12,7 +12,7 @@ from ..protocol.messages.init_producer_id import InitProducerIdRequest
 from .accumulator import Batch, PartitionQueue
 from .errors import ClientError, KafkaError, ProducerFailed
 from .options import INT32_MAX
-from .sequences import Acked, Sequences
+from .sequences import Acked, Sequences, precedes
 from .tail import LogTail
 
 if TYPE_CHECKING:
@@ -187,9 +187,11 @@ class Inquiries:
                     continue
                 sender.fail(sender.outcomes.out_of_order(batch, sequences), batch)
                 return
-            if base_offset >= 0:
+            if base_offset is not None:
                 sequences.found(batch, base_offset)
                 sender.accumulator.fulfil(batch, base_offset, -1)
+                if not sequences.offset_is_known:
+                    self.bound_offset(queue, sequences)
                 break
             last = sequences.last_acked
             if last is not None and not await self._is_there(queue, last):
@@ -202,12 +204,14 @@ class Inquiries:
             await asyncio.sleep(left_s)
         sender.resume(queue)
 
-    async def _place_of(self, batch: Batch, sequences: Sequences[Batch]) -> int:
-        """The offset of the batch in the log, -1 if it is not there."""
+    async def _place_of(self, batch: Batch, sequences: Sequences[Batch]) -> int | None:
+        """The offset of the batch in the log, -1 if it was there and is deleted, None if it never was."""
         queue = batch.queue
-        wanted = (batch.epoch, batch.base_sequence, batch.last_sequence)
         since = max(0, sequences.last_acked_offset)
         for header in await self._tail.find(queue.topic, queue.index, since, batch.producer_id):
-            if (header.producer_epoch, header.base_sequence, header.last_sequence) == wanted:
-                return header.base_offset
-        return -1
+            if header.producer_epoch == batch.epoch:
+                if (header.base_sequence, header.last_sequence) == (batch.base_sequence, batch.last_sequence):
+                    return header.base_offset
+                if precedes(batch.base_sequence, header.base_sequence):
+                    return -1  # what is behind it was accepted, so it was there
+        return None

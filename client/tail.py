@@ -117,6 +117,15 @@ class LogTail:
                 return Fetched(found.log_start_offset, found.high_watermark, found.records or b"")
         raise ClientError("an answer to Fetch without the partition")
 
+    async def _fetch_within(self, topic: str, partition: int, offset: int) -> Fetched:
+        """As `fetch` between the ends that were asked for: if they have moved since, it may be tried anew."""
+        try:
+            return await self.fetch(topic, partition, offset)
+        except KafkaError as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, "the log was cut meanwhile") from error
+
     def _refused(self, topic: str, code: int) -> None:
         error = KafkaError(code)
         if error.stale_metadata:
@@ -150,7 +159,7 @@ class LogTail:
         offset = max(offset, start)
         end = await self.offset(topic, partition)
         while offset < end:
-            fetched = await self.fetch(topic, partition, offset)
+            fetched = await self._fetch_within(topic, partition, offset)
             before = offset
             for _, header in fetched.headers():
                 offset = max(offset, header.next_offset)
@@ -179,7 +188,7 @@ class LogTail:
         last: CommittedRecord | None = None
         offset = begin
         while offset < min(stop, end):
-            fetched = await self.fetch(topic, partition, offset)
+            fetched = await self._fetch_within(topic, partition, offset)
             before = offset
             for position, header in fetched.headers():
                 offset = max(offset, header.next_offset)
