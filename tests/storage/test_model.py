@@ -191,8 +191,8 @@ class LogMachine(RuleBasedStateMachine):
         )
         assert self.log.cut_bytes == len(torn)
 
-    @rule(suffix=st.sampled_from([".index", ".timeindex"]), number=st.integers(0, 20), flip=st.integers(0, 200))
-    def garble_an_index(self, suffix: str, number: int, flip: int) -> None:
+    @rule(suffix=st.sampled_from([".index", ".timeindex", ".snapshot"]), number=st.integers(0, 20), flip=st.integers(0, 200))
+    def garble_a_hint(self, suffix: str, number: int, flip: int) -> None:
         self.log.close()
         names = sorted(name for name in self.files.list(FOLDER) if name.endswith(suffix))
         if names:
