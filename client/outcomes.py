@@ -43,7 +43,8 @@ class Outcomes:
         self._sender = sender
         self._loop = asyncio.get_running_loop()
 
-    def on_success(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+    def on_success(self, batch: Batch, base_offset: int, append_time_ms: int, log_start_offset: int) -> None:
+        """The batch is in the log."""
         sequences = batch.queue.sequences
         if sequences is None or batch.base_sequence < 0:
             batch.queue.in_flight -= 1
@@ -51,7 +52,7 @@ class Outcomes:
             self._sender.inquiries.look_for_suspect(batch, base_offset, append_time_ms)
             return
         else:
-            sequences.succeeded(batch, base_offset)
+            sequences.succeeded(batch, base_offset, log_start_offset)
         self._sender.accumulator.fulfil(batch, base_offset, append_time_ms)
 
     def on_error(self, batch: Batch, code: int, answer: _Answer | None, cause: BaseException | None) -> None:

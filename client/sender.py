@@ -471,7 +471,7 @@ class Sender:
                 if found is None:
                     self.outcomes.on_error(batch, ErrorCode.NETWORK_EXCEPTION, None, None)
                 elif found.error_code == ErrorCode.NONE:
-                    self.outcomes.on_success(batch, found.base_offset, found.log_append_time_ms)
+                    self.outcomes.on_success(batch, found.base_offset, found.log_append_time_ms, found.log_start_offset)
                 else:
                     self.outcomes.on_error(batch, found.error_code, found, None)
                 if self.failure is not None:

@@ -11,7 +11,8 @@ does what the verdict says. The rules, by number:
     unfinished one: acknowledged records may be gone. If the log start is above the last acknowledged offset, nothing
     acknowledged is missing: a new start (5). Else it is fatal.
  5. A new start: epoch + 1, so that delayed copies of older requests are fenced, and sequences from 0 for all that is
-    unfinished, when none of it is in flight. After epoch 32767 a fresh producer id is needed.
+    unfinished, when none of it is in flight. After epoch 32767 a fresh producer id is needed. It is due as well when
+    the broker, having forgotten the producer after such a deletion, accepts a batch from the very beginning anew.
  6. A batch that is given up leaves a gap: whether it is in the log is not known. The batch behind it goes alone.
     Accepted: it is in the log. OUT_OF_ORDER: it is not, nor is anything behind it; a new start, and no error. But
     records that were acknowledged might be gone as well, which that answer hides: `suspect` is the newest of them, to
@@ -189,13 +190,18 @@ class Sequences(Generic[B]):
 
     # -- answers
 
-    def succeeded(self, batch: B, base_offset: int = NO_OFFSET) -> None:
+    def succeeded(self, batch: B, base_offset: int = NO_OFFSET, log_start_offset: int = NO_OFFSET) -> None:
         """It is in the log, written now or before; at an unknown place if the offset is -1."""
         self._landed(batch)
-        self._finish(batch, base_offset)
+        self._finish(batch, base_offset, log_start_offset)
 
-    def _finish(self, batch: B, base_offset: int) -> None:
+    def _finish(self, batch: B, base_offset: int, log_start_offset: int = NO_OFFSET) -> None:
         self.unfinished.remove(batch)
+        is_below = self.last_acked_sequence >= 0 and precedes(batch.base_sequence, self.last_acked_sequence)
+        if is_below and min(base_offset, log_start_offset) > self.last_acked_offset and self._offset_is_known:
+            # Written once more behind what came after it: all of that was deleted, and the broker forgot the producer.
+            # What comes next would be a gap.
+            self.restarting = self._hides_loss = True
         if batch.epoch == self.epoch and batch.producer_id == self.producer_id:
             last = batch.last_sequence
             if self.last_acked_sequence < 0 or precedes(self.last_acked_sequence, last):
