@@ -87,3 +87,29 @@ def test_our_logs_leave_the_same_files(name: str, kept: bool, clean: bool, tmp_p
         theirs = {snapshot.file_name(end): theirs[snapshot.file_name(end)]}
     assert ours == theirs
     assert snapshot.dump(known) == ours[snapshot.file_name(end)]
+
+
+# ---- five producers over several segments, see make_producers.py
+
+
+@pytest.mark.parametrize("release", ["2.8.2", "3.9.1"])
+@pytest.mark.parametrize("end", ["clean", "killed", "clean, no snapshots", "killed, no snapshots"])
+def test_snapshots_of_several_producers_are_the_same(release: str, end: str, tmp_path: Path) -> None:
+    """What Kafka wrote at each roll and at its close is kept, or made again from the batches, byte for byte."""
+    source = golden.GOLDEN / "producers" / release / "t-0"
+    theirs = {path.name: path.read_bytes() for path in source.glob("*.snapshot")}
+    assert len(theirs) > 4 and {len(data) for data in theirs.values()} == {10 + 5 * 46}
+    folder = shutil.copytree(source, tmp_path / "t-0")
+    if "no snapshots" in end:
+        for path in folder.glob("*.snapshot"):
+            path.unlink()
+    log = opened(folder, clean=end.startswith("clean"))
+    known = log.producers()
+    last = max(theirs)
+    assert snapshot.dump(known) == theirs[last] and len(known) == 5
+    if end != "clean":
+        assert all(len(producer.batches) == 5 for producer in known.values())
+    # Each goes on where it stopped, and a copy of its newest batch is one.
+    log.close()
+    ours = {path.name: path.read_bytes() for path in folder.glob("*.snapshot")}
+    assert ours == ({last: theirs[last]} if end == "clean, no snapshots" else theirs)
