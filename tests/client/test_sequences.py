@@ -470,7 +470,7 @@ class Run:
         sequences = self.sequences
         if not code:
             suspect = sequences.suspect
-            if suspect is not None and not self.holds(suspect):
+            if suspect is not None and (offset <= suspect.offset or not self.holds(suspect)):
                 self.fatal = Verdict.OUT_OF_ORDER
                 return
             sequences.succeeded(batch, offset, log_start)
