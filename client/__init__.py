@@ -31,6 +31,7 @@ _HOME = {
 }
 
 if TYPE_CHECKING:
+    from .consumer import Consumer
     from .errors import (
         BufferFull,
         ClientClosed,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         UnsupportedVersion,
     )
     from .options import ClientOptions
+    from .records import ConsumerRecord
 
 
 def __getattr__(name: str) -> Any:
@@ -81,8 +83,8 @@ __all__ = [
     "ClientOptions",
     "ConfigError",
     "ConnectionLost",
-    "Consumer",  # pyright: ignore[reportUnsupportedDunderAll]
-    "ConsumerRecord",  # pyright: ignore[reportUnsupportedDunderAll]
+    "Consumer",
+    "ConsumerRecord",
     "DeliveryTimeout",
     "IdempotenceUnsupported",
     "InvalidRequest",
