@@ -32,6 +32,7 @@ from simulated_broker import HOST, PORT, TOPIC, SimulatedBroker, shown, value_of
 from simulated_loop import NothingLeft
 from simulated_network import Faults, Link, SimulatedNetwork
 
+from ottla.broker.releases import OWN
 from ottla.client.errors import ConnectionLost, DeliveryTimeout, KafkaError, MessageTooLarge, ProducerFailed
 from ottla.client.producer import Producer
 
@@ -43,7 +44,7 @@ CALM = Faults(delay_s=0.002)
 class Kind:
     """What all runs of one kind have in common."""
 
-    release: str = "ottla"
+    release: str = OWN
     idempotence: str = "required"
     in_flight_max: int = 20
     losses: bool = True
@@ -94,14 +95,17 @@ def draw(random: Random, kind: Kind) -> Setting:
         delay_s=delay_s,
         cut_before=random.choice((0, 0.02, 0.1)),
         cut_after=random.choice((0, 0.02, 0.1)),
-        late=random.choice((0, 0.5, 1)),
+        late=random.choice((0, 0.5, 1, 1)),
         # No request outlives its connection by more than the time-out: what the producer relies on before it begins
         # its sequences anew.
         late_s=min(random.choice((0.05, 1.0)), producer["request_timeout_ms"] / 1000),
         repeated=random.choice((0, 0, 0.05)),
     )
+    scan_bytes = random.choice((1 << 24, 1 << 24, 1 << 24, 400, 0)) if kind.release == OWN else 0
     broker: dict[str, Any] = {
         "partitions": partitions,
+        "scan_bytes": scan_bytes,
+        "has_scan": scan_bytes > 0,
         "refusing": random.choice((0, 0, 0.1)),
         "segment_bytes": random.choice((600, 1 << 20)),
         "timestamp_before_max_ms": 500_000,
@@ -124,7 +128,7 @@ def draw(random: Random, kind: Kind) -> Setting:
         network=network,
         broker=broker,
         incidents=incidents,
-        calm_s=max(0.1, delay_s * random.choice((10, 40, 200))),
+        calm_s=max(0.03, delay_s * random.choice((3, 10, 40, 200))),
         refused=random.choice((0, 0, 0, 0.05)),
     )
 
@@ -167,7 +171,6 @@ class Run:
             self.events,
             self.loop.time,
             release=self.kind.release,
-            has_scan=self.kind.release == "ottla",
             **self.setting.broker,
         )
         self.network.servers[HOST, PORT] = self.broker
@@ -227,13 +230,15 @@ class Run:
                     )
             elif incident == "cut":
                 self.note("all connections are cut")
-                self.network.cut_all()
+                self.network.cut_all(but_new=True)
             elif incident == "flush":
                 broker.flush()
             elif incident == "expire":
                 broker.expire_producers()
             else:
                 await self._restart(incident)
+                # Enough for connections and requests, so that something happens between two of them.
+                await asyncio.sleep(0.2 + random.random() * 20 * setting.network.delay_s)
 
     async def _restart(self, incident: str) -> None:
         broker = self.broker

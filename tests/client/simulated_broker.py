@@ -23,7 +23,7 @@ from ottla.broker.errors import CODES
 from ottla.broker.log_config import log_config
 from ottla.broker.releases import profile
 from ottla.protocol.compiler import builder, parser
-from ottla.protocol.errors import ErrorCode
+from ottla.protocol.errors import ErrorCode, ProtocolViolation
 from ottla.protocol.headers import read_prefix, read_rest, response_header
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
@@ -234,16 +234,15 @@ class SimulatedBroker:
     # -- requests
 
     def answer(self, frame: bytes) -> bytes | None:
-        """One request, one answer, both without their size; None for acks=0."""
+        """One request, one answer, both without their size; None for acks=0. ProtocolViolation: it closes."""
         prefix = read_prefix(frame)
         request_class, response_class = SERVED[prefix.api_key]
         declared, version = spec(request_class), prefix.api_version
         flexible = version in declared.flexible
         versions = profile(self.release).served[prefix.api_key]
         if version not in versions:
-            assert prefix.api_key == spec(ApiVersionsRequest).api_key, (
-                f"{request_class.__name__} v{version} is not served"
-            )
+            if prefix.api_key != spec(ApiVersionsRequest).api_key:
+                raise ProtocolViolation(f"{request_class.__name__} v{version} is not served")
             response, version, flexible = ApiVersionsResponse(error_code=35, api_keys=[]), 0, False
         else:
             _, position = read_rest(frame, prefix, flexible)

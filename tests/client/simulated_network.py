@@ -9,6 +9,7 @@ also be delivered twice, as by a proxy that repeats it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from collections import deque
 from collections.abc import Callable
@@ -18,9 +19,13 @@ from typing import Any, Protocol
 
 from simulated_loop import SimulatedLoop
 
+from ottla.protocol.errors import ProtocolViolation
+
 _SIZE = struct.Struct(">i")
-# A client is told the broker's age by this request: who closes on it again and again is old, so it is not cut here.
+# ApiVersions, and ListOffsets: by these a client finds out about the broker's age. Who closes on the first again and
+# again is old, so that is not where connections are cut here.
 _API_VERSIONS = struct.pack(">h", 18)
+_OF_A_NEW_CONNECTION = (_API_VERSIONS, struct.pack(">h", 2))
 
 
 class Server(Protocol):
@@ -30,7 +35,7 @@ class Server(Protocol):
     generation: int
 
     def answer(self, frame: bytes) -> bytes | None:
-        """The answer to one request, both without their size; None for no answer."""
+        """The answer to one request, both without their size; None for no answer. ProtocolViolation: it closes."""
         ...
 
 
@@ -73,6 +78,7 @@ class Link(asyncio.Transport):
         self._next_back_s = 0.0
         self._is_closing = False
         self._is_cut = False
+        self.is_in_use = False  # for more than finding out about versions
 
     # -- what protocols use
 
@@ -137,6 +143,8 @@ class Link(asyncio.Transport):
     def _send(self, frame: bytes) -> None:
         network = self._network
         faults, pick = network.faults, network.random
+        if not frame.startswith(_OF_A_NEW_CONNECTION):
+            self.is_in_use = True
         self._next_there_s = max(self._next_there_s, self._loop.now_s + pick.random() * faults.delay_s)
         deliver: Callable[[bytes], None] = self._deliver
         chance = pick.random()
@@ -159,7 +167,11 @@ class Link(asyncio.Transport):
         if not server.is_up or server.generation != self._generation:
             return
         network.note(self, "request", frame)
-        answer = server.answer(frame)
+        try:
+            answer = server.answer(frame)
+        except ProtocolViolation:
+            self.cut()
+            return
         if answer is None or self._is_cut:
             return
         self._next_back_s = max(self._next_back_s, self._loop.now_s + network.random.random() * network.faults.delay_s)
@@ -169,7 +181,8 @@ class Link(asyncio.Transport):
     def _deliver_unheard(self, frame: bytes, how: str) -> None:
         if self._server.is_up and self._server.generation == self._generation:
             self._network.note(self, how, frame)
-            self._server.answer(frame)
+            with contextlib.suppress(ProtocolViolation):
+                self._server.answer(frame)
 
     def _cut_before(self, frame: bytes) -> None:
         self._network.note(self, "cut before", frame)
@@ -266,7 +279,8 @@ class SimulatedNetwork:
         protocol.connection_made(link)
         return link
 
-    def cut_all(self) -> None:
-        """Ends every connection, as a broker does that stops."""
+    def cut_all(self, *, but_new: bool = False) -> None:
+        """Ends every connection, as a broker does that stops; or all but those on which a client asks for versions."""
         for link in list(self.links.values()):
-            link.cut()
+            if not but_new or link.is_in_use:
+                link.cut()

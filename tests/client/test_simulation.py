@@ -289,6 +289,18 @@ def test_the_broker_answers_as_its_release_does() -> None:
     assert world.run(world.ask(message, 3)).supported_features == []
 
 
+def test_a_version_that_is_not_served_closes_the_connection() -> None:
+    world = World(release="4.3")
+
+    async def main() -> None:
+        transport, peer = await world.connect()
+        send(transport, request(produce(0, 1), 2))
+        await asyncio.sleep(1)
+        assert peer.heard == b"" and len(peer.lost) == 1
+
+    world.run(main())
+
+
 def test_metadata_and_producer_ids() -> None:
     world = World(partitions=3)
     asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=TOPIC)], include_message_format=True)
