@@ -154,7 +154,7 @@ class Producer:
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: Headers = (),
+        headers: Headers | Mapping[str, bytes | None] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
@@ -180,9 +180,10 @@ class Producer:
             if type(key) is not bytes:
                 key = _bytes(key, "key")
             size += len(key)
+        pairs: Headers = ()
         if headers:
-            headers = _headers(headers)
-            size += headers_bytes(headers)
+            pairs = _headers(headers)
+            size += headers_bytes(pairs)
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         elif not 0 <= timestamp_ms <= _INT64_MAX:
@@ -223,7 +224,7 @@ class Producer:
             if batch is None or batch.size + size > route.batch_bytes:
                 batch = accumulator.open_batch(queue, sender.now_s())
         batch.size += size
-        batch.records.append((timestamp_ms, key, value, headers))
+        batch.records.append((timestamp_ms, key, value, pairs))
         queue.next_ordinal += 1
         future: asyncio.Future[RecordMetadata] = sender.loop.create_future()
         batch.futures.append(future)
@@ -234,7 +235,7 @@ class Producer:
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: Headers = (),
+        headers: Headers | Mapping[str, bytes | None] = (),
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordMetadata:

@@ -119,6 +119,7 @@ class Sequences(Generic[B]):
         "_catching_up",
         "_gap_at_end",
         "_hides_loss",
+        "_is_bound",
         "_offset_is_known",
         "epoch",
         "in_flight",
@@ -148,6 +149,7 @@ class Sequences(Generic[B]):
         self.is_looking = False
         self.suspect: Acked | None = None
         self._offset_is_known = True
+        self._is_bound = False
         self._catching_up = False
         self._gap_at_end = False
         self._hides_loss = False
@@ -208,10 +210,13 @@ class Sequences(Generic[B]):
                 self.last_acked_sequence = last
                 # An offset that is not known might be above all that are.
                 self._offset_is_known = base_offset >= 0
+                if self._is_bound and base_offset >= 0:
+                    self._is_bound = False
+                    self.last_acked_offset = NO_OFFSET if self.last_acked is None else self.last_acked.offset
         if base_offset >= 0:
             offset = base_offset + batch.count - 1
-            if offset > self.last_acked_offset:
-                self.last_acked_offset = offset
+            self.last_acked_offset = max(self.last_acked_offset, offset)
+            if self.last_acked is None or offset > self.last_acked.offset:
                 self.last_acked = Acked(offset, batch.producer_id, batch.epoch, batch.last_sequence)
         self.suspect = None
         self._settle()
@@ -224,7 +229,7 @@ class Sequences(Generic[B]):
     def bound_offset(self, end_offset: int) -> None:
         """All that was acknowledged lies below this offset: what to ask after a success without one."""
         if not self._offset_is_known:
-            self._offset_is_known = True
+            self._offset_is_known = self._is_bound = True
             self.last_acked_offset = max(self.last_acked_offset, end_offset - 1)
 
     def failed(
