@@ -225,6 +225,9 @@ class Sender:
         else:
             node.connection = connection
             node.in_flight = 0
+            for queue in self.accumulator.queues.values():
+                if queue.sequences is not None and self.cluster.leader(queue.topic, queue.index) == node.node_id:
+                    queue.sequences.on_new_connection()
         finally:
             node.is_opening = False
             self.wake()

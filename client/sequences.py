@@ -5,7 +5,9 @@ does what the verdict says. The rules, by number:
 
  1. Sequences are given when a batch is drained, from 0 to 2^31 - 1 and then 0 again. A batch keeps them when it is sent
     again.
- 2. What was put back goes first, in order of sequence, one at a time; nothing new leaves until all of it is done.
+ 2. What was put back goes first, in order of sequence, one at a time; nothing new leaves until all of it is done. Nor
+    does a second batch before the first one on a connection is acknowledged, unless the broker is known to search its
+    log: one that forgot the producer (at a restart) may take any sequence, and would so take what is behind the first.
  3. A retriable failure, or an unknown outcome: put back.
  4. OUT_OF_ORDER (45) or UNKNOWN_PRODUCER_ID (59) for a batch with an unfinished one before it: put back. For the first
     unfinished one: acknowledged records may be gone. If the log start is above the last acknowledged offset, nothing
@@ -120,6 +122,7 @@ class Sequences(Generic[B]):
         "_gap_at_end",
         "_hides_loss",
         "_is_bound",
+        "_is_known",
         "_offset_is_known",
         "epoch",
         "in_flight",
@@ -150,6 +153,7 @@ class Sequences(Generic[B]):
         self.suspect: Acked | None = None
         self._offset_is_known = True
         self._is_bound = False
+        self._is_known = False  # to the broker
         self._catching_up = False
         self._gap_at_end = False
         self._hides_loss = False
@@ -165,7 +169,13 @@ class Sequences(Generic[B]):
         """Whether a new batch may be given sequences and sent (rule 2)."""
         if self.restarting or self.is_looking:
             return False
-        return not (self._catching_up and self.unfinished)
+        if not self.unfinished:
+            return True
+        return not self._catching_up and (self._is_known or self.searches)
+
+    def on_new_connection(self) -> None:
+        """The broker may be another process than before, or another broker (rule 2)."""
+        self._is_known = False
 
     def assign(self, batch: B) -> None:
         """Gives a new batch its sequences (rule 1); it is in flight from now on."""
@@ -199,6 +209,7 @@ class Sequences(Generic[B]):
 
     def _finish(self, batch: B, base_offset: int, log_start_offset: int = NO_OFFSET) -> None:
         self.unfinished.remove(batch)
+        self._is_known = True
         is_below = self.last_acked_sequence >= 0 and precedes(batch.base_sequence, self.last_acked_sequence)
         if is_below and min(base_offset, log_start_offset) > self.last_acked_offset and self._offset_is_known:
             # Written once more behind what came after it: all of that was deleted, and the broker forgot the producer.

@@ -17,10 +17,13 @@ from collections.abc import Callable, Iterable, Set
 import pytest
 from model_history import (
     DOUBLED,
+    FATAL_WITHOUT_LOSS,
+    LOST_AT_NEW_START,
     LOST_UNTOLD,
     REFUSED,
     REORDERED,
     TIMED_OUT,
+    UNTRUE_OFFSET,
     Acknowledged,
     Appended,
     Event,
@@ -28,6 +31,8 @@ from model_history import (
     Note,
 )
 from model_run import Kind, Outcome, run
+
+from ottla.broker.releases import OWN
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 ONLY = os.environ.get("OTTLA_MODEL_SEED")
@@ -72,6 +77,42 @@ def test_nothing_acknowledged_is_lost_doubled_or_out_of_order(mode: str, part: i
 def test_the_check_sees_what_idempotence_prevents(scaled: Scaled) -> None:
     shown = check_runs(Kind(idempotence="off"), seeds(0, scaled(100)), {DOUBLED, REORDERED, LOST_UNTOLD})
     assert ONLY or min(shown[DOUBLED], shown[REORDERED], shown[LOST_UNTOLD]) > 0
+
+
+# Up to 2.4 a producer of which nothing is known is refused, from 2.5 on any sequence of it is taken (KIP-360).
+REFUSING = ("1.0.1", "1.1", "2.0", "2.4")
+ACCEPTING = ("2.5", "3.9", "4.3")
+
+
+@pytest.mark.parametrize("release", REFUSING)
+def test_releases_that_refuse_unknown_producers_are_held_to_the_same(release: str, scaled: Scaled) -> None:
+    """Also where a retried batch is refused whose copy is no longer remembered: the producer looks into the log."""
+    check_runs(Kind(release, in_flight_max=5), seeds(0, scaled(30)))
+
+
+@pytest.mark.parametrize("release", ACCEPTING)
+def test_releases_that_accept_unknown_producers_lose_records_untold_and_no_more(release: str, scaled: Scaled) -> None:
+    """Whoever comes back empty takes what follows, so that a loss need not be seen. Without losses all is well."""
+    check_runs(Kind(release, in_flight_max=5, losses=False), seeds(0, scaled(30)))
+    check_runs(Kind(release, in_flight_max=5), seeds(0, scaled(30)), {LOST_UNTOLD, LOST_AT_NEW_START})
+
+
+@pytest.mark.parametrize("release", ["1.1", "2.4", OWN])
+def test_expiry_looks_like_a_loss_where_unknown_producers_are_refused(release: str, scaled: Scaled) -> None:
+    """And what was written before the expiry, and is sent again after it, cannot be told from something new. The own
+    profile does that only if `producer.id.expiration.ms` is set."""
+    kind = Kind(release, in_flight_max=5, losses=False, expires=True)
+    shown = check_runs(kind, seeds(0, scaled(60)), {FATAL_WITHOUT_LOSS, DOUBLED})
+    assert ONLY or shown[FATAL_WITHOUT_LOSS] > 0
+
+
+@pytest.mark.parametrize("release", ACCEPTING)
+def test_expiry_goes_unnoticed_where_unknown_producers_are_accepted(release: str, scaled: Scaled) -> None:
+    """Nothing is fatal. Records in doubt at that time may be doubled, may change places or, if the broker put one off
+    and took the next one for the first, get lost: "the log holds what is behind it, so it was there" is wrong then."""
+    kind = Kind(release, in_flight_max=5, losses=False, expires=True)
+    shown = check_runs(kind, seeds(0, scaled(60)), {DOUBLED, REORDERED, UNTRUE_OFFSET})
+    assert ONLY or shown[DOUBLED] > 0
 
 
 def traits(event: Event) -> Iterable[str]:

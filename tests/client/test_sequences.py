@@ -308,6 +308,24 @@ def test_7_a_later_offset_is_a_bound_as_well() -> None:
     assert sequences.offset_is_known and sequences.last_acked_offset == 4
 
 
+def test_2_the_first_batch_on_a_connection_goes_alone_where_the_log_is_not_searched() -> None:
+    sequences = made(searches=False)
+    (first,) = drained(sequences, 1)
+    assert not sequences.may_drain()
+    failed(sequences, first, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert not sequences.may_drain()
+    sequences.succeeded(sent_again(sequences), 0)
+    drained(sequences, 1, 1)
+    sequences.on_new_connection()
+    assert not sequences.may_drain()
+    for batch in list(sequences.unfinished):
+        sequences.succeeded(batch, batch.base_sequence)
+    drained(sequences, 1, 1)
+    searching = made()
+    searching.on_new_connection()
+    drained(searching, 1, 1)
+
+
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED])
 def test_7_a_newer_epoch_is_fatal(code: int) -> None:
     sequences = made()
@@ -317,9 +335,10 @@ def test_7_a_newer_epoch_is_fatal(code: int) -> None:
 
 def test_7_what_precedes_the_last_acknowledged_is_in_a_log_that_is_not_searched() -> None:
     sequences = made(searches=False)
+    sequences.succeeded(drained(sequences, 1)[0], 0)
     first, second = drained(sequences, 1, 1)
     failed(sequences, first, ErrorCode.NOT_ENOUGH_REPLICAS)
-    sequences.succeeded(second, 1)
+    sequences.succeeded(second, 2)
     assert failed(sequences, sent_again(sequences), OUT_OF_ORDER) is Verdict.DONE
     assert sequences.is_in_step and sequences.offset_is_known
 
@@ -339,8 +358,9 @@ def test_8_the_parts_of_a_batch_have_its_sequences() -> None:
 def test_9_where_the_log_is_not_searched_out_of_order_has_it_read() -> None:
     for outcome in ("there", "never"):
         sequences = made(searches=False)
-        first, second = drained(sequences, 1, 1)
+        (first,) = drained(sequences, 1)
         sequences.succeeded(first, 5)
+        (second,) = drained(sequences, 1)
         assert failed(sequences, second, OUT_OF_ORDER) is Verdict.LOOK
         assert not sequences.may_drain() and sequences.resendable() is None
         if outcome == "there":
