@@ -26,6 +26,7 @@ CODES: dict[type[Exception], ErrorCode] = {
     MalformedMessage: ErrorCode.INVALID_REQUEST,
     ConfigError: ErrorCode.INVALID_CONFIG,
     records.CorruptRecords: ErrorCode.CORRUPT_MESSAGE,
+    records.UnknownBatches: ErrorCode.CORRUPT_MESSAGE,
     records.InvalidRecords: ErrorCode.INVALID_RECORD,
     records.InvalidTimestamps: ErrorCode.INVALID_TIMESTAMP,
     records.WrongBatches: ErrorCode.INVALID_RECORD,

@@ -17,6 +17,7 @@ from ...protocol.records.errors import (
     InvalidRecords,
     InvalidTimestamps,
     MessageTooLarge,
+    UnknownBatches,
     UnsupportedCodec,
     WrongBatches,
 )
@@ -112,9 +113,9 @@ def _close_for_wrong_batches(request: ProduceRequest, version: int) -> None:
         for data in asked.partition_data:
             try:
                 only_batch(data.records or b"", version)
-            except (WrongBatches, CorruptRecords) as error:  # the latter of a size or a magic: no batch can be told
+            except (WrongBatches, UnknownBatches) as error:
                 raise ProtocolViolation(str(error)) from error
-            except UnsupportedCodec:
+            except (CorruptRecords, UnsupportedCodec):
                 continue  # that is the partition's answer
 
 

@@ -21,6 +21,10 @@ class CorruptRecords(ValueError):
     """The bytes are not a whole, undamaged batch: bad size, magic or checksum. CORRUPT_MESSAGE (2)."""
 
 
+class UnknownBatches(CorruptRecords):
+    """A size or a magic that no format has, so that no batch can be told from the next. CORRUPT_MESSAGE (2)."""
+
+
 class InvalidRecords(ValueError):
     """A whole batch that breaks a rule. INVALID_RECORD (87)."""
 

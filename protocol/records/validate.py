@@ -35,6 +35,7 @@ __all__ = ["MessageTooLarge", "Prepared", "Rules", "UnsupportedCodec", "place", 
 
 _BASE_AND_LENGTH = struct.Struct(">qi")
 _MAGIC_AT = 16
+_CODEC_AT = 22  # the low byte of the attributes
 _made = tuple.__new__
 _TOO_LARGE = -2  # no highest timestamp is below -1
 
@@ -104,7 +105,7 @@ def _begin(records: Buffer, rules: Rules, now_ms: int, produce_version: int) -> 
     if header.size_bytes != size:
         return None
     if produce_version < 7:
-        _check_version(header, produce_version)
+        _check_version(header.codec, produce_version)
     check_whole(records, 0, header, rules)
     check_header(header, rules)
     if not _may_stay(header, rules):
@@ -138,18 +139,17 @@ def _going_on(
 def only_batch(records: Buffer, produce_version: int) -> BatchHeader:
     """The header of the one batch that there must be from Produce v3 on; its CRC and records are not looked at.
 
-    Raises WrongBatches, CorruptRecords for a size, UnsupportedCodec.
+    Raises WrongBatches, UnknownBatches, CorruptRecords for a batch shorter than its header, UnsupportedCodec.
     """
     magic, size = validate_legacy.next_entry(records, 0)
     if magic is None:
         raise WrongBatches("there is no whole record batch")
     if magic != batch.MAGIC:
         raise WrongBatches(f"a batch of format v{magic}: Produce v{produce_version} takes v2 only")
-    header = batch.read_header(records)
-    _check_version(header, produce_version)
+    _check_version(records[_CODEC_AT] & batch.CODEC_BITS, produce_version)
     if size != len(records) and validate_legacy.next_entry(records, size)[0] is not None:
         raise WrongBatches("more than one record batch")
-    return header
+    return batch.read_header(records)
 
 
 def _lone_batch(records: Buffer) -> BatchHeader | None:
@@ -161,8 +161,8 @@ def _lone_batch(records: Buffer) -> BatchHeader | None:
     return header if size == len(records) or validate_legacy.next_entry(records, size)[0] is None else None
 
 
-def _check_version(header: BatchHeader, produce_version: int) -> None:
-    if 3 <= produce_version < 7 and header.codec == Codec.ZSTD:
+def _check_version(codec: int, produce_version: int) -> None:
+    if 3 <= produce_version < 7 and codec == Codec.ZSTD:
         raise UnsupportedCodec(f"zstd needs Produce v7, this is v{produce_version}")
 
 

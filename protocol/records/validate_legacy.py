@@ -16,7 +16,7 @@ from typing import NamedTuple
 from . import batch, convert, formats, legacy, validate_batch
 from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
 from .compression import Codec
-from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, UnsupportedCodec, Unwritable
+from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, UnknownBatches, UnsupportedCodec, Unwritable
 from .rules import NO_HEADERS, Buffer, Message, Prepared, Rules, Verdicts, nothing
 from .set_writer import entries, keeping_wrapper, numbering, writing
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
@@ -78,18 +78,18 @@ class _Found(NamedTuple):
 
 
 def next_entry(records: Buffer, position: int) -> tuple[int | None, int]:
-    """(magic, size) of the batch or message at `position`; magic None where none is whole. Raises CorruptRecords."""
+    """(magic, size) of the batch or message at `position`; magic None where none is whole. Raises UnknownBatches."""
     left = len(records) - position
     if left < _BASE_AND_LENGTH.size:
         return None, 0
     _, length = _BASE_AND_LENGTH.unpack_from(records, position)
     if length < _MIN_LENGTH:
-        raise CorruptRecords(f"a batch of {length} bytes is smaller than any format allows")
+        raise UnknownBatches(f"a batch of {length} bytes is smaller than any format allows")
     if left <= _MAGIC_AT:
         return None, 0
     magic = records[position + _MAGIC_AT]
     if magic > batch.MAGIC:
-        raise CorruptRecords(f"magic {magic} is unknown")
+        raise UnknownBatches(f"magic {magic} is unknown")
     size = _BASE_AND_LENGTH.size + length
     return (magic if size <= left else None), size
 

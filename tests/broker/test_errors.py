@@ -69,6 +69,7 @@ def test_codes_are_kafkas() -> None:
         "ProducerRefused": 45,
         "RecordListTooLarge": 18,
         "StorageError": 56,
+        "UnknownBatches": 2,
         "UnknownProducer": 59,
         "UnsupportedCodec": 76,
         "UnsupportedForFormat": 43,

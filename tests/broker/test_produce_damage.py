@@ -225,6 +225,7 @@ def fixed(magic: int, codec: int) -> list[tuple[str, bytes, str]]:
         ("magic 3", data[:16] + b"\x03" + data[17:], "by the formats"),
         ("magic -1", data[:16] + b"\xff" + data[17:], "by the formats"),
         ("another magic", flipped(data, 16, 1 if magic < 2 else 2), "by the formats"),
+        ("too short for a batch's head", with_length(data[:50], 38), "by the formats"),
         ("cut by one", data[:-1], "by the formats"),
         ("cut in the head", data[:15], "by the formats"),
         ("cut before the head is over", data[:60], "by the formats"),

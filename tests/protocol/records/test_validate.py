@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.protocol.records import batch, formats, walk
 from ottla.protocol.records.batch import CorruptRecords, Header, InvalidRecords, InvalidTimestamps, Record, RecordError
-from ottla.protocol.records.errors import Unwritable, WrongBatches
+from ottla.protocol.records.errors import UnknownBatches, Unwritable, WrongBatches
 from ottla.protocol.records.steps import STEP_BYTES, STEP_RECORDS
 from ottla.protocol.records.validate import MessageTooLarge, Rules, UnsupportedCodec, place, prepare, preparing
 
@@ -116,12 +116,12 @@ def test_no_batch_or_two() -> None:
     legacy = bytes(8) + struct.pack(">i", 14) + bytes(14)
     refused(WrongBatches, legacy)
     refused(WrongBatches, built + legacy)
-    refused(CorruptRecords, built + bytes(20))
+    refused(UnknownBatches, built + bytes(20))
 
 
 def test_bad_magic_and_sizes() -> None:
     built = batch.build(SAMPLE)
-    for magic, kind in ((0, WrongBatches), (1, WrongBatches), (3, CorruptRecords), (-1, CorruptRecords)):
+    for magic, kind in ((0, WrongBatches), (1, WrongBatches), (3, UnknownBatches), (-1, UnknownBatches)):
         refused(kind, patched(built, magic=magic))
     for length in (-1, 0, 13, 14, 48):
         refused(CorruptRecords, patched(built, batch_length=length))

@@ -16,7 +16,7 @@ import pytest
 
 from ottla.broker.releases import profile
 from ottla.protocol.records import batch
-from ottla.protocol.records.batch import Record
+from ottla.protocol.records.batch import CorruptRecords, Record
 from ottla.protocol.records.rules import Rules
 from ottla.protocol.records.validate import place, prepare
 
@@ -69,7 +69,7 @@ def outcome(data: bytes | bytearray, rules: Rules, version: int = 2) -> str:
         ready = prepare(buffer, rules, NOW, version, 100)
     except Exception as error:
         assert bytes(buffer) == bytes(data)
-        return type(error).__name__
+        return CORRUPT if isinstance(error, CorruptRecords) else type(error).__name__
     read(ready)
     if not ready.headers:
         return NOTHING
