@@ -19,6 +19,8 @@ __all__ = ["ProducerOptions"]
 
 MODES = ("required", "requested", "off")
 _OLD_MODES = {True: "required", False: "off", "true": "required", "false": "off"}
+# As in Kafka (KIP-390); gzip's -1 is its own default.
+_LEVELS = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-(1 << 17), 22)}
 _ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}
 
 
@@ -52,6 +54,11 @@ class ProducerOptions(ClientOptions):
             raise ConfigError(
                 f"compression.type is one of {', '.join(map(str, CODECS))}, not {self.compression_type!r}"
             )
+        if self.compression_level is not None:
+            low_high = _LEVELS.get(str(self.compression_type))
+            if low_high is None:
+                raise ConfigError(f"compression.level is for {', '.join(_LEVELS)}, not for {self.compression_type}")
+            check_range("compression_level", self.compression_level, *low_high)
         check_range("batch_size", self.batch_size, 0, INT32_MAX)
         check_range("max_request_size", self.max_request_size, 128, INT32_MAX)
         check_range("buffer_memory", self.buffer_memory, RECORD_BYTES_MAX_OVERHEAD, INT64_MAX)

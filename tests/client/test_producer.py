@@ -174,6 +174,8 @@ def test_true_and_false_are_read_with_one_warning(given: Any, meant: str) -> Non
         ({"acks": True}, "acks"),
         ({"compression_type": "brotli"}, "brotli"),
         ({"linger_ms": -1}, "linger"),
+        ({"compression_type": "gzip", "compression_level": 10}, "compression.level"),
+        ({"compression_type": "snappy", "compression_level": 1}, "compression.level"),
         ({"lingerms": 1}, "linger.ms"),
         ({"max_in_flight_requests_per_connection": 0}, "max.in.flight"),
         ({"delivery_timeout_ms": 10}, "request.timeout.ms"),
