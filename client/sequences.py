@@ -43,6 +43,7 @@ __all__ = ["EPOCH_MAX", "NO_OFFSET", "Acked", "Sequenced", "Sequences", "Verdict
 SEQUENCE_MASK = 2**31 - 1
 EPOCH_MAX = 2**15 - 1
 NO_OFFSET = -1
+OFFSET_MAX = 2**63 - 1
 _HALF = 2**30
 
 _OUT_OF_STEP = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
@@ -123,6 +124,7 @@ class Sequences(Generic[B]):
         "_hides_loss",
         "_is_bound",
         "_is_known",
+        "_least_offset",
         "_offset_is_known",
         "epoch",
         "in_flight",
@@ -221,9 +223,11 @@ class Sequences(Generic[B]):
                 self.last_acked_sequence = last
                 # An offset that is not known might be above all that are.
                 self._offset_is_known = base_offset >= 0
+                known = NO_OFFSET if self.last_acked is None else self.last_acked.offset
+                self._least_offset = known + batch.count
                 if self._is_bound and base_offset >= 0:
                     self._is_bound = False
-                    self.last_acked_offset = NO_OFFSET if self.last_acked is None else self.last_acked.offset
+                    self.last_acked_offset = known
         if base_offset >= 0:
             offset = base_offset + batch.count - 1
             self.last_acked_offset = max(self.last_acked_offset, offset)
@@ -241,7 +245,9 @@ class Sequences(Generic[B]):
         """All that was acknowledged lies below this offset: what to ask after a success without one."""
         if not self._offset_is_known:
             self._offset_is_known = self._is_bound = True
-            self.last_acked_offset = max(self.last_acked_offset, end_offset - 1)
+            # A log that ends below where the record must have been was cut meanwhile: nothing bounds it then.
+            bound = end_offset - 1 if end_offset > self._least_offset else OFFSET_MAX
+            self.last_acked_offset = max(self.last_acked_offset, bound)
 
     def failed(
         self,

@@ -326,6 +326,15 @@ def test_2_the_first_batch_on_a_connection_goes_alone_where_the_log_is_not_searc
     drained(searching, 1, 1)
 
 
+def test_7_a_log_that_ends_below_the_last_acknowledged_bounds_nothing() -> None:
+    sequences = made()
+    first, second, third = drained(sequences, 2, 3, 1)
+    sequences.succeeded(first, 0)
+    failed(sequences, second, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+    sequences.bound_offset(4)  # it was at 2 at least, and had three records
+    assert failed(sequences, third, UNKNOWN, 10) is Verdict.UNKNOWN_PRODUCER
+
+
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED])
 def test_7_a_newer_epoch_is_fatal(code: int) -> None:
     sequences = made()
