@@ -10,6 +10,7 @@ _HOME = {
     "ClientClosed": "errors",
     "ClientError": "errors",
     "ClientOptions": "options",
+    "CommittedRecord": "producer",
     "ConfigError": "errors",
     "ConnectionLost": "errors",
     "Consumer": "consumer",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         UnsupportedVersion,
     )
     from .options import ClientOptions
+    from .producer import CommittedRecord, Producer, RecordMetadata
     from .records import ConsumerRecord
 
 
@@ -81,6 +83,7 @@ __all__ = [
     "ClientClosed",
     "ClientError",
     "ClientOptions",
+    "CommittedRecord",
     "ConfigError",
     "ConnectionLost",
     "Consumer",
@@ -92,10 +95,10 @@ __all__ = [
     "MessageTooLarge",
     "NoSuchTopic",
     "OutOfOrderSequence",
-    "Producer",  # pyright: ignore[reportUnsupportedDunderAll]
+    "Producer",
     "ProducerFailed",
     "ProducerFenced",
-    "RecordMetadata",  # pyright: ignore[reportUnsupportedDunderAll]
+    "RecordMetadata",
     "RequestTimedOut",
     "UnknownProducer",
     "UnsupportedVersion",
