@@ -116,7 +116,7 @@ class Inquiries:
             while not sequences.offset_is_known:
                 attempt += 1
                 try:
-                    sequences.bound_offset(await self._tail.offset(queue.topic, queue.index))
+                    sequences.bound_offset(await self._end_of_acked(queue, sequences))
                 except ClientError as error:
                     if not error.retriable:
                         sequences.bound_offset(0)
@@ -125,6 +125,16 @@ class Inquiries:
         finally:
             self._bounding.discard(queue)
             self._sender.wake()
+
+    async def _end_of_acked(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> int:
+        """An offset above all that was acknowledged: where a later batch of ours stands, else the end of the log."""
+        end = await self._tail.offset(queue.topic, queue.index)
+        last, epoch = sequences.last_acked_sequence, sequences.epoch
+        since = 0 if sequences.last_acked is None else sequences.last_acked.offset
+        for header in await self._tail.find(queue.topic, queue.index, since, sequences.producer_id):
+            if header.producer_epoch == epoch and precedes(last, header.base_sequence):
+                return header.base_offset
+        return end
 
     # -- the log
 

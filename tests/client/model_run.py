@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random as random_module
+import traceback
 from collections import defaultdict
 from dataclasses import dataclass, field
 from random import Random
@@ -203,6 +204,8 @@ class Run:
             self.loop.run(self._main())
         except (NothingLeft, TimeoutError) as error:
             violations.append(Violation("the run never ended", repr(error)))
+        except Exception:  # of the producer's making, where an application does not expect any
+            violations.append(Violation("an application failed", traceback.format_exc()))
         else:
             history.logs = self.broker.final_logs()
             violations = check(history) + self.wrong

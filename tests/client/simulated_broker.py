@@ -45,8 +45,8 @@ SCAN_FEATURE = "ottla.duplicate.scan"
 # Codes that clients retry, of which the first two come before the append and the last two after it.
 BEFORE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
 AFTER = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-_EPOCH = struct.Struct(">h")  # where a batch has its producer's epoch
-_EPOCH_AT = 51
+_PRODUCER_ID, _EPOCH = struct.Struct(">q"), struct.Struct(">h")
+_PRODUCER_ID_AT, _EPOCH_AT = 43, 51  # in a batch
 _VALUE = re.compile(rb"<(\d+)>")
 
 Produced = ProduceResponse.TopicProduceResponse
@@ -312,7 +312,10 @@ class SimulatedBroker:
                 index=number, error_code=code, base_offset=-1, log_start_offset=log.log_start_offset
             )
         if done.duplicate:
-            self.note(f"partition {number}: a copy of {done.base_offset}..{done.last_offset}")
+            known = log.producers()[_PRODUCER_ID.unpack_from(records, _PRODUCER_ID_AT)[0]]
+            is_scanned = done.base_offset not in [batch.base_offset for batch in known.batches]
+            how = ", found by a scan" if is_scanned else ""
+            self.note(f"partition {number}: a copy of {done.base_offset}..{done.last_offset}{how}")
         else:
             written = tuple(map(int, _VALUE.findall(records, HEADER_BYTES)))  # a checksum may look like anything
             self.events.append(

@@ -128,7 +128,18 @@ def traits(event: Event) -> Iterable[str]:
         yield from (word for word in WORDS if word in event.text)
 
 
-WORDS = ("a copy of", "UNKNOWN_PRODUCER_ID", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_TIMESTAMP", "is killed", "stops")
+WORDS = (
+    "a copy of",
+    "found by a scan",
+    "UNKNOWN_PRODUCER_ID",
+    "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    "DUPLICATE_SEQUENCE_NUMBER",
+    "INVALID_TIMESTAMP",
+    "the broker is killed",
+    "the broker stops",
+    "power is lost",
+    "the disk is lost",
+)
 
 
 def test_the_runs_meet_what_they_are_about(scaled: Scaled) -> None:
@@ -139,7 +150,7 @@ def test_the_runs_meet_what_they_are_about(scaled: Scaled) -> None:
         met.update({trait for event in outcome.history.events for trait in traits(event)})
 
     check_runs(Kind(), seeds(0, scaled(100)), look=look)
-    wanted = {"Cut", "Started", "Fatal", "Acknowledged", "new start", TIMED_OUT, REFUSED, *WORDS}
+    wanted = {"Cut", "Started", "Fatal", "Acknowledged", "no offset", "new start", TIMED_OUT, REFUSED, *WORDS}
     assert ONLY or wanted <= set(met), met
 
 
