@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..protocol.messages.init_producer_id import InitProducerIdRequest
 from .accumulator import Batch, PartitionQueue
-from .errors import ClientError, KafkaError, ProducerFailed
+from .errors import ClientError, KafkaError, ProducerFailed, UnsupportedVersion
 from .options import INT32_MAX
 from .sequences import Acked, Sequences, precedes
 from .tail import LogTail
@@ -72,12 +72,18 @@ class Inquiries:
         attempt = 0
         while True:
             attempt += 1
+            connection = None
             try:
                 connection = await sender.cluster.any_connection()
                 request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=INT32_MAX)
                 response = await connection.request(request)
                 if response.error_code:
                     raise KafkaError(response.error_code)
+            except UnsupportedVersion:
+                # The leader serves it, or it would not have been asked for: this connection was taken for an old
+                # broker's, which one that closes at the wrong moment can be.
+                if connection is not None:
+                    connection.close()
             except ClientError as error:
                 if not error.retriable:
                     self._without_id(error)
