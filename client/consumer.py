@@ -16,12 +16,17 @@ from .cluster import Cluster
 from .consumer_options import ConsumerOptions, with_own_names
 from .errors import ClientClosed, ClientError, ConfigError
 from .fetcher import Fetcher
+from .group import Group
+from .group_offsets import GroupOffsets, OffsetAndMetadata
 from .offset_lookup import EARLIEST, LATEST, FoundOffset, TopicPartition
 from .options import field_values
 from .positions import PartitionState
+from .progress import Progress
 from .records import ConsumerRecord
 
-__all__ = ["Consumer", "ConsumerOptions", "ConsumerRecord"]
+__all__ = ["Consumer", "ConsumerOptions", "ConsumerRecord", "FoundOffset", "OffsetAndMetadata"]
+
+STOP_COMMIT_S = 30.0
 
 Deserializer = Callable[[bytes | None], Any]
 
@@ -63,7 +68,9 @@ class Consumer:
         self._cluster = Cluster(self.options, rng=random if random is not None else Random())
         self._fetcher: Fetcher | None = None
         self._reading: PartitionState | None = None  # of getone: whose decoded records it goes on with
-        self._held: list[PartitionState] = []  # what the application got records of in its last call
+        self._progress: Progress | None = None
+        self._group: Group | None = None
+        self._offsets: GroupOffsets | None = None
         self._is_open = False
         self._stopping: asyncio.Task[None] | None = None
 
@@ -83,24 +90,41 @@ class Consumer:
         if self._is_open or self._stopping is not None:
             raise ClientError("a consumer is started once")
         await self._cluster.start()
-        self._fetcher = Fetcher(self._cluster, self.options)
-        self._is_open = True
-        if self.topics:
-            self._fetcher.topics = frozenset(self.topics)
+        options = self.options
+        if options.group is not None:
+            self._offsets = GroupOffsets(self._cluster, options.group, options.isolation == "read_committed")
+        fetcher = Fetcher(self._cluster, options, self._restored if self._offsets is not None else None)
+        progress = Progress(fetcher, options, self._offsets)
+        self._fetcher, self._progress, self._is_open = fetcher, progress, True
+        if not self.topics:
+            fetcher.assign(self._assigned)
+        elif self._offsets is None:
+            fetcher.follow(frozenset(self.topics))
             self._cluster.add_listener(self._follow)
-            self._fetcher.wake()
         else:
-            self._fetcher.assign(self._assigned)
+            self._group = progress.group = Group(self._cluster, options, self.topics, progress)
+            self._group.start()
 
     async def stop(self) -> None:
-        """Ends. Whoever waits for records gets ClientClosed. May be called again."""
+        """Ends: commits what was handed out if that is to be done by itself, leaves the group, closes.
+
+        Whoever waits for records gets ClientClosed. May be called again.
+        """
         if self._stopping is None:
             self._is_open = False
             self._stopping = asyncio.get_running_loop().create_task(self._stop())
         await asyncio.shield(self._stopping)
 
     async def _stop(self) -> None:
-        if self._fetcher is not None:
+        if self._fetcher is not None and self._progress is not None:
+            self._fetcher.changed.set()
+            self._progress.come_back()
+            joined = self._group is None or not self._group.is_joining
+            if self._offsets is not None and self.options.enable_auto_commit and joined:
+                await self._progress.commit_done(min(self.options.default_api_timeout_ms / 1000, STOP_COMMIT_S))
+            await self._progress.close()
+            if self._group is not None:
+                await self._group.close(leave=True)
             await self._fetcher.close()
         await self._cluster.close()
 
@@ -147,9 +171,12 @@ class Consumer:
 
     async def getone(self) -> ConsumerRecord:
         """The next record, waited for."""
-        fetcher = self._open()
-        if self._held:
-            self._come_back()
+        fetcher, progress, group = self._open(), self._progress, self._group
+        assert progress is not None
+        if progress.held:
+            progress.come_back()
+        if group is not None and group.is_changing:
+            await group.settled()
         state = self._reading
         if state is not None and state.index < len(state.records) and not state.is_paused:
             return self._given(state, state.handed_out(1))[0]
@@ -161,6 +188,8 @@ class Consumer:
             fetcher.changed.clear()
             await fetcher.changed.wait()
             self._open()
+            if group is not None and group.is_changing:
+                await group.settled()
 
     async def getmany(
         self, timeout_ms: float = 0, max_records: int | None = None
@@ -169,14 +198,21 @@ class Consumer:
 
         Returns {} when nothing came within `timeout_ms`.
         """
-        fetcher = self._open()
-        if self._held:
-            self._come_back()
+        fetcher, progress, group = self._open(), self._progress, self._group
+        assert progress is not None
+        if progress.held:
+            progress.come_back()
         room = self.options.max_poll_records if max_records is None else max_records
         if room < 1:
             raise ConfigError(f"max_records has to be 1 or more, not {room}")
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    if group is not None and group.is_changing:
+                        await group.settled()
+            except TimeoutError:
+                return {}
             found = self._taken(fetcher, room)
             if found:
                 return found
@@ -209,14 +245,9 @@ class Consumer:
                 taken[where] = records
         return taken
 
-    def _come_back(self) -> None:
-        """The application is done with what it got last: that may be committed."""
-        for state in self._held:
-            state.committable = state.position
-        self._held.clear()
-
     def _given(self, state: PartitionState, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        self._held.append(state)
+        assert self._progress is not None
+        self._progress.handed(state)
         return records if self._is_raw else self._deserialized(state, records)
 
     def _deserialized(self, state: PartitionState, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
@@ -309,6 +340,32 @@ class Consumer:
         """The high watermark as the last answer told it, -1 if there was none."""
         return self._state(topic, partition).high_watermark
 
+    # Committing
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata] | None = None
+    ) -> None:
+        """Commits offsets of the group: these (of the next record to read), or the positions of all partitions.
+
+        Raises KafkaError: ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or REBALANCE_IN_PROGRESS where the partitions may be
+        others' by now; ClientError without a group.
+        """
+        self._open()
+        assert self._progress is not None
+        told = None if offsets is None else {where: _told(offset) for where, offset in offsets.items()}
+        await self._progress.commit(told, self.options.default_api_timeout_ms / 1000)
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, None where nothing."""
+        self._open()
+        if self._offsets is None:
+            raise ClientError("nothing is committed without a group")
+        return await self._offsets.fetch(_partitions(partitions), self.options.default_api_timeout_ms / 1000)
+
+    async def _restored(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        found = await self.committed(partitions)
+        return {where: told.offset for where, told in found.items() if told is not None}
+
     # Looking up
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -337,6 +394,13 @@ class Consumer:
 
     async def _looked_up(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
         return await self._open().lookup.all(wanted, self.options.default_api_timeout_ms / 1000)
+
+
+def _told(offset: int | tuple[int, str] | OffsetAndMetadata) -> OffsetAndMetadata:
+    told = OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata._make((*offset, -1)[:3])
+    if isinstance(told.offset, bool) or told.offset < 0:
+        raise ConfigError(f"an offset has to be 0 or more, not {told.offset!r}")
+    return told
 
 
 def _topics(topics: str | Iterable[str] | None) -> list[str]:

@@ -41,7 +41,8 @@ class Fetcher:
 
     def __init__(self, cluster: Cluster, options: ConsumerOptions, committed: Committed | None = None) -> None:
         self.states: dict[TopicPartition, PartitionState] = {}
-        self.topics: frozenset[str] = frozenset()  # whose partitions have to be known, beside those of `states`
+        self._topics: frozenset[str] = frozenset()  # whose partitions have to be known, beside those of `states`
+        self._failure: ClientError | None = None  # of one of them
         self.lookup = OffsetLookup(cluster, options.isolation == "read_committed")
         self.changed = asyncio.Event()  # something to read, or to raise, may have come
         self._cluster = cluster
@@ -87,6 +88,11 @@ class Fetcher:
         self.changed.set()
         self.wake()
 
+    def follow(self, topics: frozenset[str]) -> None:
+        """Has the metadata of these topics kept up to date, whether anything of them is read or not."""
+        self._topics = topics
+        self.wake()
+
     def drop(self, where: TopicPartition) -> None:
         """Forgets a partition, and answers that are still to come."""
         self.states.pop(where).refetch()
@@ -114,6 +120,9 @@ class Fetcher:
 
         Partitions are read in turn, one batch each.
         """
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         for where, state in self.states.items():
             if state.is_paused:
                 continue
@@ -159,7 +168,7 @@ class Fetcher:
             return
         now = self._loop.time()
         later: list[float] = []
-        leaderless = {topic for topic in self.topics if not self._cluster.is_fresh(topic)}
+        leaderless = {topic for topic in self._topics if not self._cluster.is_fresh(topic)}
         fetching: dict[int, list[PartitionState]] = {}
         searching: dict[int, list[PartitionState]] = {}
         restoring: list[PartitionState] = []
@@ -255,10 +264,10 @@ class Fetcher:
             await self._cluster.refresh(topics)
         except ClientError as error:
             _log.debug("no metadata: %s", error)
-        for state in self.states.values():
-            known = self._cluster.topics.get(state.topic)
-            if state.topic in topics and known is not None and known.error and not is_retriable(known.error):
-                state.failure = KafkaError(known.error, f"topic {state.topic!r}")
+        for topic in sorted(topics):
+            known = self._cluster.topics.get(topic)
+            if known is not None and known.error and not is_retriable(known.error):
+                self._failure = KafkaError(known.error, f"topic {topic!r}")
                 self.changed.set()
         if self._learn_attempts == WARN_ATTEMPTS:
             _log.warning("no leader is known of partitions of %s so far", ", ".join(sorted(topics)))
@@ -278,6 +287,7 @@ class Fetcher:
             offset = found.get((state.topic, state.partition), -1)
             if offset >= 0:
                 state.jump(offset)
+                state.committed = offset
                 self.changed.set()
             else:
                 self.apply_reset(state, "the group has committed no offset")

@@ -30,6 +30,7 @@ class PartitionState:
         "attempts",
         "chunks",
         "committable",
+        "committed",
         "failure",
         "fetch_offset",
         "high_watermark",
@@ -56,6 +57,7 @@ class PartitionState:
         self.limit_bytes = limit_bytes
         self.position = -1
         self.committable = -1
+        self.committed = -1  # as far as this consumer knows
         self.fetch_offset = -1
         self.leader_epoch = -1
         self.reset: int | None = None

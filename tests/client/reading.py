@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import harness  # type: ignore[import-not-found]
-
 from ottla.client import Consumer, ConsumerRecord
 from ottla.protocol.records.batch import Record
 
 RELEASES = ("0.8.2", "0.9", "0.10.2", "0.11", "2.8", "3.9", "4.3", "ottla")
-PATIENCE_SECONDS = harness.PATIENCE_SECONDS
+PATIENCE_SECONDS = 5
 NOW_MS = 1_700_000_000_000
 
 

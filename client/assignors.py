@@ -1,0 +1,67 @@
+"""Who of a group reads which partition: Java's range and roundrobin, computed by the group's leader.
+
+Owns two pure functions. Members are ordered as Java orders them: those with an instance id first, by it, the others by
+member id; so whoever leads a mixed group comes to the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import cycle
+from typing import NamedTuple
+
+__all__ = ["ASSIGNORS", "Member", "range_assignor", "roundrobin_assignor"]
+
+TopicPartition = tuple[str, int]
+
+
+class Member(NamedTuple):
+    """A member as its leader sees it."""
+
+    member_id: str
+    topics: Iterable[str]
+    instance_id: str | None = None
+
+
+Assignor = Callable[[list[Member], Mapping[str, int]], dict[str, list[TopicPartition]]]
+
+
+def _order(member: Member) -> tuple[bool, str]:
+    return (member.instance_id is None, member.member_id if member.instance_id is None else member.instance_id)
+
+
+def range_assignor(members: list[Member], counts: Mapping[str, int]) -> dict[str, list[TopicPartition]]:
+    """Each topic by itself: its partitions in equal stretches, the first members get one more.
+
+    `counts` says how many partitions each topic has; one that is missing there has none. Member id -> partitions.
+    """
+    assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
+    by_topic: dict[str, list[str]] = {}
+    for member in sorted(members, key=_order):
+        for topic in set(member.topics):
+            by_topic.setdefault(topic, []).append(member.member_id)
+    for topic in sorted(by_topic):
+        readers = by_topic[topic]
+        each, more = divmod(counts.get(topic, 0), len(readers))
+        start = 0
+        for index, member_id in enumerate(readers):
+            end = start + each + (index < more)
+            assigned[member_id] += [(topic, partition) for partition in range(start, end)]
+            start = end
+    return assigned
+
+
+def roundrobin_assignor(members: list[Member], counts: Mapping[str, int]) -> dict[str, list[TopicPartition]]:
+    """All partitions of all topics in order, one to each member in turn, passing over those who do not want it."""
+    assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in members}
+    ordered = sorted(members, key=_order)
+    wanted = {member.member_id: frozenset(member.topics) for member in ordered}
+    turn = cycle(member.member_id for member in ordered)
+    for topic in sorted(frozenset[str]().union(*wanted.values())):
+        for partition in range(counts.get(topic, 0)):
+            reader = next(member_id for member_id in turn if topic in wanted[member_id])
+            assigned[reader].append((topic, partition))
+    return assigned
+
+
+ASSIGNORS: Mapping[str, Assignor] = {"range": range_assignor, "roundrobin": roundrobin_assignor}
