@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, NoReturn
 
 from ..protocol.errors import ErrorCode
@@ -187,9 +188,9 @@ class Fetcher:
                 else:
                     (searching if is_searching else fetching).setdefault(leader, []).append(state)
         if restoring:
-            self._ask(restoring, self._restore(restoring))
+            self._ask(restoring, partial(self._restore, restoring))
         for node_id, states in searching.items():
-            self._ask(states, self._search(node_id, states))
+            self._ask(states, partial(self._search, node_id, states))
         for node_id, states in fetching.items():
             self._begin_fetch(node_id, states)
         if not leaderless:
@@ -210,7 +211,7 @@ class Fetcher:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _ask(self, states: list[PartitionState], work: Coroutine[Any, Any, None]) -> None:
+    def _ask(self, states: list[PartitionState], work: Callable[[], Awaitable[None]]) -> None:
         """Runs a request for states, which are busy as long and wait after a failure."""
         versions = [state.version for state in states]
         for state in states:
@@ -219,7 +220,7 @@ class Fetcher:
         async def asked() -> None:
             failure: ClientError | None = None
             try:
-                await work
+                await work()
             except ClientError as error:
                 failure = error
             for state, version in zip(states, versions, strict=True):
@@ -316,7 +317,7 @@ class Fetcher:
             return
         slots.add(free)
         states.sort(key=lambda state: state.turn)
-        self._ask(states, self._fetch(node_id, free, states))
+        self._ask(states, partial(self._fetch, node_id, free, states))
 
     async def _fetch(self, node_id: int, slot: int, states: list[PartitionState]) -> None:
         asked = [(state, state.version, state.fetch_offset) for state in states]
