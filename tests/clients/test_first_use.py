@@ -44,8 +44,8 @@ def address(tmp_path: Path) -> Iterator[str]:
     assert process.returncode == 0
 
 
-def test_there_is_one_for_each_of_the_four_clients() -> None:
-    assert list(EXAMPLES) == ["kafka-python", "confluent-kafka", "aiokafka", "kcat"]
+def test_there_is_one_for_each_client() -> None:
+    assert list(EXAMPLES) == ["kafka-python", "confluent-kafka", "aiokafka", "kcat", "ottla"]
     assert all(ADDRESS in program for program in EXAMPLES.values())
 
 
