@@ -32,6 +32,7 @@ _HOME = {
 }
 
 if TYPE_CHECKING:
+    from .admin import Admin
     from .consumer import Consumer
     from .errors import (
         BufferFull,
@@ -78,7 +79,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "Admin",  # pyright: ignore[reportUnsupportedDunderAll]
+    "Admin",
     "BufferFull",
     "ClientClosed",
     "ClientError",

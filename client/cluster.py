@@ -332,18 +332,32 @@ class Cluster:
 
     async def all_topics(self) -> dict[str, Topic]:
         """Every topic of the cluster by name, asked now; what is known of the own topics is as it was."""
+        response = await self.metadata()
+        return {told.name: topic_of(told) for told in response.topics if told.name is not None}
+
+    async def metadata(self, names: Iterable[str] | None = None) -> MetadataResponse:
+        """What the cluster says now of some topics, or of all; it makes none, and what is known of topics is as it was.
+
+        Brokers before 0.11 would make a topic that is asked for by name: those are asked for all of them.
+        """
         connection = await self.any_connection()
         version = connection.version_of(MetadataRequest)
-        asked = MetadataRequest(
-            topics=[] if version == 0 else None,
-            allow_auto_topic_creation=version < 4,
-            include_message_format=version >= 9,
+        wanted = None if names is None else set(names)
+        asked: list[MetadataRequest.MetadataRequestTopic] | None = None
+        if version == 0:
+            asked = []
+        elif wanted is not None and (version >= 4 or not wanted):
+            asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(wanted)]
+        request = MetadataRequest(
+            topics=asked, allow_auto_topic_creation=version < 4, include_message_format=version >= 9
         )
-        response = await connection.request(asked, version)
+        response = await connection.request(request, version)
         if response.error_code:
             raise KafkaError(response.error_code)
         self._learn_nodes(response)
-        return {told.name: topic_of(told) for told in response.topics if told.name is not None}
+        if wanted is not None:
+            response.topics = [told for told in response.topics if told.name in wanted]
+        return response
 
     async def _join(self, name: str) -> None:
         """Waits for the request that asks for a topic: one under way, or the next."""

@@ -1,0 +1,44 @@
+"""What the tests of the admin share: brokers of every age in the test's loop, and an admin for them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ottla.client import Admin
+
+RELEASES = ("0.9", "0.10.2", "1.1", "2.4", "2.8", "3.9", "4.3", "ottla")
+ORDER = (
+    "0.8.2",
+    "0.9",
+    "0.10.2",
+    "0.11",
+    "1.0",
+    "1.1",
+    "2.3",
+    "2.4",
+    "2.6",
+    "2.8",
+    "3.0",
+    "3.8",
+    "3.9",
+    "4.3",
+    "ottla",
+)
+PATIENCE_SECONDS = 5
+
+
+def since(release: str, first: str) -> bool:
+    """Whether a release is that one or newer."""
+    return ORDER.index(release) >= ORDER.index(first)
+
+
+@contextlib.asynccontextmanager
+async def administering(broker: Any, **options: Any) -> AsyncIterator[Admin]:
+    """A started admin."""
+    options.setdefault("retry_backoff_ms", 5)
+    options.setdefault("reconnect_backoff_ms", 5)
+    options.setdefault("default_api_timeout_ms", PATIENCE_SECONDS * 1000)
+    async with Admin(f"127.0.0.1:{broker.ports[0]}", **options) as admin:
+        yield admin
