@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,23 +10,7 @@ from typing import Any
 from ottla.client import Admin
 
 RELEASES = ("0.9", "0.10.2", "1.1", "2.4", "2.8", "3.9", "4.3", "ottla")
-ORDER = (
-    "0.8.2",
-    "0.9",
-    "0.10.2",
-    "0.11",
-    "1.0",
-    "1.1",
-    "2.3",
-    "2.4",
-    "2.6",
-    "2.8",
-    "3.0",
-    "3.8",
-    "3.9",
-    "4.3",
-    "ottla",
-)
+ORDER = tuple("0.9 0.10.2 0.11 1.0 1.1 2.1 2.4 2.6 2.8 3.0 3.8 3.9 4.3 ottla".split())
 PATIENCE_SECONDS = 5
 
 
@@ -42,3 +27,19 @@ async def administering(broker: Any, **options: Any) -> AsyncIterator[Admin]:
     options.setdefault("default_api_timeout_ms", PATIENCE_SECONDS * 1000)
     async with Admin(f"127.0.0.1:{broker.ports[0]}", **options) as admin:
         yield admin
+
+
+@contextlib.asynccontextmanager
+async def time_going_on(broker: Any) -> AsyncIterator[None]:
+    """Moves the broker's clock a little all the time: it ends the wait for a group's first members."""
+
+    async def go_on() -> None:
+        while True:
+            broker.clock.advance(1)
+            await asyncio.sleep(0.002)
+
+    ticking = asyncio.ensure_future(go_on())
+    try:
+        yield
+    finally:
+        ticking.cancel()

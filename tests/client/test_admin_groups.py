@@ -1,0 +1,126 @@
+"""The admin and groups, against brokers of every age: lists, members, offsets; what an older one cannot do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from administering import RELEASES, administering, since, time_going_on
+from harness import running  # type: ignore[import-not-found]
+from reading import consumer_of, read, write
+
+from ottla.client.admin import GroupDescription, OffsetAndMetadata
+from ottla.client.errors import KafkaError, UnsupportedVersion
+from ottla.protocol.errors import ErrorCode
+
+QUICK = {"group.initial.rebalance.delay.ms": "0"}
+
+
+def code(outcome: Any) -> int:
+    """The code of an error, 0 of success."""
+    return outcome.code if isinstance(outcome, KafkaError) else 0
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_offsets_are_set_read_and_removed(release: str, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker, administering(broker) as admin:
+        await broker.topic("t", 3)
+        wanted = {("t", 0): 5, ("t", 1): OffsetAndMetadata(7, "why", 2), ("u", 0): 1}
+        done = await admin.alter_group_offsets("g", wanted)
+        assert {where: code(each) for where, each in done.items()} == {("t", 0): 0, ("t", 1): 0, ("u", 0): 3}
+        epoch = 2 if since(release, "2.1") else -1
+        expected = {("t", 0): (5, "", -1), ("t", 1): (7, "why", epoch)}
+        assert await admin.list_group_offsets("g", [*expected, ("t", 2)]) == {**expected, ("t", 2): None}
+        assert await admin.list_group_offsets("other", [("t", 0)]) == {("t", 0): None}
+        if since(release, "0.11"):
+            assert await admin.list_group_offsets("g") == expected
+            assert await admin.list_group_offsets("g", require_stable=True) == expected
+        else:
+            with pytest.raises(UnsupportedVersion, match="OffsetFetch v2"):
+                await admin.list_group_offsets("g")
+        assert await admin.alter_group_offsets("g", {}) == {} == await admin.delete_group_offsets("g", [])
+        if not since(release, "2.4"):
+            with pytest.raises(UnsupportedVersion, match="OffsetDelete"):
+                await admin.delete_group_offsets("g", [("t", 0)])
+            return
+        assert await admin.delete_group_offsets("g", [("t", 0), ("t", 2)]) == {("t", 0): None, ("t", 2): None}
+        assert list(await admin.list_group_offsets("g")) == [("t", 1)]
+        with pytest.raises(KafkaError, match="GROUP_ID_NOT_FOUND"):
+            await admin.delete_group_offsets("other", [("t", 0)])
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_groups_are_listed_described_and_deleted(release: str, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release, overrides=QUICK) as broker, administering(broker) as admin:
+        await broker.topic("t", 2)
+        write(broker, b"a")
+        await admin.alter_group_offsets("empty", {("t", 0): 1})
+        async with time_going_on(broker), consumer_of(broker, "t", group="members", client_id="me") as consumer:
+            await read(consumer, 1)
+            described = await admin.describe_groups(["members", "empty", "absent"])
+            listed = await admin.list_groups()
+            refused = await admin.alter_group_offsets("members", {("t", 0): 0})
+            kept = await admin.delete_groups(["members"])
+        told = described["members"]
+        assert isinstance(told, GroupDescription)
+        assert told[:5] == ("members", "Stable", "consumer", "range", 1)
+        (member,) = told.members
+        assert (member.client_id, member.instance_id, member.partitions) == ("me", None, (("t", 0), ("t", 1)))
+        assert member.member_id.startswith("me-") and member.host == "/127.0.0.1"
+        assert b"\0\x01t" in member.metadata and b"\0\x01t" in member.assignment
+        empty = described["empty"]
+        assert isinstance(empty, GroupDescription) and (empty.state, empty.members) == ("Empty", ())
+        assert code(described["absent"]) == ErrorCode.GROUP_ID_NOT_FOUND
+        state, kind = since(release, "2.6"), "classic" if since(release, "3.8") else ""
+        assert listed == [
+            ("empty", "", "Empty" if state else "", kind),
+            ("members", "consumer", "Stable" if state else "", kind),
+        ]
+        assert code(refused["t", 0]) == ErrorCode.UNKNOWN_MEMBER_ID
+        gone = await admin.delete_groups(["empty", "absent"])
+        if since(release, "1.1"):
+            assert code(kept["members"]) == ErrorCode.NON_EMPTY_GROUP
+            assert [code(each) for each in gone.values()] == [0, ErrorCode.GROUP_ID_NOT_FOUND]
+            assert "empty" not in [group.group for group in await admin.list_groups()]
+        else:
+            assert all(isinstance(each, UnsupportedVersion) for each in (*kept.values(), *gone.values()))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_groups_by_state_and_type(release: str, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker, administering(broker) as admin:
+        await broker.topic("t")
+        await admin.alter_group_offsets("g", {("t", 0): 1})
+        if since(release, "2.6"):
+            assert [group.group for group in await admin.list_groups(states=["Empty"])] == ["g"]
+            assert await admin.list_groups(states=["Stable"]) == []
+        else:
+            with pytest.raises(UnsupportedVersion, match="state"):
+                await admin.list_groups(states=["Empty"])
+        if since(release, "3.8"):
+            assert [group.group for group in await admin.list_groups(types=["classic"])] == ["g"]
+            assert await admin.list_groups(types=["consumer"]) == []
+        else:
+            with pytest.raises(UnsupportedVersion, match="type"):
+                await admin.list_groups(types=["classic"])
+
+
+async def test_offsets_that_a_consumer_reads_are_not_removed(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=QUICK) as broker, administering(broker) as admin:
+        await broker.topic("t")
+        write(broker, b"a", b"b")
+        await admin.alter_group_offsets("g", {("t", 0): 1})
+        async with time_going_on(broker), consumer_of(broker, "t", group="g") as consumer:
+            (record,) = await read(consumer, 1)
+            assert record.value == b"b"
+            refused = await admin.delete_group_offsets("g", [("t", 0)])
+        assert code(refused["t", 0]) == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+async def test_an_assignment_of_others_than_consumers_is_not_read(tmp_path: Path) -> None:
+    from ottla.client.admin_groups import _assigned
+
+    assert _assigned(b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\5\xff\xff\xff\xff", "consumer") == (("t", 5),)
+    assert _assigned(b"\0\0\0\0\0\1\0\1t\0\0\0\1\0\0\0\5\xff\xff\xff\xff", "connect") == ()
+    assert _assigned(b"\0\0\0\0\0\7", "consumer") == () == _assigned(b"", "consumer")
