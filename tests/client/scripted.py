@@ -154,7 +154,7 @@ class ScriptedBroker:
 
     def take(self, link: Link, frame: bytes) -> None:
         prefix = read_prefix(frame)
-        cls = next(cls for cls in CLASSES if spec(cls).api_key == prefix.api_key)
+        cls = next(cls for cls in (*CLASSES, *self.does) if spec(cls).api_key == prefix.api_key)
         version = prefix.api_version
         known = version in spec(cls).versions
         client_id, position = read_rest(frame, prefix, known and version in spec(cls).flexible)

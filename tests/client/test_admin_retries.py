@@ -1,0 +1,312 @@
+"""The admin's tries: controllers, leaders and coordinators that move, brokers that are silent, time that is over."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from scripted import CLOSE, SILENT, ScriptedBroker, ScriptedNetwork, metadata
+
+from ottla.client.admin import LATEST, Admin, ConfigResource, GroupDescription
+from ottla.client.errors import ConnectionLost, InvalidRequest, KafkaError, RequestTimedOut
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from ottla.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.protocol.messages.metadata import MetadataRequest
+
+VERSIONS = {
+    MetadataRequest: "0-13",
+    FindCoordinatorRequest: "0-6",
+    DeleteTopicsRequest: "0-6",
+    ListOffsetsRequest: "0-11",
+    DescribeGroupsRequest: "0-6",
+    ListGroupsRequest: "0-5",
+}
+TWO = {1: ("one", 9092), 2: ("two", 9092)}
+
+
+@pytest.fixture
+def network() -> ScriptedNetwork:
+    return ScriptedNetwork()
+
+
+def run(network: ScriptedNetwork, call: Callable[[Admin], Any], **options: Any) -> tuple[Any, float]:
+    """What a call answers or raises, and how many seconds it took."""
+
+    async def main() -> tuple[Any, float]:
+        async with Admin("one", random=random.Random(1), **options) as admin:
+            since = network.loop.time()
+            try:
+                answer = await call(admin)
+            except Exception as error:
+                answer = error
+            return answer, network.loop.time() - since
+
+    return network.run(main())
+
+
+def in_turn(*answers: Any) -> Callable[..., Any]:
+    """Each answer once, the last for ever; functions are asked."""
+    left = list(answers)
+
+    def answer(request: Any, version: int, link: Any) -> Any:
+        found = left.pop(0) if len(left) > 1 else left[0]
+        return found(request) if callable(found) else found
+
+    return answer
+
+
+def brokers(network: ScriptedNetwork, *answers: Any) -> tuple[ScriptedBroker, ScriptedBroker]:
+    """Two brokers that tell the same metadata, in turn."""
+    one, two = network.broker(versions=VERSIONS), network.broker("two", versions=VERSIONS)
+    one.does[MetadataRequest] = two.does[MetadataRequest] = in_turn(*answers)
+    return one, two
+
+
+# Controllers
+
+
+def deleting(**codes: int) -> Callable[[Any], DeleteTopicsResponse]:
+    """An answer for each topic that is asked for: its code, or 0."""
+
+    def answer(request: Any) -> DeleteTopicsResponse:
+        result = DeleteTopicsResponse.DeletableTopicResult
+        return DeleteTopicsResponse(
+            responses=[result(name=t.name, error_code=codes.get(t.name, 0)) for t in request.topics]
+        )
+
+    return answer
+
+
+def deleted(broker: ScriptedBroker) -> list[list[str]]:
+    return [[topic.name for topic in heard.request.topics] for heard in broker.asked(DeleteTopicsRequest)]
+
+
+@pytest.mark.parametrize("first", [deleting(t=41), CLOSE], ids=["not the controller", "closes"])
+def test_a_controller_that_has_moved_is_found_again(first: Any, network: ScriptedNetwork) -> None:
+    one, two = brokers(network, metadata(TWO, controller_id=1), metadata(TWO, controller_id=2))
+    one.does[DeleteTopicsRequest], two.does[DeleteTopicsRequest] = in_turn(first), in_turn(deleting())
+    found, seconds = run(network, lambda admin: admin.delete_topics(["t", "u"]))
+    assert found == {"t": None, "u": None}
+    assert deleted(one) == [["t", "u"]] and seconds >= 0.08
+    assert deleted(two) == ([["t", "u"]] if first is CLOSE else [["t"]])  # what is done is not asked for again
+
+
+def test_a_quota_is_waited_for_and_other_errors_are_answers(network: ScriptedNetwork) -> None:
+    one, _ = brokers(network, metadata(TWO, controller_id=1))
+    one.does[DeleteTopicsRequest] = in_turn(deleting(t=89, u=7), deleting(t=89), deleting())
+    found, seconds = run(network, lambda admin: admin.delete_topics(["t", "u"]))
+    assert found["t"] is None and found["u"].code == ErrorCode.REQUEST_TIMED_OUT
+    assert deleted(one) == [["t", "u"], ["t"], ["t"]]
+    assert 0.24 <= seconds <= 0.37  # retry.backoff.ms and its double, with their jitter
+
+
+def test_the_last_error_is_told_when_time_is_over(network: ScriptedNetwork) -> None:
+    one, _ = brokers(network, metadata(TWO, controller_id=1))
+    one.does[DeleteTopicsRequest] = in_turn(deleting(t=41))
+    found, seconds = run(network, lambda admin: admin.delete_topics(["t"]), default_api_timeout_ms=5000)
+    assert found["t"].code == ErrorCode.NOT_CONTROLLER and 3.8 <= seconds <= 5
+    assert 6 <= len(deleted(one)) <= 12
+
+
+def test_a_silent_broker_ends_a_call_in_time(network: ScriptedNetwork) -> None:
+    one, _ = brokers(network, metadata(TWO, controller_id=1))
+    one.does[DeleteTopicsRequest] = in_turn(SILENT)
+    found, seconds = run(network, lambda admin: admin.delete_topics(["t"], timeout_s=3))
+    assert isinstance(found["t"], RequestTimedOut) and seconds == pytest.approx(3)
+
+
+def test_what_an_answer_leaves_out_is_an_error(network: ScriptedNetwork) -> None:
+    one, _ = brokers(network, metadata(TWO, controller_id=1))
+    one.does[DeleteTopicsRequest] = in_turn(DeleteTopicsResponse(responses=[]))
+    found, _ = run(network, lambda admin: admin.delete_topics(["t"]))
+    assert found["t"].code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+# Leaders
+
+
+def offsets(code: int = 0) -> Callable[[Any], ListOffsetsResponse]:
+    def answer(request: Any) -> ListOffsetsResponse:
+        told = ListOffsetsResponse.ListOffsetsTopicResponse
+        return ListOffsetsResponse(
+            topics=[
+                told(
+                    name=topic.name,
+                    partitions=[
+                        told.ListOffsetsPartitionResponse(
+                            partition_index=p.partition_index, error_code=code, timestamp=-1, offset=7, leader_epoch=0
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    return answer
+
+
+WANTED = {("t", 0): LATEST, ("t", 1): LATEST}
+
+
+def test_each_leader_is_asked_and_looked_up_again_if_it_is_none(network: ScriptedNetwork) -> None:
+    both = {"t": {0: 1, 1: 2}}
+    one, two = brokers(
+        network, metadata(TWO), metadata(TWO, {"t": 5}), metadata(TWO, {"t": {0: 1, 1: -1}}), metadata(TWO, both)
+    )
+    one.does[ListOffsetsRequest], two.does[ListOffsetsRequest] = in_turn(offsets(6), offsets()), in_turn(offsets())
+    found, _ = run(network, lambda admin: admin.list_offsets(WANTED))
+    assert [told.offset for told in found.values()] == [7, 7] and list(found) == list(WANTED)
+    asked = [[p.partition_index for p in heard.request.topics[0].partitions] for heard in one.asked(ListOffsetsRequest)]
+    assert asked == [[0], [0]]
+    named = [heard.request for heard in (*one.asked(MetadataRequest), *two.asked(MetadataRequest))][1:]
+    assert len(named) == 3
+    assert all([t.name for t in request.topics] == ["t"] for request in named)
+    assert not any(request.allow_auto_topic_creation for request in named)
+
+
+def test_an_old_broker_is_asked_for_all_topics_so_that_it_makes_none(network: ScriptedNetwork) -> None:
+    old = {**VERSIONS, MetadataRequest: "0-3"}
+    one = network.broker(versions=old)
+    one.does[MetadataRequest] = in_turn(metadata({1: ("one", 9092)}, {"t": {0: 1}, "u": {0: 1}}))
+    found, _ = run(network, lambda admin: admin.describe_topics(["t", "v"]))
+    assert found["t"].name == "t" and found["v"].code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert one.asked(MetadataRequest)[-1].request.topics is None
+
+
+def test_one_leader_that_is_silent_takes_nothing_from_the_others(network: ScriptedNetwork) -> None:
+    one, two = brokers(network, metadata(TWO, {"t": {0: 1, 1: 2}}))
+    one.does[ListOffsetsRequest], two.does[ListOffsetsRequest] = in_turn(offsets()), in_turn(SILENT)
+    found, seconds = run(network, lambda admin: admin.list_offsets(WANTED, timeout_s=2))
+    assert found["t", 0].offset == 7 and isinstance(found["t", 1], RequestTimedOut)
+    assert seconds == pytest.approx(2)
+
+
+# Coordinators
+
+
+def finding(node_id: int, host: str) -> Callable[[Any], FindCoordinatorResponse]:
+    def answer(request: Any) -> FindCoordinatorResponse:
+        one = FindCoordinatorResponse.Coordinator
+        keys = request.coordinator_keys
+        return FindCoordinatorResponse(
+            coordinators=[
+                one(key=k, node_id=node_id, host=host, port=9092, error_code=0, error_message="") for k in keys
+            ]
+        )
+
+    return answer
+
+
+def groups(code: int = 0) -> Callable[[Any], DescribeGroupsResponse]:
+    def answer(request: Any) -> DescribeGroupsResponse:
+        told = DescribeGroupsResponse.DescribedGroup
+        return DescribeGroupsResponse(
+            groups=[
+                told(
+                    error_code=code,
+                    group_id=group,
+                    group_state="Empty",
+                    protocol_type="",
+                    protocol_data="",
+                    members=[],
+                )
+                for group in request.groups
+            ]
+        )
+
+    return answer
+
+
+@pytest.mark.parametrize("first", [groups(16), groups(15), CLOSE], ids=["moved", "not available", "closes"])
+def test_a_coordinator_that_has_moved_is_found_again(first: Any, network: ScriptedNetwork) -> None:
+    one, two = brokers(network, metadata(TWO))
+    one.does[DescribeGroupsRequest], two.does[DescribeGroupsRequest] = in_turn(first), in_turn(groups())
+    for broker in (one, two):
+        broker.does[FindCoordinatorRequest] = in_turn(finding(2, "two"))
+    one.does[FindCoordinatorRequest] = in_turn(finding(1, "one"), finding(2, "two"))
+    found, _ = run(network, lambda admin: admin.describe_groups(["g"]))
+    assert found == {"g": GroupDescription("g", "Empty", "", "", 2, ())}
+    assert (len(one.asked(DescribeGroupsRequest)), len(two.asked(DescribeGroupsRequest))) == (1, 1)
+
+
+def test_a_coordinator_that_loads_is_not_looked_up_again(network: ScriptedNetwork) -> None:
+    one, _ = brokers(network, metadata(TWO))
+    one.does[FindCoordinatorRequest] = in_turn(finding(1, "one"))
+    one.does[DescribeGroupsRequest] = in_turn(groups(14), groups(14), groups())
+    found, _ = run(network, lambda admin: admin.describe_groups(["g"]))
+    assert found["g"].state == "Empty"
+    assert len(one.asked(FindCoordinatorRequest)) == 1 and len(one.asked(DescribeGroupsRequest)) == 3
+
+
+@pytest.mark.parametrize("code", [0, 29])
+def test_groups_of_all_brokers_or_none(code: int, network: ScriptedNetwork) -> None:
+    def listing(code: int, *names: str) -> ListGroupsResponse:
+        told = ListGroupsResponse.ListedGroup
+        listed = [told(group_id=name, protocol_type="", group_state="", group_type="") for name in names]
+        return ListGroupsResponse(error_code=code, groups=listed)
+
+    one, two = brokers(network, metadata(TWO))
+    one.does[ListGroupsRequest] = in_turn(listing(0, "c", "a"))
+    two.does[ListGroupsRequest] = in_turn(listing(15), listing(code, "b", "a"))
+    found, _ = run(network, lambda admin: admin.list_groups())
+    if code:
+        assert isinstance(found, KafkaError) and found.code == code
+    else:
+        assert [group.group for group in found] == ["a", "b", "c"]
+
+
+# Configs of brokers that replace them all
+
+
+def test_a_secret_that_is_set_is_not_lost(network: ScriptedNetwork) -> None:
+    versions = {MetadataRequest: "0-5", DescribeConfigsRequest: "0-1", AlterConfigsRequest: "0-0"}
+    one = network.broker(versions=versions)
+    result = DescribeConfigsResponse.DescribeConfigsResult
+    entry = result.DescribeConfigsResourceResult
+
+    def described(request: Any) -> DescribeConfigsResponse:
+        facts = {"read_only": False, "config_source": 2, "synonyms": []}
+        configs = [
+            entry(name="secret", value=None, is_sensitive=True, **facts),
+            entry(name="set", value="1", is_sensitive=False, **facts),
+        ]
+        return DescribeConfigsResponse(
+            results=[
+                result(error_code=0, error_message=None, resource_type=4, resource_name="1", configs=configs)
+                for _ in request.resources
+            ]
+        )
+
+    def altered(request: Any) -> AlterConfigsResponse:
+        one_ = AlterConfigsResponse.AlterConfigsResourceResponse
+        return AlterConfigsResponse(
+            responses=[one_(error_code=0, error_message=None, resource_type=4, resource_name="1")]
+        )
+
+    one.does[MetadataRequest] = in_turn(metadata({1: ("one", 9092)}))
+    one.does[DescribeConfigsRequest], one.does[AlterConfigsRequest] = in_turn(described), in_turn(altered)
+    broker = ConfigResource.broker(1)
+
+    async def call(admin: Admin) -> Any:
+        return [await admin.alter_configs({broker: {"set": "2"}}), await admin.alter_configs({broker: {"secret": "x"}})]
+
+    (refused, done), _ = run(network, call)
+    assert isinstance(refused[broker], InvalidRequest) and "secret" in str(refused[broker])
+    assert done == {broker: None}
+    (heard,) = one.asked(AlterConfigsRequest)
+    assert {config.name: config.value for config in heard.request.resources[0].configs} == {"set": "1", "secret": "x"}
+
+
+def test_a_node_that_nobody_knows_is_looked_for(network: ScriptedNetwork) -> None:
+    brokers(network, metadata(TWO))
+    found, _ = run(network, lambda admin: admin.describe_log_dirs([9], timeout_s=1))
+    assert isinstance(found[9], ConnectionLost)
