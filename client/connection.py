@@ -8,6 +8,9 @@ Old brokers: those of 0.10 to 2.3 answer ApiVersions v3 with error 35 in version
 not know it and close. Since a broker may close for many reasons, one that does is asked again on a new connection,
 after a request that every old broker answers: only who answers that, and then closes, is taken for old. `OLD_VERSIONS`
 is what both serve.
+
+Quotas: a broker that is asked too much says for how long it will read nothing more (KIP-219), and so long nothing is
+written. In older versions it has waited already when it answers.
 """
 
 from __future__ import annotations
@@ -39,6 +42,12 @@ OLD_VERSIONS: Mapping[int, Versions] = {
     8: Versions(0, 1),
     9: Versions(0, 1),
 }
+# The first version of each API in which the client has to wait; newer APIs were made so.
+THROTTLED_SINCE: Mapping[int, int] = {
+    **{0: 6, 1: 8, 2: 3, 3: 6, 8: 4, 9: 4, 10: 2, 11: 3, 12: 2, 13: 2, 14: 2, 15: 2, 16: 2, 18: 2, 19: 3, 20: 2},
+    **{21: 1, 22: 1, 23: 2, 24: 1, 25: 1, 26: 1, 28: 1, 29: 1, 30: 1, 31: 1, 32: 2, 33: 1, 34: 1, 35: 1, 37: 1},
+    **{38: 1, 39: 1, 40: 1, 41: 1, 42: 1},
+}
 _local = threading.local()  # `.pool`: a read is taken apart before the next one begins, so all connections share it
 
 
@@ -49,6 +58,7 @@ class _Api(NamedTuple):
     flexible: bool
     build: Callable[[Any, Callable[[Any], None]], None]
     parse: Callable[..., Any]
+    throttles: bool  # whether the answer may tell the client to wait
 
 
 def response_class(request_class: type) -> type:
@@ -61,7 +71,9 @@ def response_class(request_class: type) -> type:
 def _api(cls: type, version: int) -> _Api:
     declared = spec(cls)
     flexible = version in declared.flexible
-    return _Api(declared.api_key, flexible, builder(cls, version), parser(response_class(cls), version))
+    answer = response_class(cls)
+    throttles = version >= THROTTLED_SINCE.get(declared.api_key, 0) and "throttle_time_ms" in answer._fields
+    return _Api(declared.api_key, flexible, builder(cls, version), parser(answer, version), throttles)
 
 
 class _Sent:
@@ -103,7 +115,8 @@ class Connection(asyncio.BufferedProtocol):
         self._wire = FrameReceiver(_local.pool, frame_bytes_max)
         self._transport: Any = None
         self._sent: deque[_Sent] = deque()
-        self._pending: list[Any] = []  # pieces to write at the end of this turn of the loop
+        self._pending: list[Any] = []  # pieces to write at the end of this turn of the loop, or of a pause
+        self._held_until = 0.0  # the broker reads nothing before
         self._next_id = 0
         self._chosen: dict[type, int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -152,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._sent)
 
     def send(self, message: Any, version: int | None = None, *, timeout_s: float | None = None) -> asyncio.Future[Any]:
-        """Sends a request at the end of this turn of the loop; the future is its answer.
+        """Sends a request at the end of this turn of the loop, or of a pause; the future is its answer.
 
         The future fails with ConnectionLost, or RequestTimedOut after `timeout_s` (default: the connection's), which
         closes the connection, since the answers behind it could not be told apart. Raises InvalidRequest and
@@ -164,7 +177,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_closed:
             future.set_exception(self._lost())
             return future
-        deadline = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
+        since = max(self._loop.time(), self._held_until)
+        deadline = since + (self._timeout_s if timeout_s is None else timeout_s)
         self._sent.append(_Sent(api, self._next_id, future, deadline, cls.__name__))
         if self._timer is None or deadline < self._timer_at:
             self._set_timer(deadline)
@@ -204,11 +218,23 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending
         if not pending or self._transport is None:
             return
+        if self._held_until > self._loop.time():
+            self._loop.call_at(self._held_until, self._flush)
+            return
         self._pending = []
         if sum(map(len, pending)) < JOIN_BYTES:
             self._transport.write(b"".join(pending))
         else:
             self._transport.writelines(pending)
+
+    def _hold(self, throttle_time_ms: int) -> None:
+        """Writes nothing for that time, at most as long as an answer may take; answers may be late by as much."""
+        until = self._loop.time() + min(throttle_time_ms / 1000, self._timeout_s)
+        late_s = until - max(self._loop.time(), self._held_until)
+        if late_s > 0:
+            self._held_until = until
+            for sent in self._sent:
+                sent.deadline += late_s
 
     async def wait_writable(self) -> None:
         """Returns when the peer takes what is sent (at once, mostly). Raises ConnectionLost if it never will."""
@@ -247,6 +273,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Closes: what was sent before still leaves, answers that are missing never come. May be called again."""
         if not self.is_closed:
+            self._held_until = 0.0
             self._flush()
             self._end("closed by this client", abort=False)
 
@@ -325,6 +352,8 @@ class Connection(asyncio.BufferedProtocol):
             data = memoryview(data)
         response = api.parse(data, position)
         self._sent.popleft()
+        if api.throttles and response.throttle_time_ms > 0:
+            self._hold(response.throttle_time_ms)
         if not sent.future.done():  # else its caller has given up
             sent.future.set_result(response)
 

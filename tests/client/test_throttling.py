@@ -1,0 +1,205 @@
+"""Quotas (KIP-219): a broker says for how long it reads nothing more, and the connection writes nothing meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from scripted import SILENT, Later, ScriptedBroker, ScriptedNetwork, metadata
+
+from ottla.client.connection import THROTTLED_SINCE, Connection, connect, response_class
+from ottla.client.errors import RequestTimedOut
+from ottla.protocol import messages
+from ottla.protocol.messages.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.schema import spec
+
+ONE = {1: ("one", 9092)}
+ASKED = MetadataRequest(topics=[])
+LOOKED_UP = ListOffsetsRequest(replica_id=-1, topics=[])
+
+
+@pytest.fixture
+def network() -> ScriptedNetwork:
+    return ScriptedNetwork()
+
+
+def opened(**options: Any) -> Coroutine[Any, Any, Connection]:
+    return connect("one", 9092, **{"client_id": "me", "request_timeout_s": 30.0, **options})
+
+
+def throttling(network: ScriptedNetwork, *times_ms: int, newest: int = 13) -> ScriptedBroker:
+    """A broker whose Metadata answers ask for those pauses in turn, and then for none."""
+    broker = network.broker(versions={MetadataRequest: f"0-{newest}", ListOffsetsRequest: "0-11"})
+    left = [*times_ms]
+    broker.does[MetadataRequest] = lambda request, version, link: metadata(
+        ONE, throttle_time_ms=left.pop(0) if left else 0
+    )
+    return broker
+
+
+def heard_after(broker: ScriptedBroker, since: float) -> list[Any]:
+    """When each Metadata and ListOffsets request was read."""
+    return [
+        pytest.approx(heard.at_s - since)
+        for heard in broker.heard
+        if isinstance(heard.request, MetadataRequest | ListOffsetsRequest)
+    ]
+
+
+@pytest.mark.parametrize(("newest", "paused"), [(13, True), (6, True), (5, False), (3, False), (2, False)])
+def test_nothing_is_written_while_the_broker_reads_nothing(newest: int, paused: bool, network: ScriptedNetwork) -> None:
+    broker = throttling(network, 4000 if newest > 2 else 0, newest=newest)
+
+    async def main() -> None:
+        connection = await opened()
+        since = network.loop.time()
+        await connection.request(ASKED)  # its own answer is not late
+        assert network.loop.time() == since
+        first = connection.send(LOOKED_UP)
+        await asyncio.sleep(1)
+        second = connection.send(ASKED)  # goes with it, of whatever kind
+        await asyncio.gather(first, second)
+        await connection.request(ASKED)  # the pause is over
+        assert heard_after(broker, since) == ([0, 4, 4, 4] if paused else [0, 0, 1, 1])
+        connection.close()
+
+    network.run(main())
+
+
+def test_the_later_of_two_pauses_counts(network: ScriptedNetwork) -> None:
+    broker = throttling(network, 4000, 1000)
+
+    async def main() -> None:
+        connection = await opened()
+        since = network.loop.time()
+        await asyncio.gather(connection.request(ASKED), connection.request(ASKED))
+        await connection.request(ASKED)
+        assert heard_after(broker, since) == [0, 0, 4]
+        connection.close()
+
+    network.run(main())
+
+
+def test_a_pause_takes_no_time_from_requests(network: ScriptedNetwork) -> None:
+    """Neither from one that was under way, and that the broker reads later, nor from those that wait."""
+    broker = throttling(network, 8000)
+    broker.does[ListOffsetsRequest] = lambda request, version, link: SILENT
+
+    async def main() -> None:
+        connection = await opened(request_timeout_s=10.0)
+        since = network.loop.time()
+        answered, under_way = connection.send(ASKED), connection.send(LOOKED_UP)
+        await answered
+        with pytest.raises(RequestTimedOut):
+            await under_way
+        assert network.loop.time() - since == pytest.approx(18)
+
+        broker.does[MetadataRequest] = lambda request, version, link: metadata(ONE, throttle_time_ms=8000)
+        connection = await opened(request_timeout_s=10.0)
+        since = network.loop.time()
+        await connection.request(ASKED)
+        with pytest.raises(RequestTimedOut):
+            await connection.request(LOOKED_UP)
+        assert network.loop.time() - since == pytest.approx(18)
+
+    network.run(main())
+
+
+def test_a_pause_is_never_longer_than_an_answer_may_take(network: ScriptedNetwork) -> None:
+    broker = throttling(network, 2**31 - 1)
+
+    async def main() -> None:
+        connection = await opened(request_timeout_s=10.0)
+        since = network.loop.time()
+        await connection.request(ASKED)
+        await connection.request(ASKED)
+        assert heard_after(broker, since) == [0, 10]
+        connection.close()
+
+    network.run(main())
+
+
+def test_a_negative_pause_is_none(network: ScriptedNetwork) -> None:
+    broker = throttling(network, -5)
+
+    async def main() -> None:
+        connection = await opened()
+        since = network.loop.time()
+        await connection.request(ASKED)
+        await connection.request(ASKED)
+        assert heard_after(broker, since) == [0, 0]
+        connection.close()
+
+    network.run(main())
+
+
+def test_what_waits_is_written_when_the_connection_is_closed(network: ScriptedNetwork) -> None:
+    broker = throttling(network, 4000)
+
+    async def main() -> None:
+        connection = await opened()
+        await connection.request(ASKED)
+        (link,) = broker.links
+        before = len(link.writes)
+        connection.post(LOOKED_UP)  # as Produce with acks=0
+        await asyncio.sleep(1)
+        assert len(link.writes) == before
+        connection.close()
+        assert len(link.writes) == before + 1
+        await asyncio.sleep(10)
+        assert len(link.writes) == before + 1
+
+    network.run(main())
+
+
+def test_a_pause_of_another_connection_changes_nothing(network: ScriptedNetwork) -> None:
+    broker = throttling(network, 4000)
+
+    async def main() -> None:
+        one, other = await opened(), await opened()
+        since = network.loop.time()
+        await one.request(ASKED)
+        await other.request(ASKED)
+        assert heard_after(broker, since) == [0, 0]
+        one.close()
+        other.close()
+
+    network.run(main())
+
+
+def test_a_connection_that_breaks_in_a_pause_is_lost_at_once(network: ScriptedNetwork) -> None:
+    broker = throttling(network, 4000)
+    broker.does[ListOffsetsRequest] = lambda request, version, link: Later(1, None)
+
+    async def main() -> None:
+        connection = await opened()
+        since = network.loop.time()
+        await connection.request(ASKED)
+        waiting = connection.send(LOOKED_UP)
+        broker.stop()
+        with pytest.raises(Exception, match="closed by the broker"):
+            await waiting
+        assert network.loop.time() == since
+        await asyncio.sleep(10)
+
+    network.run(main())
+    assert not broker.asked(ListOffsetsRequest)
+
+
+@pytest.mark.parametrize("module", [module.name for module in pkgutil.iter_modules(messages.__path__)])
+def test_versions_that_pause_have_the_field(module: str) -> None:
+    """Not before the version that brought it; of an API that is newer than KIP-219 from the first."""
+    loaded = importlib.import_module(f"ottla.protocol.messages.{module}")
+    for name, cls in vars(loaded).items():
+        if name.endswith("Request") and isinstance(cls, type) and cls.__module__ == loaded.__name__:
+            since = THROTTLED_SINCE.get(spec(cls).api_key)
+            told = response_class(cls)._fields.get("throttle_time_ms")  # type: ignore[attr-defined]
+            if since is None:
+                assert told is None or told.versions.first == 0
+            else:
+                assert told.versions.first <= since and since in spec(cls).versions
