@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import threading
@@ -56,13 +57,12 @@ class LosingProxy:
                 threading.Thread(target=self._pump, args=(source, to, pass_on, asked), daemon=True).start()
 
     def _pump(self, source: socket.socket, to: socket.socket, pass_on, asked: set[bytes]) -> None:  # type: ignore[no-untyped-def]
-        with source, source.makefile("rb") as stream:
+        with source, source.makefile("rb") as stream, contextlib.suppress(OSError):
             try:
                 while (frame := read_frame(stream)) and pass_on(frame, asked):
                     to.sendall(frame)
+            finally:  # also where one side was reset: the other would wait for ever
                 to.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
     def _request(self, frame: bytes, asked: set[bytes]) -> bool:
         if struct.unpack_from(">h", frame, 4)[0] == PRODUCE:

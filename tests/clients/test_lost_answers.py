@@ -1,0 +1,80 @@
+"""Answers that are lost on the way: the broker has appended, the client is not told, and sends again.
+
+With idempotence each record is in the log once and in order, whoever writes; without, the same run shows duplicates.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from idempotent_writers import PRODUCERS, Progress, numbers_in, ottla
+from losing_proxy import LosingProxy
+from running_broker import RunningBroker
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+LOST = 10  # answers per client
+
+
+@contextmanager
+def behind_a_losing_proxy(folder: Path, every: int) -> Iterator[tuple[RunningBroker, LosingProxy]]:
+    """A broker that clients reach through the proxy alone."""
+    proxy = LosingProxy(every)
+    running = RunningBroker(folder, advertised_listeners=f"PLAINTEXT://{proxy.address}")
+    proxy.target = running.port
+    try:
+        yield running, proxy
+    finally:
+        running.close()
+        proxy.close()
+
+
+def write_until_lost(
+    write: Callable[[str, str, Progress], None], proxy: LosingProxy, count: int, restart: Callable[[], object] | None
+) -> Progress:
+    """What was acknowledged when so many answers had been lost; `restart` is called halfway."""
+    progress = Progress()
+    thread = threading.Thread(target=write, args=(proxy.address, "t", progress))
+    thread.start()
+    try:
+        while proxy.lost < count:
+            progress.wait_for(len(progress.offsets) + 1)
+            if restart is not None and proxy.lost >= count // 2:
+                restart()
+                restart = None
+    finally:
+        progress.stop.set()
+        thread.join(60)
+    assert not progress.failures, progress.failures[0]
+    return progress
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed"])
+@pytest.mark.parametrize("client", PRODUCERS)
+def test_a_lost_answer_makes_no_duplicate(
+    client: str, killed: bool, tmp_path: Path, create: Callable[..., str], scaled: Callable[[int], int]
+) -> None:
+    """The broker knows the batch by its sequence, also after a kill -9 in between."""
+    with behind_a_losing_proxy(tmp_path, 4) as (running, proxy):
+        create(proxy.address, "t")
+        restart = (lambda: running.restart("kill")) if killed else None
+        progress = write_until_lost(PRODUCERS[client], proxy, scaled(LOST), restart)
+        found = numbers_in(running, "t")
+        assert found == list(range(len(found)))
+        assert all(offset < 0 or found[offset] == number for number, offset in progress.offsets.items())
+        assert len(progress.offsets) <= len(found)
+
+
+def test_without_idempotence_the_same_run_has_duplicates(
+    tmp_path: Path, create: Callable[..., str], scaled: Callable[[int], int]
+) -> None:
+    with behind_a_losing_proxy(tmp_path, 4) as (running, proxy):
+        create(proxy.address, "t")
+        progress = write_until_lost(ottla(5, "off"), proxy, scaled(LOST), None)
+        found = numbers_in(running, "t")
+        assert set(progress.offsets) <= set(found)
+        assert len(found) > len(set(found))
