@@ -1,10 +1,12 @@
-"""Partitioners against vectors of Java's and librdkafka's clients, an independent codec, and librdkafka itself."""
+"""Partitioners against what Java's producers and librdkafka chose, Kafka's own vectors, and an independent codec."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import warnings
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -35,6 +37,26 @@ JAVA = {
     b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
     b"abc": 479470107,
 }
+
+
+COUNTS_AND_NAMES, *CHOSEN = json.loads((Path(__file__).parent / "partitions.json").read_text())
+
+
+@pytest.mark.parametrize("by", COUNTS_AND_NAMES["by"])
+def test_each_key_goes_where_javas_producers_and_librdkafka_put_it(by: str) -> None:
+    """`make_partitions.py` asked them; a null is what they put anywhere."""
+    chosen = partitioner("java_default" if by.startswith("java ") else by)(random.Random(1))
+    column = 1 + COUNTS_AND_NAMES["by"].index(by)
+    compared = 0
+    for row in CHOSEN:
+        key = bytes.fromhex(row[0])
+        for count, expected in zip(COUNTS_AND_NAMES["counts"], row[column], strict=True):
+            if expected is not None:
+                assert chosen.choose("t", key, count, [0]) == expected, (key, count)
+                compared += 1
+            else:
+                assert (by, key) == ("consistent_random", b"")
+    assert compared >= 500
 
 
 @pytest.mark.parametrize("key", JAVA)

@@ -1,0 +1,82 @@
+"""Makes `partitions.json`: where librdkafka and Apache's producers of two generations put keys.
+
+Run by hand, where Maven and Java are: `python tests/client/make_partitions.py`. A row is a key (hex) and, for each who
+chooses, its partition for each of the counts in the first row. librdkafka takes part as confluent-kafka's producer
+against a broker, with a topic of each count; what it puts anywhere (consistent_random: an empty key) is null.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TABLE = HERE / "partitions.json"
+COUNTS = [1, 2, 3, 7, 64, 1000]
+JAVA_RELEASES = ("4.3.1", "2.8.2")
+LIBRDKAFKA = ("consistent_random", "murmur2_random")
+
+sys.path.insert(0, str(HERE.parent / "interop"))
+
+
+def keys() -> list[bytes]:
+    """Every length up to 40 twice (tails of each kind), high bytes, text."""
+    rng = random.Random(5494)
+    found = [rng.randbytes(size) for size in range(41) for _ in range(2)]
+    found += [bytes([n]) for n in (0, 1, 127, 128, 255)] + [b"\xff" * 8, b"\0" * 8, b"key", "größe".encode()]
+    return list(dict.fromkeys(found))
+
+
+def of_java(release: str, chosen: list[bytes]) -> list[list[int | None]]:
+    from checks import jars, java  # type: ignore[import-not-found]
+
+    folder = jars(f"kafka-clients-{release}", [f"org.apache.kafka:kafka-clients:{release}"])
+    arguments = [",".join(map(str, COUNTS)), *(f"x{key.hex()}" for key in chosen)]
+    done = subprocess.run(
+        java(folder, HERE / "Partitions.java", *arguments), capture_output=True, text=True, check=True
+    )
+    return [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
+
+
+def of_librdkafka(address: str, partitioner: str, chosen: list[bytes]) -> list[list[int | None]]:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": address, "partitioner": partitioner, "linger.ms": 5})
+    table: list[list[int | None]] = [[None] * len(COUNTS) for _ in chosen]
+
+    def arrived(error: object, message: object, row: list[int | None], column: int) -> None:
+        assert error is None, error
+        row[column] = message.partition()  # type: ignore[attr-defined]
+
+    for key, row in zip(chosen, table, strict=True):
+        if key or partitioner != "consistent_random":
+            for column, count in enumerate(COUNTS):
+                told = lambda error, message, row=row, column=column: arrived(error, message, row, column)  # noqa: E731
+                producer.produce(f"of-{count}", b"", key, on_delivery=told)
+    assert producer.flush(60) == 0
+    return table
+
+
+def main() -> None:
+    from checks import broker  # type: ignore[import-not-found]
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    chosen = keys()
+    columns = {f"java {release}": of_java(release, chosen) for release in JAVA_RELEASES}
+    with broker() as address:
+        topics = [NewTopic(f"of-{count}", count, 1) for count in COUNTS]
+        admin = AdminClient({"bootstrap.servers": address})  # what it makes ends with it
+        for made in admin.create_topics(topics).values():
+            made.result(30)
+        columns |= {name: of_librdkafka(address, name, chosen) for name in LIBRDKAFKA}
+    rows = [json.dumps({"counts": COUNTS, "by": list(columns)})]
+    for index, key in enumerate(chosen):
+        rows.append(json.dumps([key.hex(), *(column[index] for column in columns.values())], separators=(",", ":")))
+    TABLE.write_text("[\n" + ",\n".join(rows) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()
