@@ -21,7 +21,7 @@ from .command_line import FOUND_DAMAGE, Parser, number, printing
 from .producer_log import PartitionFiles, find
 
 if TYPE_CHECKING:
-    from .producers_of_broker import Told
+    from ...client.admin import ProducerState
 
 HEAD = ("TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "LAST SEQUENCE", "LAST OFFSET", "LAST TIMESTAMP (UTC)", "")
 
@@ -81,7 +81,7 @@ def producers(arguments: Sequence[str]) -> int:
     return code
 
 
-def _told(topic: str, partition: int, told: Told) -> State:
+def _told(topic: str, partition: int, told: ProducerState) -> State:
     return State(
         topic,
         partition,
@@ -89,9 +89,9 @@ def _told(topic: str, partition: int, told: Told) -> State:
         told.producer_epoch,
         told.last_sequence,
         -1,
-        told.last_timestamp,
+        told.last_timestamp_ms,
         told.coordinator_epoch,
-        told.current_txn_start_offset,
+        told.current_transaction_start_offset,
     )
 
 

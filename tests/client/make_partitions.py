@@ -62,7 +62,8 @@ def of_librdkafka(address: str, partitioner: str, chosen: list[bytes]) -> list[l
 
 def main() -> None:
     from checks import broker  # type: ignore[import-not-found]
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
     chosen = keys()
     columns = {f"java {release}": of_java(release, chosen) for release in JAVA_RELEASES}
