@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import conversion
+import own_client
 import pings
 import raw
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -32,6 +33,10 @@ convert      one set of 256 KiB in memory, v1 to v2 (up) or v2 to v1 (down), MB 
              time; kafka-python reads the same set with its consumer's code and writes it with its producer's
 ping         ApiVersions, one at a time, while another connection sends nothing (alone), Produce v2 of 8 MB in one gzip
              message (beside up), or Fetch v2 of 8 MB of v2 batches (beside down)
+client       our own producer and aiokafka's, idempotent, acks=all, linger 5 ms, batches of 16 KiB: thousands of records
+             per second, from the first send() to the end of flush()
+flight       our own producer, one record to a batch, with so many requests in flight and 5 ms there and back
+numbered     percent that a producer id and sequences add to the time of pipelined requests: the cost of idempotence
 start        exec to the first ApiVersions answer
 memory       VmRSS after the first answer, and its growth by idle connections that asked ApiVersions once"""
 
@@ -46,18 +51,52 @@ class Sizes(NamedTuple):
     ping_seconds: float
     starts: int
     connections: int
+    client_records: int
+    flight_seconds: float
+    numbered_requests: int
 
 
 # Small enough that the kernel does not start to write the logs back within a round, which would hit Ottla alone.
 FULL = Sizes(
-    (("100 B", 100, 300_000), ("1 KiB", 1024, 100_000), ("100 KiB", 102_400, 2_000)), 40_000, 5_000, 500, 2.0, 2, 2000
+    (("100 B", 100, 300_000), ("1 KiB", 1024, 100_000), ("100 KiB", 102_400, 2_000)),
+    40_000,
+    5_000,
+    500,
+    2.0,
+    2,
+    2000,
+    100_000,
+    1.0,
+    4_000,
 )
 QUICK = Sizes(
-    (("100 B", 100, 150_000), ("1 KiB", 1024, 80_000), ("100 KiB", 102_400, 1_500)), 15_000, 2_000, 200, 1.0, 2, 2000
+    (("100 B", 100, 150_000), ("1 KiB", 1024, 80_000), ("100 KiB", 102_400, 1_500)),
+    15_000,
+    2_000,
+    200,
+    1.0,
+    2,
+    2000,
+    40_000,
+    0.5,
+    1_500,
 )
 
 # The first words of measures; those before "convert" are of all brokers.
-NAMES = ("produce", "consume", "pipelined", "latency", "parked", "convert", "ping", "start", "memory")
+NAMES = (
+    "produce",
+    "consume",
+    "pipelined",
+    "latency",
+    "parked",
+    "convert",
+    "ping",
+    "client",
+    "flight",
+    "numbered",
+    "start",
+    "memory",
+)
 LABELS = tuple(label for label, _, _ in FULL.produce)
 MANY_LABEL = "1 KiB"
 MEASURES = (
@@ -72,6 +111,10 @@ MEASURES = (
     Measure("parked fetch p99", "ms", False),
     *(Measure(label, "MB/s") for label in conversion.LABELS),
     *(Measure(f"ping {label} p99", "ms", False) for label in pings.LABELS),
+    *(Measure(label, "k/s") for label in own_client.CLIENT_SIZES),
+    *(Measure(label, "k/s") for label in own_client.FLIGHT_LABELS),
+    *(Measure(label, "x") for label in own_client.GAIN_LABELS),
+    *(Measure(label, "%", False) for label in own_client.NUMBERED),
     Measure("start", "ms", False),
     Measure("memory idle", "MB", False),
     Measure("memory per connection", "KB", False),
@@ -86,6 +129,8 @@ AIMS = (
     Aim("parked fetch p99", None, 1.0, False),
     *(Aim(label, conversion.KAFKA_PYTHON, 5.0, True) for label in conversion.LABELS),
     *(Aim(f"ping {label} p99", None, 20, False) for label in pings.LABELS),
+    *(Aim(label, own_client.AIOKAFKA, 2.0, True) for label in own_client.CLIENT_SIZES),
+    *(Aim(label, None, 5, False) for label in own_client.NUMBERED),
     Aim("start", None, 200, False),
     Aim("memory idle", None, 45, False),
     Aim("memory per connection", None, 2, False),
@@ -312,6 +357,30 @@ def ping(peer: Peer, sizes: Sizes) -> Sample:
     with undisturbed():
         taken = pings.all_taken(peer.address, *topics, sizes.ping_seconds)
     return {f"ping {label} p99": percentile(milliseconds, 99) for label, milliseconds in taken.items()}
+
+
+# Our own client, and what its numbers cost
+
+
+def own_client_rates(peer: Peer, label: str, sizes: Sizes) -> dict[str, float]:
+    """Our producer's rate and aiokafka's."""
+    with undisturbed():
+        return own_client.sent_by_each(peer, label, [fresh_topic(peer), fresh_topic(peer)], sizes.client_records)
+
+
+def flight(_peer: Peer, sizes: Sizes) -> Sample:
+    """With a broker of its own, since that must tell the address of the slow way."""
+    with undisturbed():
+        return own_client.over_a_slow_way(sizes.flight_seconds)
+
+
+def numbered(peer: Peer, sizes: Sizes) -> Sample:
+    """What each size costs more with sequences."""
+    with undisturbed():
+        return {
+            label: own_client.cost_of_numbers(peer, label, fresh_topic(peer), sizes.numbered_requests)
+            for label in own_client.NUMBERED
+        }
 
 
 # Processes

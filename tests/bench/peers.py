@@ -137,11 +137,11 @@ def _await_answer(peer: Peer) -> None:
     raise BenchError(f"gave no answer within {START_SECONDS:g} s")
 
 
-def start_ottla() -> Peer:
-    """Ottla with its defaults, on files in a temporary folder."""
+def start_ottla(*more: str) -> Peer:
+    """Ottla with its defaults and what `more` says, on files in a temporary folder."""
     data = Path(tempfile.mkdtemp(prefix="ottla-bench-"))
     port = free_port()
-    return _spawn("ottla", ottla_command(port, data), ("127.0.0.1", port), data)
+    return _spawn("ottla", [*ottla_command(port, data), *more], ("127.0.0.1", port), data)
 
 
 def start_tansu() -> Peer:

@@ -16,7 +16,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 import confluent_kafka
 import conversion
 import measures
+import own_client
 import peers
 import stats
 from measures import AIMS, MEASURES, NAMES, Sample
@@ -31,10 +32,17 @@ from peers import STARTERS, Peer
 from raw import VERSIONS, BenchError, check_versions
 from stats import OTTLA
 
+from ottla.client import ClientError
+
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = tuple(STARTERS)
 STARTED_ALONE = ("ottla", "tansu")  # the mock starts a Python and a client around itself: nothing to compare with
-FAULTS = (BenchError, OSError, ValueError)
+OTTLAS_OWN = ("ping", "client", "flight", "numbered")  # need a broker, and Ottla alone
+OTHERS = {
+    "convert": conversion.KAFKA_PYTHON,
+    "client": own_client.AIOKAFKA,
+}  # peers that are no brokers
+FAULTS = (BenchError, ClientError, OSError, ValueError)
 
 
 class Bench:
@@ -76,9 +84,15 @@ class Bench:
             for label in measures.LABELS:
                 if self.wanted("produce") or self.wanted("consume"):
                     self._take(running, f"throughput {label}", self._throughput(label))
-            if self.wanted("ping"):
-                mine = [peer for peer in running if peer.name == OTTLA]
-                self._take(mine, "ping", lambda peer: measures.ping(peer, self.sizes))
+            mine = [peer for peer in running if peer.name == OTTLA]
+            for name, take in (("ping", measures.ping), ("flight", measures.flight), ("numbered", measures.numbered)):
+                if self.wanted(name):
+                    self._take(mine, name, lambda peer, take=take: take(peer, self.sizes))
+            for label in own_client.CLIENT_SIZES if self.wanted("client") else ():
+                for peer in mine:
+                    self._compare(
+                        label, lambda peer=peer, label=label: measures.own_client_rates(peer, label, self.sizes)
+                    )
             for name, take in (
                 ("pipelined", measures.pipelined),
                 ("latency", measures.latency),
@@ -90,7 +104,7 @@ class Bench:
             for peer in running:
                 peer.stop()
         for label in conversion.LABELS if self.wanted("convert") else ():
-            self._convert(label)
+            self._compare(label, lambda label=label: measures.converted(label))
         alone = [name for name in order if name in STARTED_ALONE]
         for _ in range(self.sizes.starts if self.wanted("start") else 0):
             self._take(alone, "start", measures.start_time)
@@ -103,7 +117,7 @@ class Bench:
     def _start(self, order: Sequence[str]) -> list[Peer]:
         compared = any(self.wanted(name) for name in NAMES[: NAMES.index("convert")])
         running: list[Peer] = []
-        for name in order if compared else [OTTLA] if self.wanted("ping") else ():
+        for name in order if compared else [OTTLA] if any(map(self.wanted, OTTLAS_OWN)) else ():
             try:
                 peer = STARTERS[name]()
                 running.append(peer)
@@ -114,10 +128,10 @@ class Bench:
                 self.missing[name] = str(error)
         return running
 
-    def _convert(self, label: str) -> None:
-        """One sample of a conversion, in this process."""
+    def _compare(self, label: str, take: Callable[[], Mapping[str, float]]) -> None:
+        """One sample of our own code and of another project's, which have one way of being taken."""
         try:
-            taken = measures.converted(label)
+            taken = take()
         except FAULTS as error:
             self.missing[f"{label} of {OTTLA}"] = str(error)
             return
@@ -182,7 +196,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     print(f"\n{measures.ABOUT}\n")
     print("median (lowest..highest) of the rounds; /peer is Ottla's median over the peer's")
-    columns = (*PEERS, conversion.KAFKA_PYTHON) if bench.wanted("convert") else PEERS
+    columns = (*PEERS, *(name for what, name in OTHERS.items() if bench.wanted(what)))
     print(stats.figures(MEASURES, columns, bench.samples))
     asked = [aim for aim in AIMS if aim.measure.split()[0] in bench.names]
     print()
