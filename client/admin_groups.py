@@ -127,7 +127,7 @@ class GroupCalls:
             if version < COMMIT_TO_KAFKA:
                 raise UnsupportedVersion("the broker keeps no offsets: it is older than 0.8.2")
             response = await connection.request(_commit_request(group, offsets), version)
-            return {group: _outcomes(response)}
+            return {group: _outcomes(response, offsets)}
 
         if not offsets:
             return {}
@@ -140,15 +140,16 @@ class GroupCalls:
 
         Raises ClientError for the group.
         """
+        wanted = list(partitions)
         cls = OffsetDeleteRequest.OffsetDeleteRequestTopic
         topics = [
             cls(name=name, partitions=[cls.OffsetDeleteRequestPartition(partition_index=number) for number in numbers])
-            for name, numbers in by_topic(partitions).items()
+            for name, numbers in by_topic(wanted).items()
         ]
 
         async def ask(connection: Connection, keys: list[str]) -> dict[str, Outcomes | ClientError]:
             response = await connection.request(OffsetDeleteRequest(group_id=group, topics=topics))
-            return {group: failure(response.error_code) or _outcomes(response)}
+            return {group: failure(response.error_code) or _outcomes(response, wanted)}
 
         if not topics:
             return {}
@@ -248,12 +249,12 @@ def _commit_request(group: str, offsets: Mapping[TopicPartition, int | OffsetAnd
     return OffsetCommitRequest(group_id=group, topics=topics)
 
 
-def _outcomes(response: Any) -> Outcomes | ClientError:
-    """One outcome per partition; a code that is about the coordinator is the group's."""
-    found: Outcomes = {}
-    for topic in response.topics:
-        for answer in topic.partitions:
-            if answer.error_code in COORDINATOR_RETRIES:
-                return KafkaError(answer.error_code)
-            found[topic.name, answer.partition_index] = failure(answer.error_code)
-    return found
+def _outcomes(response: Any, wanted: Iterable[TopicPartition]) -> Outcomes | ClientError:
+    """One outcome per partition, in the order asked; a code that is about the coordinator is the group's."""
+    codes = {
+        (topic.name, told.partition_index): told.error_code for topic in response.topics for told in topic.partitions
+    }
+    moved = next((code for code in codes.values() if code in COORDINATOR_RETRIES), None)
+    if moved is not None:
+        return KafkaError(moved)
+    return {where: failure(codes.get(where, ErrorCode.UNKNOWN_SERVER_ERROR)) for where in wanted}
