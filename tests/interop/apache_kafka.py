@@ -1,0 +1,281 @@
+"""Our own clients against Apache Kafka itself: what they write its Java client reads, and the reverse.
+
+Owns the running brokers: one process with a controller in it for each release, fetched from Maven Central.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import base64
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from checks import OUT, ROOT, Check, Failed, jars, program
+from java_lines import java_client
+
+from ottla.client import Admin, ClientError, Consumer, Producer
+from ottla.client.admin import NewTopic
+
+sys.path.insert(0, str(ROOT / "tests" / "clients"))
+from exchange import compare, expected, rows  # type: ignore[import-not-found]
+from idempotent_writers import Progress, ottla  # type: ignore[import-not-found]
+from line_clients import LineClient, Row, Seen  # type: ignore[import-not-found]
+from losing_proxy import LosingProxy  # type: ignore[import-not-found]
+
+RELEASES = {"3.9": "3.9.1", "4.3": "4.3.1"}
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+# With acks=0, required is a configuration error.
+MODES = ("requested", "required", "off")
+WAYS = [(mode, acks) for mode in MODES for acks in ("all", 1, 0) if (mode, acks) != ("required", 0)]
+SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+START_SECONDS = 60
+LOST = 50  # answers
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Kafka:
+    """A running Apache Kafka; `advertised` is the port that it tells clients, its own unless given."""
+
+    def __init__(self, release: str, advertised: int | None = None) -> None:
+        version = RELEASES[release]
+        classes = jars(f"kafka-{version}", [f"org.apache.kafka:kafka_2.13:{version}"])
+        self.folder = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
+        self.port, controller = free_port(), free_port()
+        self.address = f"127.0.0.1:{advertised or self.port}"
+        properties = self.folder / "server.properties"
+        places = {
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "log.dirs": str(self.folder / "logs"),
+        }
+        properties.write_text("".join(f"{name}={value}\n" for name, value in {**SETTINGS, **places}.items()))
+        command = [program("java"), "-Xmx512m", "-cp", f"{classes}/*"]
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+        done = subprocess.run(formatting, capture_output=True, text=True)
+        if done.returncode:
+            raise Failed(f"Kafka {version} does not format its folder: {(done.stdout + done.stderr)[-800:]}")
+        with (OUT / f"kafka-{version}.log").open("w") as log:
+            self.process = subprocess.Popen([*command, "kafka.Kafka", properties], stdout=log, stderr=log)
+        end = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > end:
+                    self.stop()
+                    raise Failed(f"Kafka {version} did not start, see {log.name}") from None
+                time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Ends it, and takes its data away."""
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@cache
+def kafka(release: str) -> Kafka:
+    """One for all checks. Raises Missing, Failed."""
+    made = Kafka(release)
+    atexit.register(made.stop)
+    return made
+
+
+@cache
+def java(release: str) -> LineClient:
+    """One Java client of the same release. Raises Missing."""
+    made = java_client(release)
+    atexit.register(made.close)
+    return made
+
+
+async def create(address: str, topic: str, partitions: int = 1) -> None:
+    async with Admin(address) as admin:
+        answer = (await admin.create_topics([NewTopic(topic, partitions)]))[topic]
+        if isinstance(answer, ClientError):
+            raise answer
+
+
+async def write(address: str, topic: str, mode: str, acks: str | int, sent: Sequence[Sequence[Row]]) -> None:
+    """A producer for each codec, twenty requests in flight where the broker lets it."""
+    first = 0
+    for codec, part in zip(CODECS, sent, strict=True):
+        async with Producer(
+            address,
+            acks=acks,
+            enable_idempotence=mode,
+            compression_type=None if codec == "none" else codec,
+            max_in_flight_requests_per_connection=20,
+            batch_size=2000,
+        ) as producer:
+            futures = [
+                await producer.send(
+                    topic, row.value, row.key, headers=row.headers, partition=0, timestamp_ms=row.timestamp
+                )
+                for row in part
+            ]
+            told = [metadata.offset for metadata in await asyncio.gather(*futures)]
+        if not acks:  # the next one's connection would overtake what is on its way
+            await read(address, topic, first + len(part))
+        elif told != list(range(first, first + len(part))):
+            raise Failed(f"{mode}, acks={acks}, {codec}: told the offsets {told[:3]}...{told[-1]}")
+        first += len(part)
+
+
+async def read(address: str, topic: str, count: int) -> list[Seen]:
+    """The first `count` records of partition 0."""
+    kinds = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
+    async with Consumer(address, assign=[(topic, 0)], offset_reset="earliest") as consumer:
+        found: list[Seen] = []
+        async with asyncio.timeout(60):
+            while len(found) < count:
+                one = await consumer.getone()
+                headers = tuple((header.key, header.value) for header in one.headers)
+                found.append(Seen(one.offset, kinds[one.timestamp_type], one.timestamp_ms, one.key, one.value, headers))
+    return found
+
+
+def run_writing(release: str) -> str:
+    """Each mode and each acks, every codec, headers; read by the Java client and by our own."""
+    address = kafka(release).address
+    sent = [rows(number, headers=True) for number in range(len(CODECS))]
+    count = sum(map(len, sent))
+    for mode, acks in WAYS:
+        topic = f"ours-{mode}-{acks}"
+        asyncio.run(create(address, topic))
+        asyncio.run(write(address, topic, mode, acks, sent))
+        wanted = [one for i, part in enumerate(sent) for one in expected(part, i * len(part), 2)]
+        try:
+            compare(f"Java of {mode}, acks={acks}", java(release).consume(address, topic, 0, count), wanted)
+            compare(f"our consumer of {mode}, acks={acks}", asyncio.run(read(address, topic, count)), wanted)
+        except AssertionError as error:
+            raise Failed(str(error)) from None
+    return f"{count} records in {', '.join(CODECS)} for each of {len(WAYS)} modes and acks, read by Java and by us"
+
+
+def run_reading(release: str) -> str:
+    """What Java writes, our consumer reads."""
+    address = kafka(release).address
+    asyncio.run(create(address, "javas"))
+    wanted = []
+    for number, codec in enumerate(CODECS):
+        part = rows(number, headers=True)
+        java(release).produce(address, "javas", part, codec)
+        wanted += expected(part, number * len(part), 2)
+    try:
+        compare("our consumer", asyncio.run(read(address, "javas", len(wanted))), wanted)
+    except AssertionError as error:
+        raise Failed(str(error)) from None
+    return f"{len(wanted)} records of Java in {', '.join(CODECS)}"
+
+
+async def administer(address: str) -> str:
+    async with Admin(address) as admin:
+        await create(address, "administered", 3)
+        found = (await admin.describe_topics(["administered"]))["administered"]
+        if isinstance(found, ClientError) or len(found.partitions) != 3:
+            raise Failed(f"described as {found}")
+        listed = await admin.list_topics()
+        if "administered" not in set(listed):
+            raise Failed(f"not in {listed}")
+        async with Producer(address, enable_idempotence="required") as producer:
+            await producer.send_and_wait("administered", b"x", partition=2)
+            last = await producer.last_committed("administered", 2)
+        producers = (await admin.describe_producers([("administered", 2)]))[("administered", 2)]
+        if (
+            isinstance(producers, ClientError)
+            or last is None
+            or [one.producer_id for one in producers] != [last.producer_id]
+        ):
+            raise Failed(f"the producer {last} is described as {producers}")
+        await admin.delete_topics(["administered"])
+    async with Consumer(address, topics=["ours-required-all"], group="ours", offset_reset="earliest") as consumer:
+        async with asyncio.timeout(60):
+            for _ in range(10):
+                await consumer.getone()
+            await consumer.commit()
+    async with Admin(address) as admin:
+        offsets = await admin.list_group_offsets("ours")
+    committed = offsets[("ours-required-all", 0)]
+    if committed is None or isinstance(committed, ClientError) or committed.offset != 10:
+        raise Failed(f"committed {offsets}")
+    return "topics, producers, a group's reading and its committed offset"
+
+
+@contextmanager
+def behind_a_losing_proxy(release: str) -> Iterator[tuple[Kafka, LosingProxy]]:
+    proxy = LosingProxy(every=4)
+    running = Kafka(release, proxy.port)
+    proxy.target = running.port
+    try:
+        yield running, proxy
+    finally:
+        running.stop()
+        proxy.close()
+
+
+def run_losing(release: str) -> str:
+    """The broker has appended, and our producer is not told: each record is there once, in order."""
+    with behind_a_losing_proxy(release) as (running, proxy):
+        asyncio.run(create(running.address, "t"))
+        progress = Progress()
+        thread = threading.Thread(target=ottla(20), args=(running.address, "t", progress))
+        thread.start()
+        try:
+            while proxy.lost < LOST:
+                progress.wait_for(len(progress.offsets) + 1)
+        finally:
+            progress.stop.set()
+            thread.join(60)
+        if progress.failures:
+            raise Failed(f"after {proxy.lost} lost answers: {progress.failures[0]!r}")
+        count = len(progress.offsets)
+        found = [int(one.value) for one in asyncio.run(read(running.address, "t", count))]
+    if found != list(range(count)):
+        raise Failed(f"{count} records acknowledged, {len(set(found))} of the first {count} differ")
+    return f"{count} records, each once and in order, over {proxy.lost} lost answers"
+
+
+CHECKS = [
+    check
+    for release, version in RELEASES.items()
+    for check in (
+        Check(f"our producer with Kafka {version}", lambda release=release: run_writing(release)),
+        Check(f"our consumer with Kafka {version}", lambda release=release: run_reading(release)),
+        Check(
+            f"our admin and a group with Kafka {version}",
+            lambda release=release: asyncio.run(administer(kafka(release).address)),
+        ),
+        Check(f"our producer with Kafka {version} that loses answers", lambda release=release: run_losing(release)),
+    )
+]
