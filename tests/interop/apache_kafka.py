@@ -219,14 +219,16 @@ async def administer(address: str) -> str:
         ):
             raise Failed(f"the producer {last} is described as {producers}")
         await admin.delete_topics(["administered"])
-    async with Consumer(address, topics=["ours-required-all"], group="ours", offset_reset="earliest") as consumer:
+    await create(address, "grouped")
+    await write(address, "grouped", "required", "all", [rows(number, headers=True) for number in range(len(CODECS))])
+    async with Consumer(address, topics=["grouped"], group="ours", offset_reset="earliest") as consumer:
         async with asyncio.timeout(60):
             for _ in range(10):
                 await consumer.getone()
             await consumer.commit()
     async with Admin(address) as admin:
         offsets = await admin.list_group_offsets("ours")
-    committed = offsets[("ours-required-all", 0)]
+    committed = offsets[("grouped", 0)]
     if committed is None or isinstance(committed, ClientError) or committed.offset != 10:
         raise Failed(f"committed {offsets}")
     return "topics, producers, a group's reading and its committed offset"
