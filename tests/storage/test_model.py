@@ -191,7 +191,11 @@ class LogMachine(RuleBasedStateMachine):
         )
         assert self.log.cut_bytes == len(torn)
 
-    @rule(suffix=st.sampled_from([".index", ".timeindex", ".snapshot"]), number=st.integers(0, 20), flip=st.integers(0, 200))
+    @rule(
+        suffix=st.sampled_from([".index", ".timeindex", ".snapshot"]),
+        number=st.integers(0, 20),
+        flip=st.integers(0, 200),
+    )
     def garble_a_hint(self, suffix: str, number: int, flip: int) -> None:
         self.log.close()
         names = sorted(name for name in self.files.list(FOLDER) if name.endswith(suffix))
