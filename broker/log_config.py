@@ -12,6 +12,8 @@ from ..storage.producer_state import Answer, ProducerRules
 from .config import Config, TopicConfig
 from .format_rules import target_magic, timestamp_range_ms, zstd_allowed
 
+MAX_LAG_MS = 2**63 - 1
+
 _CODECS = {
     "uncompressed": Codec.NONE,
     "none": Codec.NONE,
@@ -46,14 +48,18 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
         refuse_unnumbered=behaviour.refuse_unnumbered,
         zstd_allowed=zstd_allowed(broker),
     )
+    policy = topic["cleanup.policy"]
+    # A compacted topic rolls in time for its records to be compacted (KIP-354); older releases have no such lag.
+    lag_ms = topic.get("max.compaction.lag.ms", MAX_LAG_MS) if "compact" in policy else MAX_LAG_MS
     return LogConfig(
         segment_bytes=topic["segment.bytes"],
-        segment_ms=topic["segment.ms"],
+        segment_ms=min(topic["segment.ms"], lag_ms),
         segment_jitter_ms=topic["segment.jitter.ms"],
         index_interval_bytes=topic["index.interval.bytes"],
         segment_index_bytes=topic["segment.index.bytes"],
         retention_ms=topic["retention.ms"],
         retention_bytes=topic["retention.bytes"],
+        deletes="delete" in policy,
         rules=rules,
         producer_rules=ProducerRules(
             unknown_producer=Answer[behaviour.unknown_producer.upper()],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..storage.config import LogConfig
@@ -57,6 +57,8 @@ class LogDirs:
         self.cluster_id = directories[0].data.cluster_id
         self.upgrade: ForcedUpgrade | None = None
         """While it is set, partitions are brought to message format v2 as they are opened."""
+        self.later: Callable[[Callable[[], None]], None] = lambda remove: remove()
+        """When the files of a deleted partition go; at once unless somebody with a clock says otherwise."""
         self._found: dict[tuple[str, int], LogDir] = {}  # folders that were there, until they are opened
         for log_dir in directories:
             for key in log_dir.data.partitions():
@@ -157,12 +159,13 @@ class LogDirs:
             get_logger().warning("a torn tail was cut", topic=topic, partition=index, bytes=log.cut_bytes)
         return log
 
-    def delete(self, log: PartitionLog) -> None:
-        """Deletes a partition with its files. Raises StorageError."""
+    def delete(self, log: PartitionLog, *, at_once: bool = False) -> None:
+        """Deletes a partition; its files go a little `later`, unless `at_once`. Raises StorageError."""
         for log_dir in self.directories:
             if log_dir.holds(log):
                 del log_dir.logs[log.topic, log.partition]
-                log_dir.data.delete_partition(log.topic, log.partition)()
+                remove = log_dir.data.delete_partition(log.topic, log.partition)
+                remove() if at_once else self.later(remove)
 
     def checkpoint(self) -> None:
         """Writes the recovery points as they are now. Raises StorageError."""

@@ -163,7 +163,7 @@ class Topics:
             for index, directory in placed:
                 self._open(topic, index, directory, now_ms)
         except StorageError:
-            self._drop_logs(topic)  # first: it may be open files that there are too many of
+            self._drop_logs(topic, at_once=True)  # first: it may be open files that there are too many of
             self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
             raise
         self._by_name[name] = self._by_id[topic.id] = topic
@@ -270,11 +270,11 @@ class Topics:
         if reason := topic_warning(topic.config, self._config):
             get_logger().warning("message.format.version of a topic is ignored", topic=topic.name, reason=reason)
 
-    def _drop_logs(self, topic: Topic) -> None:
+    def _drop_logs(self, topic: Topic, *, at_once: bool = False) -> None:
         for partition in topic.partitions:
             del self._partitions[topic.name, partition.index]
             partition.gone()
-            self._logs.delete(partition.log)
+            self._logs.delete(partition.log, at_once=at_once)
 
     def _partition_record(self, topic: Topic, index: int, directory: bytes) -> PartitionRecord:
         return PartitionRecord(

@@ -12,7 +12,8 @@ from .producer_state import ProducerRules
 class LogConfig:
     """One topic's settings. `rules` say what a client may append, `producer_rules` how its sequences are judged.
 
-    -1 in retention_ms and retention_bytes means no limit.
+    -1 in retention_ms and retention_bytes means no limit; they count only with `deletes` (cleanup.policy has delete).
+    `segment_ms` is already the shorter of itself and, of a compacted topic, max.compaction.lag.ms.
     """
 
     segment_bytes: int = 1 << 30
@@ -24,3 +25,4 @@ class LogConfig:
     retention_bytes: int = -1
     rules: Rules = field(default_factory=Rules)
     producer_rules: ProducerRules = field(default_factory=ProducerRules)
+    deletes: bool = True

@@ -39,6 +39,7 @@ class _Part(NamedTuple):
     boundaries: Sequence[int]
     first: int  # batches before this position are not looked at, though a run may begin there
     end: int
+    segment: Segment
 
 
 class DuplicateScan:
@@ -70,7 +71,7 @@ class DuplicateScan:
             size = segment.size_bytes
             if size:
                 first = max(size - left, 0)
-                self._parts.append(_Part(segment.path(LOG_SUFFIX), segment.boundaries(first), first, size))
+                self._parts.append(_Part(segment.path(LOG_SUFFIX), segment.boundaries(first), first, size, segment))
                 left -= size
 
     def __call__(self) -> CachedBatch | None:
@@ -83,6 +84,8 @@ class DuplicateScan:
                 finally:
                     file.close()
             except OSError as error:
+                if part.segment.is_removed and not self._is_over():
+                    continue  # by retention, meanwhile: what was in it lies below the log start
                 raise StorageError(f"cannot look for a duplicate in {part.path}: {error}") from error
             if found is not None:
                 return found

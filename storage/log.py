@@ -19,15 +19,14 @@ import os
 import random
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats, legacy, validate
 from ..protocol.records.batch import BatchHeader
-from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ..protocol.records.validate import Prepared
-from . import checkpoint
+from . import checkpoint, retention, timestamps
 from .answers import Appended, NewRecord, Slice, TimestampOffset
 from .append import plan
 from .config import LogConfig
@@ -44,11 +43,6 @@ if TYPE_CHECKING:
     from .upgrade import OnUpgrade
 
 __all__ = ["Appended", "LogConfig", "PartitionLog", "Slice", "TimestampOffset"]
-
-
-def _is_wrapper(header: BatchHeader) -> bool:
-    """Whether the entry is a compressed set of an old format, whose first offset the header does not tell."""
-    return header.magic < batch.MAGIC and header.codec != 0
 
 
 class PartitionLog:
@@ -79,6 +73,7 @@ class PartitionLog:
         self._sync_lock = threading.Lock()
         self._unsynced_hints = set(recovered.unsynced_files)
         self._directory_changed = bool(recovered.unsynced)
+        self._removed: list[retention.Removed] = []
         self._failure: str | None = None
         self._closed = False
         self.topic = topic
@@ -412,63 +407,13 @@ class PartitionLog:
 
     def find_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record at or behind the log start with this timestamp (ms) or a later one. StorageError."""
-        for segment in self._segments_from(self.log_start_offset):
-            if segment.largest_timestamp()[0] < timestamp_ms:
-                continue
-            for position, header in segment.batches_not_before(timestamp_ms):
-                if header.last_offset >= self.log_start_offset:
-                    found = self._first_record(segment, position, header, timestamp_ms)
-                    if found is not None:
-                        return found
-        return None
+        start = self.log_start_offset
+        return timestamps.find(self._segments_from(start), start, timestamp_ms)
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The first record that has the largest timestamp; None if no record has one. StorageError."""
-        best, best_segment = -1, None
-        for segment in self._segments_from(self.log_start_offset):
-            timestamp_ms, offset = segment.largest_timestamp()
-            if segment.base_offset < self.log_start_offset and timestamp_ms >= 0:
-                position = segment.position_of(offset)
-                header = segment.header(position) if position is not None else None
-                if header is not None and (header.base_offset < self.log_start_offset or _is_wrapper(header)):
-                    timestamp_ms = self._largest_timestamp_from_start(segment)
-            if timestamp_ms > best:
-                best, best_segment = timestamp_ms, segment
-        if best_segment is None:
-            return None
-        for position, header in best_segment.batches_not_before(best):
-            if header.last_offset >= self.log_start_offset:
-                found = self._first_record(best_segment, position, header, best)
-                if found is not None:
-                    return found
-        return None
-
-    def _largest_timestamp_from_start(self, segment: Segment) -> int:
-        """The largest timestamp of a segment's records at or behind the log start, which lies inside of it; or -1."""
-        largest, previous_end = -1, segment.base_offset
-        for position, header in segment.batches():
-            begins = previous_end if _is_wrapper(header) else header.base_offset
-            previous_end = header.next_offset
-            if begins >= self.log_start_offset:
-                largest = max(largest, header.max_timestamp)
-            elif header.last_offset >= self.log_start_offset:
-                records = self._records(segment, position, header)
-                largest = max([largest, *(r.timestamp for r in records if r.offset >= self.log_start_offset)])
-        return largest
-
-    def _first_record(
-        self, segment: Segment, position: int, header: BatchHeader, timestamp_ms: int
-    ) -> TimestampOffset | None:
-        for record in self._records(segment, position, header):
-            if record.timestamp >= timestamp_ms and record.offset >= self.log_start_offset:
-                return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
-        return None
-
-    def _records(self, segment: Segment, position: int, header: BatchHeader) -> Iterator[batch.Record]:
-        try:
-            yield from formats.records(segment.read(position, header.size_bytes))
-        except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
-            raise StorageError(f"{self._directory}: the batch at offset {header.base_offset}: {error}") from error
+        start = self.log_start_offset
+        return timestamps.largest(self._segments_from(start), start)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch at or below the one asked for; (-1, -1) if that is not known.
@@ -502,6 +447,44 @@ class PartitionLog:
             self.log_start_offset = offset
             forget_below(producers, offset, self.config.producer_rules)
         return self.log_start_offset
+
+    def retain(self, now_ms: int) -> retention.Removed | None:
+        """Takes away the oldest segments that retention no longer keeps: by the log start, by size, by time.
+
+        Their files are renamed at once, and go when the caller calls `remove` on what is returned; None if all stay.
+        Of a log of which nothing stays a new, empty segment does. The new log start is durable before. StorageError.
+        """
+        self._check_writable()
+        number = retention.expired(self._segments, self.log_start_offset, self.config, now_ms)
+        if number == 0:
+            return None
+        if number == len(self._segments):
+            self._roll(self.log_end_offset, now_ms)
+        start = self._segments[number].base_offset
+        if start > self.log_start_offset:
+            self.delete_records_before(start)
+        removed = retention.Removed(self._files, self._directory)
+        try:
+            for segment in self._segments[:number]:
+                removed.take(segment, self._producers)
+        except OSError as error:  # the rest is below the log start now: the next call tries again
+            raise StorageError(f"cannot delete segments of {self._directory}: {error}") from error
+        finally:
+            gone = removed.segments
+            self._removed = [*(earlier for earlier in self._removed if earlier.segments), removed]
+            self._segments = self._segments[len(gone) :]  # a look for a copy goes on with the old list
+            self.size_bytes -= sum(segment.size_bytes for segment in gone)
+            with self._sync_lock:
+                self._unsynced = [segment for segment in self._unsynced if segment not in gone]
+                self._directory_changed = True
+        self._drop_epochs()
+        return removed
+
+    def _drop_epochs(self) -> None:
+        """Forgets the epochs of which nothing is left."""
+        kept = retention.epochs_from(self._epochs, self.log_start_offset)
+        if kept != self._epochs:
+            self._write_epochs(kept)
 
     # -- durability
 
@@ -574,6 +557,6 @@ class PartitionLog:
     def abandon(self) -> None:
         """Gives the files back and writes nothing, as for a folder that goes away or a process that is killed."""
         self._closed = True
-        for segment in self._segments:
+        for segment in (*self._segments, *(one for removed in self._removed for one in removed.segments)):
             with contextlib.suppress(OSError):
                 segment.close()

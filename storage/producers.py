@@ -152,6 +152,13 @@ class Producers:
             self._offsets = sorted([*self._offsets, offset])
         return name
 
+    def release(self, offset: int) -> str | None:
+        """Leaves the file of a snapshot to the caller, who takes it away with its segment; its name, None without."""
+        if offset not in self._offsets:
+            return None
+        self._offsets.remove(offset)
+        return snapshot.file_name(offset)
+
     def _remove(self, offset: int) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._files.remove(os.path.join(self._directory, snapshot.file_name(offset)))

@@ -70,6 +70,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "first_timestamp_ms",
+        "is_removed",
         "jitter_ms",
         "max_timestamp_ms",
         "max_timestamp_offset",
@@ -95,6 +96,7 @@ class Segment:
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size_bytes = size_bytes
+        self.is_removed = False
         self.created_ms = 0
         self.jitter_ms = 0
         self.first_timestamp_ms: int | None = None  # the first batch's largest; None until known
@@ -177,7 +179,12 @@ class Segment:
 
     def sync(self) -> None:
         """Makes all that was written durable, the index files (if there are any) as well. OSError."""
-        self._opened().sync()
+        try:
+            self._opened().sync()
+        except OSError:
+            if self.is_removed:  # meanwhile: nothing of it has to be durable any more
+                return
+            raise
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             try:
                 file = self._files.open(self.path(suffix))
@@ -472,6 +479,21 @@ class Segment:
         """(largest timestamp in ms or -1, last offset of the first batch that has it)."""
         self.load()
         return self.max_timestamp_ms, self.max_timestamp_offset
+
+    def retention_time_ms(self) -> int:
+        """The time by which the segment is retained: its largest timestamp, else when its file was last changed.
+
+        Gives a descriptor back that was opened for this: every partition is asked now and then. StorageError.
+        """
+        was_open = self._file is not None
+        try:
+            largest_ms = self.largest_timestamp()[0]
+            return largest_ms if largest_ms >= 0 else self._files.modified_ns(self._log_path) // 1_000_000
+        except OSError as error:
+            raise StorageError(f"cannot tell the time of {self._log_path}: {error}") from error
+        finally:
+            if not was_open:
+                self.close()
 
     def batches_not_before(self, timestamp_ms: int) -> Iterator[tuple[int, BatchHeader]]:
         """The batches with a record at or after the timestamp, oldest first: (position, header)."""

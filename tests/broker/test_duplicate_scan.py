@@ -212,6 +212,8 @@ async def test_a_topic_that_is_deleted_meanwhile(tmp_path: Path, held: Held) -> 
         assert (await scanning)[0] in (3, 56)
         assert (await behind)[0] == 3
         assert writer.end() == 0
+        assert len(list((tmp_path / "data").glob("*-delete"))) == 1
+        broker.clock.advance(60_000)
         assert not list((tmp_path / "data").glob("*-delete"))
 
 

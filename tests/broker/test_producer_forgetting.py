@@ -96,7 +96,7 @@ async def test_a_producer_is_forgotten_so_long_after_its_last_timestamp(
 async def test_our_own_profile_forgets_nothing_by_time_unless_told(overrides: dict[str, str], tmp_path: Path) -> None:
     folder, clock = tmp_path / "data", ManualClock(T0)
     async with writing(folder, "ottla", overrides, clock) as writer:
-        await writer.broker.topic("t")
+        await writer.broker.topic("t", configs={"retention.ms": "-1"})
         await writer.write((0, 1))
         clock.advance(30 * DAY_MS)
         assert known(writer) == {9}

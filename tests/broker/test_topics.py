@@ -288,6 +288,7 @@ async def test_topics_are_deleted(tmp_path: Path) -> None:
         ]
         assert [r.topic_id for r in answer.responses[:2]] == [ids["a"], ids["b"]]
         assert {topic.name for topic in broker.state.topics} == {"c", "d"}
+        broker.clock.advance(60_000)  # log.segment.delete.delay.ms
         folders = {path.name for path in (tmp_path / "data").iterdir() if path.is_dir()}
         assert folders == {"__cluster_metadata-0", "c-0", "d-0"}
 

@@ -1,0 +1,99 @@
+"""Retention: which of the oldest segments of a log go, and how their files do.
+
+The decision is pure. Segments go from the oldest on and only as a run: the first that has to stay keeps all behind it,
+so one timestamp of the far future keeps them for ever, as in Apache Kafka. What goes is renamed at once (`.deleted`),
+so that no opening takes it for a part of the log, and unlinked later: who still reads it may finish.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+
+from .config import LogConfig
+from .files import Files
+from .producers import Producers
+from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from .swap import DELETED
+
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+
+
+def expired(segments: Sequence[Segment], log_start_offset: int, config: LogConfig, now_ms: int) -> int:
+    """How many of the oldest segments go; all of them only if the newest has records.
+
+    In Kafka's order: those that end at or below the log start; then, if the policy deletes, those without which
+    retention.bytes are left, then those whose newest record is older than retention.ms. Reads index files for the last.
+    StorageError.
+    """
+    ends = [*(segment.base_offset for segment in segments[1:]), segments[-1].next_offset]
+    number = 0
+    # The newest is not known to be below the log start before there is one behind it.
+    while number < len(segments) - 1 and ends[number] <= log_start_offset:
+        number += 1
+    if config.deletes:
+        if config.retention_bytes >= 0:
+            over_bytes = sum(segment.size_bytes for segment in segments[number:]) - config.retention_bytes
+            while number < len(segments) and over_bytes >= segments[number].size_bytes:
+                over_bytes -= segments[number].size_bytes
+                number += 1
+        if config.retention_ms >= 0:
+            oldest_ms = now_ms - config.retention_ms
+            while number < len(segments) and segments[number].retention_time_ms() < oldest_ms:
+                number += 1
+    if number == len(segments) and segments[-1].size_bytes == 0:
+        number -= 1
+    return number
+
+
+def epochs_from(epochs: list[tuple[int, int]], log_start_offset: int) -> list[tuple[int, int]]:
+    """The (epoch, start offset) pairs without those of which nothing is left at or behind the log start."""
+    number = sum(start <= log_start_offset for _, start in epochs[1:])
+    return epochs[number:]
+
+
+class Removed:
+    """Segments that are no part of their log any more, whose files are still there."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._paths: list[str] = []
+        self._directory = directory
+        self.segments: list[Segment] = []
+        """Oldest first; none once they are removed."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the logs, without the indexes."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def take(self, segment: Segment, producers: Producers) -> None:
+        """Renames a segment's files and its snapshot. OSError: then it is still a part of the log.
+
+        The log goes first, which decides: an index or a snapshot that stays is removed by the next opening.
+        """
+        log_path = segment.path(LOG_SUFFIX)
+        self._files.replace(log_path, log_path + DELETED)
+        segment.is_removed = True
+        self.segments.append(segment)
+        self._paths.append(log_path + DELETED)
+        paths = [segment.path(suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)]
+        if snapshot := producers.release(segment.base_offset):
+            paths.append(os.path.join(self._directory, snapshot))
+        for path in paths:
+            if self._files.exists(path):
+                with contextlib.suppress(OSError):
+                    self._files.replace(path, path + DELETED)
+                    self._paths.append(path + DELETED)
+
+    def remove(self) -> None:
+        """Removes the files and gives the descriptors back. What is gone already, or cannot go, is left to the next
+        opening of the log."""
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                self._files.remove(path)
+        for segment in self.segments:
+            with contextlib.suppress(OSError):
+                segment.close()
+        self.segments = []

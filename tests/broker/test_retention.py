@@ -1,0 +1,153 @@
+"""Retention over the real broker with a clock that is moved by hand: which segments go, and when their files do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from harness import Broker, running
+
+from ottla.broker.clock import ManualClock
+from ottla.protocol.records import batch
+
+T0 = 1_700_000_000_000
+CHECK_MS = 300_000
+DELAY_MS = 60_000
+
+
+def write(broker: Broker, *times_ms: int, topic: str = "t", size: int = 100) -> None:
+    """A batch of one record at each time; each in a segment of its own where these are small."""
+    for time_ms in times_ms:
+        log = broker.log(topic)
+        log.append(batch.build([batch.Record(0, time_ms, b"k", b"x" * size, ())]), now_ms=broker.clock.now_ms())
+
+
+def names(folder: Path, suffix: str = ".log", topic: str = "t") -> list[int]:
+    """The base offsets of the files with that ending."""
+    return sorted(int(path.name[:20]) for path in (folder / f"{topic}-0").glob(f"[0-9]*{suffix}"))
+
+
+async def make(broker: Broker, policy: str = "delete", **configs: str) -> None:
+    given = {"segment.ms": "1", "cleanup.policy": policy}
+    given.update((key.replace("_", "."), value) for key, value in configs.items())
+    await broker.topic("t", configs=given)
+
+
+async def test_by_time_and_the_files_a_minute_later(tmp_path: Path) -> None:
+    """The newest timestamp counts, and must be older, not as old; the newest segment stays if it is young."""
+    clock = ManualClock(T0)
+    async with running(tmp_path, clock=clock) as broker:
+        await make(broker, retention_ms=str(CHECK_MS))
+        write(broker, T0 - 2, T0, T0 + 2)
+        log = broker.log("t")
+        assert names(tmp_path) == [0, 1, 2]
+        oldest = log.read(0, 1 << 20).records
+        clock.advance(CHECK_MS - 1)
+        assert log.log_start_offset == 0
+        clock.advance(1)
+        assert (log.log_start_offset, log.log_end_offset) == (1, 3)
+        assert (names(tmp_path), names(tmp_path, ".log.deleted")) == ([1, 2], [0])
+        clock.advance(DELAY_MS - 1)
+        assert names(tmp_path, ".log.deleted") == names(tmp_path, ".index.deleted") == [0]
+        clock.advance(1)
+        assert not list((tmp_path / "t-0").glob("*.deleted"))
+        assert next(iter(batch.records(oldest))).timestamp == T0 - 2
+        clock.advance(CHECK_MS - DELAY_MS)
+        # All of it is old now: a new, empty segment takes the place of the newest one, and stays.
+        assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (3, 3, 0)
+        clock.advance(10 * CHECK_MS)
+        assert names(tmp_path) == [3]
+        write(broker, clock.now_ms())
+        assert (log.log_start_offset, log.log_end_offset) == (3, 4)
+    async with running(tmp_path, clock=clock) as broker:
+        assert (broker.log("t").log_start_offset, broker.log("t").log_end_offset) == (3, 4)
+
+
+async def test_by_size_at_least_so_much_stays(tmp_path: Path) -> None:
+    clock = ManualClock(T0)
+    async with running(tmp_path, clock=clock) as broker:
+        await make(broker, retention_ms="-1", retention_bytes="350")
+        write(broker, *range(T0, T0 + 50, 10))
+        log = broker.log("t")
+        one = log.size_bytes // 5
+        assert 350 // one == 2 and 350 % one
+        clock.advance(CHECK_MS)
+        assert log.log_start_offset == 2 and log.size_bytes == 3 * one
+
+
+@pytest.mark.parametrize(
+    ("policy", "release", "start"),
+    [("delete", "ottla", 5), ("compact,delete", "ottla", 5), ("compact", "ottla", 0), ("", "4.3", 0)],
+)
+async def test_by_policy(policy: str, release: str, start: int, tmp_path: Path) -> None:
+    """Neither time nor size where the policy does not delete; the log start holds for all."""
+    clock = ManualClock(T0)
+    async with running(tmp_path, clock=clock, release=release) as broker:
+        await make(broker, policy, retention_ms="1000", retention_bytes="0")
+        write(broker, *range(T0, T0 + 50, 10))
+        log = broker.log("t")
+        clock.advance(CHECK_MS)
+        assert log.log_start_offset == start
+        if start == 0:
+            log.delete_records_before(3)
+            clock.advance(CHECK_MS)
+            assert names(tmp_path) == [3, 4]
+
+
+async def test_a_timestamp_of_the_future_keeps_it_and_what_is_behind_it(tmp_path: Path) -> None:
+    clock = ManualClock(T0)
+    async with running(tmp_path, clock=clock) as broker:
+        await make(broker, retention_ms="1000", message_timestamp_after_max_ms="1000000000")
+        write(broker, T0, T0 + 900_000_000, T0 + 900_000_002)
+        clock.advance(CHECK_MS)
+        assert names(tmp_path) == [1, 2] and broker.log("t").log_start_offset == 1
+
+
+async def test_deleted_records_take_their_files_with_them_at_the_next_pass(tmp_path: Path) -> None:
+    clock = ManualClock(T0)
+    async with running(tmp_path, clock=clock) as broker:
+        await make(broker, retention_ms="-1", file_delete_delay_ms="7")
+        write(broker, *range(T0, T0 + 40, 10))
+        log = broker.log("t")
+        log.delete_records_before(2)
+        assert names(tmp_path) == [0, 1, 2, 3]
+        clock.advance(CHECK_MS)
+        assert names(tmp_path) == [2, 3] and names(tmp_path, ".log.deleted") == [0, 1]
+        clock.advance(7)
+        assert names(tmp_path, ".log.deleted") == []
+        log.delete_records_before(4)  # the newest stays until there is one behind it
+        clock.advance(CHECK_MS)
+        assert names(tmp_path) == [3] and log.log_start_offset == 4
+
+
+async def test_configs_of_the_broker_hold_at_once_and_leftovers_go_at_the_next_start(tmp_path: Path) -> None:
+    clock = ManualClock(T0)
+    overrides = {"log.retention.check.interval.ms": "10", "log.retention.minutes": "1"}
+    async with running(tmp_path, clock=clock, overrides=overrides) as broker:
+        await make(broker)
+        write(broker, T0, T0 + 1000)
+        clock.advance(60_000)
+        assert names(tmp_path) == [0, 1]
+        clock.advance(10)
+        assert names(tmp_path) == [1] and names(tmp_path, ".log.deleted") == [0]
+    assert names(tmp_path, ".log.deleted") == [0]
+    async with running(tmp_path, clock=clock, overrides=overrides):
+        assert names(tmp_path, ".log.deleted") == []
+
+
+async def test_the_folder_of_a_deleted_topic_goes_after_the_delay(tmp_path: Path) -> None:
+    clock = ManualClock(T0)
+    async with running(tmp_path, clock=clock, overrides={"log.segment.delete.delay.ms": "5000"}) as broker:
+        for when in range(2):
+            await make(broker)
+            write(broker, T0)
+            broker.state.topics.delete(broker.state.topics.named("t"), clock.now_ms())
+            assert len(list(tmp_path.glob("t-0.*-delete"))) == 1 and not (tmp_path / "t-0").exists()
+            if when == 0:
+                clock.advance(4999)
+                assert list(tmp_path.glob("*-delete"))
+                clock.advance(1)
+                assert not list(tmp_path.glob("*-delete"))
+    assert list(tmp_path.glob("*-delete"))
+    async with running(tmp_path, clock=clock):
+        assert not list(tmp_path.glob("*-delete"))
