@@ -74,8 +74,12 @@ class Removed:
         The log goes first, which decides: an index or a snapshot that stays is removed by the next opening.
         """
         log_path = segment.path(LOG_SUFFIX)
-        self._files.replace(log_path, log_path + DELETED)
-        segment.is_removed = True
+        segment.is_removed = True  # before it is: who opens the file in another thread is to know why it is not there
+        try:
+            self._files.replace(log_path, log_path + DELETED)
+        except OSError:
+            segment.is_removed = False
+            raise
         self.segments.append(segment)
         self._paths.append(log_path + DELETED)
         paths = [segment.path(suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)]
