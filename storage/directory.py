@@ -116,7 +116,7 @@ class DataDirectory:
     def _identify(self, node_id: int, cluster_id: str | None, make_id: Callable[[], bytes]) -> None:
         path = self._join(META_PROPERTIES)
         try:
-            found = _parse_properties(self._files.read_bytes(path), path)
+            found = parse_properties(self._files.read_bytes(path), path)
         except FileNotFoundError:
             found = {}
         self.is_new = not found
@@ -346,7 +346,7 @@ class DataDirectory:
                 self._release()
 
 
-def _parse_properties(data: bytes, path: str) -> dict[str, str]:
+def parse_properties(data: bytes, path: str) -> dict[str, str]:
     """The `key=value` lines of a Java properties file, as far as meta.properties uses that format."""
     try:
         text = data.decode()

@@ -188,7 +188,7 @@ def _entry(source: Source, window: bytes, at: int, position: int) -> BatchHeader
             return Damage(position, left, f"an entry of {header.size_bytes} bytes where {left} are left", True)
         return header
     except CorruptRecords as error:
-        if _all_zeros(source, position):
+        if all_zeros(source, position):
             return Damage(position, left, f"{left} bytes of zeros", True)
         return Damage(position, left, str(error), left < HEADER_BYTES and _may_go_on(window[at:], left))
 
@@ -201,7 +201,8 @@ def _may_go_on(data: bytes, left: int) -> bool:
     return _SIZE_FIELDS.size + size > left and (left <= _MAGIC_POSITION or data[_MAGIC_POSITION] in _HEADER_BYTES)
 
 
-def _all_zeros(source: Source, position: int) -> bool:
+def all_zeros(source: Source, position: int) -> bool:
+    """Whether nothing but zeros lies from a position on. OSError."""
     while position < source.size:
         data = source.read(position, WINDOW_BYTES)
         if not data or data.count(0) != len(data):
@@ -285,6 +286,13 @@ def partitions(directory: str | os.PathLike[str]) -> list[PartitionFolder]:
     if not found and not _DIRECTORY_FILES & set(names):
         raise StorageError(f"{root} is no data directory: it has no partition")
     return sorted(found)
+
+
+def partition_folder(path: str) -> PartitionFolder | None:
+    """One partition's folder as it is now; None if it is gone, or has no segment."""
+    key = partition_of(os.path.basename(path))
+    segments = _segments(path)
+    return PartitionFolder(*key, path, segments) if key is not None and segments else None
 
 
 def _segments(folder: str) -> tuple[SegmentFile, ...]:

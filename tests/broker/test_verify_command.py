@@ -1,0 +1,68 @@
+"""`ottla verify`: what it prints and its exit codes, on directories that real requests filled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, only, produce, records, running
+
+from ottla.broker.tools.verify import verify
+
+
+async def send(broker: Broker) -> None:
+    client = await broker.client()
+    for _ in range(3):
+        answer = only(await client.call(produce(records(b"a", b"b"), "orders"), 9))
+        assert answer.error_code == 0
+
+
+def report(root: Path, capsys: pytest.CaptureFixture[str], *more: str, code: int = 0) -> dict[str, Any]:
+    capsys.readouterr()
+    assert verify([str(root), "--json", *more]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+async def test_beside_a_running_broker_and_after_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "data"
+    async with running(root) as broker:
+        await broker.topic("orders")
+        await send(broker)
+        found = report(root, capsys, "--records")
+        assert (found["clean"], found["wrong"]) == (False, [])
+    found = report(root, capsys, "--records")
+    assert (found["clean"], found["wrong"], found["notes"]) == (True, [], [])
+    assert found["bytes"] == sum(path.stat().st_size for path in root.rglob("*.log"))
+    assert report(root, capsys, "--topic", "orders", "--partition", "0")["partitions"] == 1
+
+
+async def test_what_is_wrong_is_listed_and_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "data"
+    async with running(root) as broker:
+        await broker.topic("orders")
+        await send(broker)
+    log = root / "orders-0" / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    begins = len(data) // 3 * 2
+    found = report(root, capsys, code=1)["wrong"]
+    assert [(one["file"], one["byte"], one["offset"]) for one in found] == [(f"orders-0/{log.name}", begins, 4)]
+    assert verify([str(root)]) == 1
+    out = capsys.readouterr().out
+    assert f"\n! orders-0/{log.name} at byte {begins}, offset 4: CRC " in out
+    assert out.endswith("\n1 wrong\n")
+    assert report(root, capsys, "--topic", "__cluster_metadata")["wrong"] == []
+
+
+def test_mistakes_are_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / "00000000000000000000.log").write_bytes(b"")
+    assert verify([str(tmp_path / "missing")]) == 2
+    assert verify([str(tmp_path), "--topic", "missing"]) == 2
+    with pytest.raises(SystemExit) as stopped:
+        verify([str(tmp_path), "--partition", "-1"])
+    assert stopped.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 3

@@ -1,0 +1,248 @@
+"""Looking for faults: sound directories have none, and every damage of a byte is found or can do no harm."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from batches import make, old, sequenced, storing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.protocol.records import batch
+from ottla.storage import checkpoint, inspect
+from ottla.storage.directory import CLEAN_SHUTDOWN, DataDirectory
+from ottla.storage.errors import StorageError
+from ottla.storage.files import DiskFiles
+from ottla.storage.log import LogConfig
+from ottla.storage.partition_metadata import read_topic_id
+from ottla.storage.verify import CLEANER_OFFSET, Finding, Verification
+from ottla.storage.verify_log import Circumstances, Walk
+
+GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
+CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
+TOPIC_ID = bytes(range(16))
+HARMLESS = {".lock", CLEAN_SHUTDOWN}  # whose names matter, not their bytes
+
+
+def fill(root: Path) -> None:
+    """A directory that was closed: two partitions, all formats, producers, several segments."""
+    directory = DataDirectory.open(DiskFiles(), root, node_id=1)
+    log = directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=CONFIG, now_ms=0)
+    for number in range(30):
+        log.append(sequenced(number * 3, 3, timestamp=1000 + number), now_ms=0)
+        log.append(make(b"x" * 50, b"y" * 50, timestamp=1000 + number, codec=1), now_ms=0)
+    log = directory.open_partition("orders", 1, topic_id=TOPIC_ID, config=storing(1), now_ms=0)
+    for number in range(20):
+        log.append(old(1, b"a" * 30, b"b", timestamp=2000 + number), now_ms=0, produce_version=2)
+    directory.close()
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sound") / "data"
+    fill(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, str, bytes], Path]:
+    root = tmp_path_factory.mktemp("changed") / "data"
+
+    def change(source: Path, name: str, data: bytes) -> Path:
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(source, root)
+        (root / name).write_bytes(data)
+        return root
+
+    return change
+
+
+def wrong(root: Path, *, gaps: bool = False, deep: bool = False) -> list[Finding]:
+    looked = Verification(root, may_have_gaps=lambda topic: gaps, deep=deep)
+    return [finding for finding in looked.findings() if finding.wrong]
+
+
+def notes(root: Path) -> list[Finding]:
+    return [finding for finding in Verification(root).findings() if not finding.wrong]
+
+
+def files(root: Path) -> list[str]:
+    return sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file() and p.name not in HARMLESS)
+
+
+# -- sound
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_closed_directory_has_no_fault_and_all_of_it_is_read(sound: Path, deep: bool) -> None:
+    looked = Verification(sound, may_have_gaps=lambda topic: False, deep=deep)
+    assert list(looked.findings()) == []
+    assert looked.report.clean
+    assert looked.report.partitions == 2
+    assert looked.report.segments == len(list(sound.rglob("*.log")))
+    assert looked.report.bytes == sum(path.stat().st_size for path in sound.rglob("*.log"))
+
+
+def golden() -> Iterator[inspect.PartitionFolder]:
+    for name in ("logs", "producers/2.8.2", "producers/3.9.1"):
+        yield from inspect.partitions(GOLDEN / name)
+
+
+@pytest.mark.parametrize("folder", list(golden()), ids=lambda folder: folder.path[len(str(GOLDEN)) + 1 :])
+@pytest.mark.parametrize("deep", [False, True])
+def test_partitions_that_kafka_wrote_have_no_fault(folder: inspect.PartitionFolder, deep: bool) -> None:
+    names = [path.name for path in Path(folder.path).iterdir()]
+    circumstances = Circumstances(gaps=folder.topic.startswith("gaps"), deep=deep)
+    assert list(Walk(folder, names, circumstances).findings()) == []
+
+
+def test_missing_offsets_are_a_fault_where_no_cleaner_works(tmp_path: Path) -> None:
+    made = [bytes(batch.build([batch.Record(at, 1000, None, b"v")], base_offset=at)) for at in (0, 1, 5)]
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / "00000000000000000000.log").write_bytes(b"".join(made))
+    assert [f.what for f in wrong(tmp_path)] == ["offsets 2-4 are missing in front of it"]
+    assert wrong(tmp_path, gaps=True) == []
+
+
+def test_the_preallocated_indexes_of_a_kafka_that_was_killed_are_no_fault(sound: Path, changed) -> None:
+    last = sorted((sound / "orders-0").glob("*.index"))[-1]
+    name = last.relative_to(sound).as_posix()
+    root = changed(sound, name, last.read_bytes() + bytes(800))
+    assert [finding.file for finding in wrong(root)] == [name]
+    (root / CLEAN_SHUTDOWN).unlink()
+    assert wrong(root) == []
+
+
+def test_an_unfinished_end_is_a_fault_only_in_a_closed_directory(sound: Path, changed) -> None:
+    last = sorted((sound / "orders-0").glob("*.log"))[-1]
+    name = last.relative_to(sound).as_posix()
+    root = changed(sound, name, last.read_bytes() + bytes(make(b"more"))[:40])
+    assert [(f.file, f.byte) for f in wrong(root)] == [(name, last.stat().st_size)]
+    (root / CLEAN_SHUTDOWN).unlink()
+    assert wrong(root) == []
+    assert [f.byte for f in notes(root)] == [last.stat().st_size]
+
+
+def test_an_unfinished_end_of_an_older_segment_is_a_fault(sound: Path, changed) -> None:
+    first = sorted((sound / "orders-0").glob("*.log"))[0]
+    name = first.relative_to(sound).as_posix()
+    root = changed(sound, name, first.read_bytes()[:-5])
+    (root / CLEAN_SHUTDOWN).unlink()
+    assert name in [finding.file for finding in wrong(root)]
+
+
+def test_leftovers_are_named_and_are_no_fault(sound: Path, changed) -> None:
+    root = changed(sound, "orders-0/00000000000000000000.log.deleted", b"")
+    for name in ("orders-0/00000000000000000000.log.cleaned", "orders-0/00000000000000000000.log.swap", "x.tmp"):
+        (root / name).write_bytes(b"")
+    (root / f"old-0.{'0' * 32}-delete").mkdir()
+    assert wrong(root) == []
+    assert len([f for f in notes(root) if f.part == "leftover"]) == 5
+
+
+def test_it_works_beside_whoever_has_the_directory_open(tmp_path: Path) -> None:
+    directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=1)
+    log = directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=CONFIG, now_ms=0)
+    for number in range(40):
+        log.append(sequenced(number), now_ms=0)
+        assert wrong(tmp_path) == []
+    directory.close()
+    assert wrong(tmp_path) == []
+
+
+def test_what_is_no_data_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError):
+        Verification(tmp_path)
+    with pytest.raises(StorageError):
+        Verification(tmp_path / "missing")
+
+
+# -- damage
+
+
+def is_harmless(name: str, was: bytes, now: bytes, data_directory: Path, before: Path) -> bool:
+    """Damage that nothing can tell, and that changes nothing of what is read."""
+    if was == now:
+        return True
+    if name.endswith(".index"):  # entries that are missing at the end cost time
+        return was.startswith(now) and len(now) % 8 == 0
+    if name.endswith(".timeindex") and len(was) == len(now):  # other offsets of the same batches
+        log = (before / name).with_suffix(".log")
+        ends = [b.last_offset - int(log.stem) for b in inspect.segment(log) if isinstance(b, inspect.BatchFacts)]
+        pairs = zip(struct.iter_unpack(">qi", was), struct.iter_unpack(">qi", now), strict=True)
+        return all(a == c and bisect_left(ends, b) == bisect_left(ends, d) for (a, b), (c, d) in pairs)
+    if name == "meta.properties":  # nothing else in the directory knows the ids
+        return True
+    if name.endswith("partition.metadata"):
+        return not now or read_topic_id(DiskFiles(), str((data_directory / name).parent)) == TOPIC_ID
+    if name.endswith("-checkpoint"):
+        return not now or values_of(before / name) == values_of(data_directory / name)
+    return False
+
+
+def values_of(path: Path) -> object:
+    read = checkpoint.read_epochs if path.name == checkpoint.LEADER_EPOCH else checkpoint.read_offsets
+    return read(DiskFiles(), str(path))
+
+
+@given(data=st.data())
+def test_every_damage_of_a_file_is_found_or_harmless(data: st.DataObject, sound: Path, changed) -> None:
+    name = data.draw(st.sampled_from([name for name in files(sound) if (sound / name).stat().st_size]))
+    was = (sound / name).read_bytes()
+    at = data.draw(st.integers(0, len(was) - 1))
+    how = data.draw(st.sampled_from(["flip", "cut", "extend"]))
+    byte = data.draw(st.integers(1, 255))
+    now = {
+        "flip": was[:at] + bytes([was[at] ^ byte]) + was[at + 1 :],
+        "cut": was[:at],
+        "extend": was + bytes([byte]),
+    }[how]
+    root = changed(sound, name, now)
+    found = wrong(root)
+    assert found or is_harmless(name, was, now, root, sound), (name, how, at, byte)
+
+
+def test_a_finding_says_where(sound: Path, changed) -> None:
+    log = sound / "orders-0" / "00000000000000000000.log"
+    was = bytearray(log.read_bytes())
+    second = batch.read_header(was).size_bytes
+    was[second + 70] ^= 1
+    root = changed(sound, "orders-0/00000000000000000000.log", bytes(was))
+    found = wrong(root)[0]
+    assert (found.file, found.byte, found.offset) == ("orders-0/00000000000000000000.log", second, 3)
+    assert found.what.startswith("CRC ")
+
+
+def test_records_that_are_not_what_their_header_says_are_found_when_they_are_opened(sound: Path, changed) -> None:
+    records = [batch.Record(n, 1000, None, b"v") for n in range(4)]
+    made = batch.build(records)
+    lie = batch.read_header(made)
+    liar = bytearray(made)
+    liar[35:43] = (lie.max_timestamp + 5).to_bytes(8, "big")
+    batch.reseal(liar, attributes=lie.attributes, max_timestamp=lie.max_timestamp + 5)
+    root = changed(sound, "orders-0/00000000000000000000.log", bytes(liar))
+    for path in (root / "orders-0").iterdir():
+        if path.name != "00000000000000000000.log":
+            path.unlink()
+    (root / checkpoint.RECOVERY_POINT).unlink()
+    (root / checkpoint.REPLICATION_OFFSET).unlink()
+    shutil.rmtree(root / "orders-1")
+    assert wrong(root) == []
+    assert [finding.what for finding in wrong(root, deep=True)] == [
+        "its latest record is of 1000, by its header of 1005"
+    ]
+
+
+def test_a_partition_of_another_topic_id_is_found(sound: Path, changed) -> None:
+    root = changed(sound, "orders-1/partition.metadata", b"version: 0\ntopic_id: " + b"A" * 21 + b"Q")
+    assert [(f.part, f.file.split("/")[1]) for f in wrong(root)] == [("identity", "partition.metadata")]
+
+
+def test_the_cleaners_checkpoint_is_read_and_lets_offsets_be_missing(sound: Path, changed) -> None:
+    root = changed(sound, CLEANER_OFFSET, b"0\n1\norders 0 100000\n")
+    assert [finding.file for finding in wrong(root)] == [CLEANER_OFFSET]
