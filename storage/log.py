@@ -14,13 +14,12 @@ around a compressed set.
 from __future__ import annotations
 
 import contextlib
-import errno
+import functools
 import os
 import random
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats, legacy, validate
@@ -33,6 +32,7 @@ from .config import LogConfig
 from .duplicates import DuplicateScan
 from .errors import DuplicateSequence, OffsetOutOfRange, StorageError
 from .files import Files
+from .flusher import Flusher
 from .partition_metadata import FILE_NAME as PARTITION_METADATA
 from .partition_metadata import read_topic_id, write_topic_id
 from .producer_state import CachedBatch, Producer, forget_below
@@ -43,6 +43,28 @@ if TYPE_CHECKING:
     from .upgrade import OnUpgrade
 
 __all__ = ["Appended", "LogConfig", "PartitionLog", "Slice", "TimestampOffset"]
+
+_CLOSED = "is closed"
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def _reporting(
+    method: Callable[Concatenate[PartitionLog, _Arguments], _Result],
+) -> Callable[Concatenate[PartitionLog, _Arguments], _Result]:
+    """Refuses what is asked of a log that is closed or offline, and reports errors of the disk to its owner."""
+
+    @functools.wraps(method)
+    def reporting(log: PartitionLog, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        if log._unusable is not None:
+            raise StorageError(f"{log._directory} {log._unusable}")
+        try:
+            return method(log, *args, **kwargs)
+        except StorageError as error:
+            log._report(error)
+            raise
+
+    return reporting
 
 
 class PartitionLog:
@@ -69,13 +91,9 @@ class PartitionLog:
         self._active = recovered.segments[-1]
         self._epochs = recovered.epochs
         self._producers = recovered.producers
-        self._unsynced = recovered.unsynced
-        self._sync_lock = threading.Lock()
-        self._unsynced_hints = set(recovered.unsynced_files)
-        self._directory_changed = bool(recovered.unsynced)
         self._removed: list[retention.Removed] = []
-        self._failure: str | None = None
-        self._closed = False
+        self._is_closed = False
+        self._unusable: str | None = None  # why nothing can be done with the log
         self.topic = topic
         self.partition = partition
         self.topic_id = topic_id
@@ -85,7 +103,11 @@ class PartitionLog:
         self.log_end_offset = self._active.next_offset
         self.size_bytes = sum(segment.size_bytes for segment in self._segments)
         # What was cut is not durable, whatever a checkpoint says of it.
-        self.recovery_point = min(recovery_point, self.log_end_offset) if recovered.unsynced else self.log_end_offset
+        durable = min(recovery_point, self.log_end_offset) if recovered.unsynced else self.log_end_offset
+        self._flusher = Flusher(files, directory, durable, lambda: self.log_end_offset)
+        self._flusher.wrote_all(recovered.unsynced, recovered.unsynced_files)
+        self.on_failure: Callable[[PartitionLog, OSError], None] | None = None
+        """Told of every error of the disk, in the thread that met it, before StorageError is raised."""
         self.cut_bytes = recovered.cut_bytes
         """Bytes that recovery removed when the log was opened."""
 
@@ -143,7 +165,7 @@ class PartitionLog:
         log = cls(files, path, topic, partition, used_id, config, recovered, recovery_point, on_log_start, pick)
         if stored_id == ZERO_UUID != topic_id:
             write_topic_id(files, path, topic_id)
-            log._unsynced_hints.add(PARTITION_METADATA)
+            log._flusher.wrote_file(PARTITION_METADATA)
         log._active.jitter_ms = log._jitter()
         return log
 
@@ -153,6 +175,21 @@ class PartitionLog:
     def configure(self, config: LogConfig) -> None:
         """Takes new settings; they hold from the next append on."""
         self.config = config
+
+    @property
+    def failure(self) -> str | None:
+        """Why the log takes no records, None if it does."""
+        return self._unusable or self._flusher.failure
+
+    @property
+    def recovery_point(self) -> int:
+        """All below this offset is durable: it rises with each flush."""
+        return self._flusher.recovery_point
+
+    @property
+    def unflushed_records(self) -> int:
+        """How many offsets lie at the recovery point or behind it."""
+        return self.log_end_offset - self._flusher.recovery_point
 
     @property
     def high_watermark(self) -> int:
@@ -174,6 +211,7 @@ class PartitionLog:
         """The base offset of the segment that is appended to."""
         return self._active.base_offset
 
+    @_reporting
     def segment_bases(self) -> list[tuple[int, int]]:
         """(base offset, time in ms) of each segment, oldest first: the largest timestamp in it, else its making."""
         times = ((segment, segment.largest_timestamp()[0]) for segment in self._segments)
@@ -230,13 +268,14 @@ class PartitionLog:
         if isinstance(planned, CachedBatch):
             return self._copy(planned)
         epochs = self._epochs
-        self._note_epoch(header.magic, base_offset)
         try:
+            self._note_epoch(header.magic, base_offset)
             if planned.roll:
                 active = self._roll(base_offset, now_ms)
             active.append(buffer, headers)
-        except StorageError:
+        except StorageError as error:
             self._restore_epochs(epochs)
+            self._report(error)
             raise
         self._adopt(active, headers, len(buffer), planned.producer)
         return Appended(base_offset, self.log_end_offset - 1, log_append_time_ms, self.log_start_offset, False)
@@ -251,7 +290,7 @@ class PartitionLog:
         if scan_bytes <= 0:
             return None
         return DuplicateScan(
-            self._files, self._segments, header, self.log_start_offset, scan_bytes, lambda: self._closed
+            self._files, self._segments, header, self.log_start_offset, scan_bytes, lambda: self._unusable is not None
         )
 
     def answer_copy(self, found: CachedBatch | None, refused: DuplicateSequence) -> Appended:
@@ -264,9 +303,7 @@ class PartitionLog:
         self, active: Segment, headers: Sequence[BatchHeader], size_bytes: int, producer: Producer | None
     ) -> None:
         """Takes over what is on the disk now. Nothing here can fail."""
-        with self._sync_lock:
-            if not self._unsynced or self._unsynced[-1] is not active:
-                self._unsynced.append(active)
+        self._flusher.wrote(active)
         header = headers[-1]
         if producer is not None and self._producers.known is not None:
             self._producers.known[header.producer_id] = producer
@@ -295,8 +332,7 @@ class PartitionLog:
     def _write_epochs(self, epochs: list[tuple[int, int]]) -> None:
         checkpoint.write_epochs(self._files, os.path.join(self._directory, checkpoint.LEADER_EPOCH), epochs)
         self._epochs = epochs
-        with self._sync_lock:
-            self._unsynced_hints.add(checkpoint.LEADER_EPOCH)
+        self._flusher.wrote_file(checkpoint.LEADER_EPOCH)
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Begins a new segment. After StorageError the old one is still the active one."""
@@ -315,7 +351,7 @@ class PartitionLog:
             )
         except OSError as error:
             raise StorageError(f"cannot begin a segment in {self._directory}: {error}") from error
-        self._directory_changed = True
+        self._flusher.changed_directory()
         self._segments.append(created)
         self._active = created
         return created
@@ -344,17 +380,17 @@ class PartitionLog:
         rules = self.config.producer_rules
         name = self._producers.save(self.log_end_offset, self._segments, self.log_start_offset, rules)
         if name is not None:
-            with self._sync_lock:
-                self._unsynced_hints.add(name)
+            self._flusher.wrote_file(name)
 
     def _check_writable(self) -> None:
-        if self._closed:
-            raise StorageError(f"{self._directory} is closed")
-        if self._failure is not None:
-            raise StorageError(f"{self._directory} takes no records: {self._failure}")
+        if self._unusable is not None:
+            raise StorageError(f"{self._directory} {self._unusable}")
+        if self._flusher.failure is not None:
+            raise StorageError(f"{self._directory} takes no records: {self._flusher.failure}")
 
     # -- reading
 
+    @_reporting
     def read(
         self,
         offset: int,
@@ -370,8 +406,6 @@ class PartitionLog:
         v0 to v2) as many bytes come as there are up to `max_bytes`, whatever they cut. At the end of the log the slice
         is empty. Raises OffsetOutOfRange, StorageError.
         """
-        if self._closed:
-            raise StorageError(f"{self._directory} is closed")
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         end_offset = self.last_stable_offset if committed else self.high_watermark
@@ -405,11 +439,13 @@ class PartitionLog:
         """
         return sum(segment.bytes_from(offset) for segment in self._segments_from(offset))
 
+    @_reporting
     def find_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record at or behind the log start with this timestamp (ms) or a later one. StorageError."""
         start = self.log_start_offset
         return timestamps.find(self._segments_from(start), start, timestamp_ms)
 
+    @_reporting
     def max_timestamp(self) -> TimestampOffset | None:
         """The first record that has the largest timestamp; None if no record has one. StorageError."""
         start = self.log_start_offset
@@ -432,6 +468,7 @@ class PartitionLog:
 
     # -- the log start
 
+    @_reporting
     def delete_records_before(self, offset: int) -> int:
         """Moves the log start up to the offset, durably; it never moves back. The new log start.
 
@@ -448,6 +485,7 @@ class PartitionLog:
             forget_below(producers, offset, self.config.producer_rules)
         return self.log_start_offset
 
+    @_reporting
     def retain(self, now_ms: int) -> retention.Removed | None:
         """Takes away the oldest segments that retention no longer keeps: by the log start, by size, by time.
 
@@ -474,9 +512,7 @@ class PartitionLog:
             self._removed = [*(earlier for earlier in self._removed if earlier.segments), removed]
             self._segments = self._segments[len(gone) :]  # a look for a copy goes on with the old list
             self.size_bytes -= sum(segment.size_bytes for segment in gone)
-            with self._sync_lock:
-                self._unsynced = [segment for segment in self._unsynced if segment not in gone]
-                self._directory_changed = True
+            self._flusher.forget(gone)
         self._drop_epochs()
         return removed
 
@@ -488,6 +524,7 @@ class PartitionLog:
 
     # -- durability
 
+    @_reporting
     def flush(self) -> int:
         """Makes everything appended so far durable; the new recovery point. May run in another thread.
 
@@ -495,60 +532,25 @@ class PartitionLog:
         until it is opened anew. Where no descriptor was free for a file, nothing was tried and a later flush tries
         again. Raises StorageError.
         """
-        with self._sync_lock:
-            if self._failure is not None:
-                raise StorageError(f"{self._directory} cannot be synced: {self._failure}")
-            end_offset = self.log_end_offset
-            unsynced, self._unsynced = self._unsynced, []
-            hints, self._unsynced_hints = self._unsynced_hints, set()
-            directory_changed, self._directory_changed = self._directory_changed or bool(hints), False
-        undone = unsynced, hints, directory_changed
-        try:
-            for segment in unsynced:
-                segment.sync()
-            for name in hints:
-                with contextlib.suppress(FileNotFoundError):  # a damaged snapshot is removed when it is read
-                    self._sync_file(name)
-            if directory_changed:
-                self._files.sync_directory(self._directory)
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._put_off(*undone)
-            else:
-                self._failure = f"a sync failed: {error}"
-            raise StorageError(f"cannot sync {self._directory}: {error}") from error
-        self.recovery_point = max(self.recovery_point, end_offset)
-        return self.recovery_point
-
-    def _put_off(self, unsynced: list[Segment], hints: set[str], directory_changed: bool) -> None:
-        """Takes back what a flush was about to make durable."""
-        with self._sync_lock:
-            self._unsynced = [*unsynced, *(segment for segment in self._unsynced if segment not in unsynced)]
-            self._unsynced_hints |= hints
-            self._directory_changed = self._directory_changed or directory_changed
-
-    def _sync_file(self, name: str) -> None:
-        file = self._files.open(os.path.join(self._directory, name))
-        try:
-            file.sync()
-        finally:
-            file.close()
+        return self._flusher.flush()
 
     def close(self) -> None:
         """Writes the indexes, syncs everything and gives the files back. A second close does nothing.
 
         After StorageError the files are closed all the same; the shutdown was then not a clean one.
         """
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
         try:
+            if self._unusable is not None:
+                raise StorageError(f"{self._directory} {self._unusable}")
+            self._unusable = _CLOSED
             for segment in self._segments:
                 segment.cut_torn()
                 segment.save_indexes()
             self._save_producers()
-            if self._failure is not None or self._unsynced or self._unsynced_hints:
-                self.flush()
+            if self._flusher.failure is not None or not self._flusher.is_idle:
+                self._flusher.flush()
         except OSError as error:
             raise StorageError(f"cannot close {self._directory}: {error}") from error
         finally:
@@ -556,7 +558,20 @@ class PartitionLog:
 
     def abandon(self) -> None:
         """Gives the files back and writes nothing, as for a folder that goes away or a process that is killed."""
-        self._closed = True
+        self._is_closed = True
+        self._unusable = self._unusable or _CLOSED
+        self._flusher.close()
         for segment in (*self._segments, *(one for removed in self._removed for one in removed.segments)):
             with contextlib.suppress(OSError):
                 segment.close()
+
+    # -- failures of the disk
+
+    def fail(self, reason: str) -> None:
+        """The log takes and gives nothing any more, until it is opened anew: its disk cannot be trusted."""
+        self._unusable = self._unusable or f"is offline: {reason}"
+
+    def _report(self, error: StorageError) -> None:
+        """Tells the owner of the disk of an error, if the disk is its cause."""
+        if self.on_failure is not None and self._unusable is None and isinstance(error.__cause__, OSError):
+            self.on_failure(self, error.__cause__)

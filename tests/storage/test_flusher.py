@@ -1,0 +1,101 @@
+"""What is durable, and what an error of the disk leads to: one flush at a time, and nobody vouches for another."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+
+import pytest
+from batches import make, open_log
+from simulated_files import SimulatedFiles
+
+from ottla.storage.errors import StorageError
+from ottla.storage.log import PartitionLog
+from ottla.storage.segment import Segment
+
+
+def appended(log: PartitionLog, value: bytes) -> None:
+    log.append(make(value), now_ms=0)
+
+
+def test_a_flush_does_not_vouch_for_what_another_one_has_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(SimulatedFiles())
+    appended(log, b"1")
+    begun, go_on = threading.Event(), threading.Event()
+    sync: Callable[[Segment], None] = Segment.sync
+
+    def slow(segment: Segment) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert go_on.wait(10)
+        sync(segment)
+
+    monkeypatch.setattr(Segment, "sync", slow)
+    points: list[int] = []
+    first = threading.Thread(target=lambda: points.append(log.flush()))
+    first.start()
+    assert begun.wait(10)
+    appended(log, b"2")  # while the first is under way
+    second = threading.Thread(target=lambda: points.append(log.flush()))
+    second.start()
+    second.join(0.05)
+    assert second.is_alive() and points == [] and log.recovery_point == 0 and log.unflushed_records == 2
+    go_on.set()
+    first.join(10)
+    second.join(10)
+    assert points == [1, 2] and log.recovery_point == 2 and log.unflushed_records == 0
+
+
+def test_a_disk_error_is_reported_before_it_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = SimulatedFiles()
+    log = open_log(files)
+    appended(log, b"1")
+    told: list[tuple[PartitionLog, int | None]] = []
+    log.on_failure = lambda log, error: told.append((log, error.errno))
+
+    def broken(*args: object) -> None:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(log._active._opened()), "write", broken)
+        with pytest.raises(StorageError, match="the disk is gone"):
+            appended(log, b"2")
+    assert told == [(log, errno.EIO)] and log.log_end_offset == 1
+    appended(log, b"2")  # the disk is back, and nothing was lost
+    with monkeypatch.context() as patch:
+        patch.setattr(type(log._active._opened()), "read", broken)
+        with pytest.raises(StorageError, match="the disk is gone"):
+            log.read(0, 1 << 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "sync", broken)
+        with pytest.raises(StorageError, match="the disk is gone"):
+            log.flush()
+    assert told == [(log, errno.EIO)] * 3
+    assert log.failure == "a sync failed: [Errno 5] the disk is gone"
+
+
+def test_a_log_that_failed_takes_and_gives_nothing() -> None:
+    files = SimulatedFiles()
+    log = open_log(files)
+    appended(log, b"1")
+    told: list[object] = []
+    log.on_failure = lambda log, error: told.append(error)
+    log.fail("its disk is gone")
+    log.fail("and again")
+    for refused in (
+        lambda: appended(log, b"2"),
+        lambda: log.read(0, 1 << 20),
+        lambda: log.delete_records_before(1),
+        lambda: log.retain(0),
+        lambda: log.find_timestamp(0),
+        log.max_timestamp,
+        log.segment_bases,
+        log.flush,
+        log.close,
+    ):
+        with pytest.raises(StorageError, match="is offline: its disk is gone"):
+            refused()
+    assert told == [] and log.failure == "is offline: its disk is gone"
+    log.close()  # the first time it has said so
+    assert open_log(files).log_end_offset == 1
