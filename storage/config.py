@@ -13,7 +13,8 @@ class LogConfig:
     """One topic's settings. `rules` say what a client may append, `producer_rules` how its sequences are judged.
 
     -1 in retention_ms and retention_bytes means no limit; they count only with `deletes` (cleanup.policy has delete).
-    `segment_ms` is already the shorter of itself and, of a compacted topic, max.compaction.lag.ms.
+    `segment_ms` is already the shorter of itself and, of a compacted topic, max.compaction.lag.ms. Whoever owns the
+    log is to flush it when `flush_messages` records are not durable, or any for longer than `flush_ms`.
     """
 
     segment_bytes: int = 1 << 30
@@ -26,3 +27,5 @@ class LogConfig:
     rules: Rules = field(default_factory=Rules)
     producer_rules: ProducerRules = field(default_factory=ProducerRules)
     deletes: bool = True
+    flush_messages: int = 2**63 - 1
+    flush_ms: int = 2**63 - 1

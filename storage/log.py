@@ -108,6 +108,9 @@ class PartitionLog:
         self._flusher.wrote_all(recovered.unsynced, recovered.unsynced_files)
         self.on_failure: Callable[[PartitionLog, OSError], None] | None = None
         """Told of every error of the disk, in the thread that met it, before StorageError is raised."""
+        self.on_roll: Callable[[], None] | None = None
+        """Told when a new segment has begun: the one before it may be synced."""
+        self._held_from: int | None = None
         self.cut_bytes = recovered.cut_bytes
         """Bytes that recovery removed when the log was opened."""
 
@@ -193,13 +196,13 @@ class PartitionLog:
 
     @property
     def high_watermark(self) -> int:
-        """The end of what consumers may read: with one replica, the end of the log."""
-        return self.log_end_offset
+        """The end of what consumers may read: with one replica, the end of the log, or of what is not held back."""
+        return self.log_end_offset if self._held_from is None else self._held_from
 
     @property
     def last_stable_offset(self) -> int:
         """The end of what `read_committed` consumers may read."""
-        return self.log_end_offset
+        return self.high_watermark
 
     @property
     def first_segment_offset(self) -> int:
@@ -354,6 +357,8 @@ class PartitionLog:
         self._flusher.changed_directory()
         self._segments.append(created)
         self._active = created
+        if self.on_roll is not None:
+            self.on_roll()
         return created
 
     def _jitter(self) -> int:
@@ -415,11 +420,12 @@ class PartitionLog:
                 position = segment.position_of(offset)
                 if position is not None:
                     limit = position + max(max_bytes, 0)
-                    if hard_limit:  # all of a segment lies below the high watermark
-                        end = min(limit, segment.size_bytes)
+                    shown = segment.end_below(end_offset)
+                    if hard_limit:
+                        end = min(limit, shown)
                     else:
-                        end = segment.end_of_whole(position, limit)
-                        if end <= position and at_least_one_batch:
+                        end = segment.end_of_whole(position, min(limit, shown))
+                        if end <= position < shown and at_least_one_batch:
                             end = segment.batch_end(position)
                     records = segment.read(position, end - position) if end > position else b""
                     break
@@ -433,11 +439,19 @@ class PartitionLog:
         return self._segments[max(first, 0) :]
 
     def available_bytes(self, offset: int) -> int:
-        """Bytes from the batch that holds the offset to the end of the log; reads no file.
+        """Bytes from the batch that holds the offset to the high watermark; reads no file.
 
         Exact for the newest batches, else up to an index interval and a batch (or an unread segment) too many.
         """
-        return sum(segment.bytes_from(offset) for segment in self._segments_from(offset))
+        size_bytes = sum(segment.bytes_from(offset) for segment in self._segments_from(offset))
+        if self._held_from is not None:
+            size_bytes -= sum(segment.bytes_from(self._held_from) for segment in self._segments_from(self._held_from))
+        return max(size_bytes, 0)
+
+    def hold_back(self, offset: int | None) -> None:
+        """Shows consumers nothing from the first offset of an append on; None shows them all. For appends that are to
+        be durable before they are seen."""
+        self._held_from = offset
 
     @_reporting
     def find_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
@@ -494,6 +508,8 @@ class PartitionLog:
         """
         self._check_writable()
         number = retention.expired(self._segments, self.log_start_offset, self.config, now_ms)
+        while number and self._segments[number - 1].next_offset > self.high_watermark:
+            number -= 1
         if number == 0:
             return None
         if number == len(self._segments):

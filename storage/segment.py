@@ -445,6 +445,11 @@ class Segment:
             end = at + size
         return end
 
+    def end_below(self, offset: int) -> int:
+        """Where the first batch that reaches the offset begins; the end of the segment if none does."""
+        position = None if offset >= self.next_offset else self.position_of(offset)
+        return self.size_bytes if position is None else position
+
     def boundaries(self, position: int) -> list[int]:
         """The positions of some batches, rising, from one at or before `position` on."""
         self.load()
