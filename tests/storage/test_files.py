@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def test_idle_partitions_hold_no_descriptors(tmp_path: Path):
     log = open_log(files, tmp_path / "orders-0")
     log.append(make(b"a"), now_ms=0)
     log.close()
+    gc.collect()  # what other tests left
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     logs = [open_log(files, tmp_path / "orders-0") for _ in range(20)]
     if before:
