@@ -36,6 +36,7 @@ CODES: dict[type[Exception], ErrorCode] = {
     records.UnsupportedCodec: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     storage.StorageError: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.DirectoryLocked: ErrorCode.KAFKA_STORAGE_ERROR,
+    storage.DirectoryFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     storage.OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
     storage.RecordListTooLarge: ErrorCode.RECORD_LIST_TOO_LARGE,
     storage.ProducerRefused: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

@@ -2,6 +2,10 @@
 
 Owns the files beside the partition folders: `.lock`, `meta.properties`, `.kafka_cleanshutdown` and the three offset
 checkpoints. Nothing but the directory and its lock file is made before the lock is held and the arguments are checked.
+
+A directory fails as a whole, and once: at the first error of the disk that does not pass by itself, met by it or by one
+of its logs, all of them refuse everything from then on, and nothing more is written, no marker of a clean shutdown
+either. The next opening recovers.
 """
 
 from __future__ import annotations
@@ -10,14 +14,16 @@ import contextlib
 import os
 import random
 import re
+import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ..protocol.primitives import ZERO_UUID
 from . import checkpoint
 from .config import LogConfig
-from .errors import DirectoryLocked, StorageError
+from .disk_errors import is_passing, lasting_error
+from .errors import DirectoryFailed, DirectoryLocked, StorageError
 from .files import Files, write_atomically
 from .log import PartitionLog
 from .partition_metadata import encode_id, read_topic_id
@@ -46,7 +52,7 @@ def new_id() -> bytes:
 
 
 class DataDirectory:
-    """See the module. Made by `open`; `close` ends it. Raises StorageError and nothing else."""
+    """See the module. Made by `open`, or by `take` and `begin`; `close` ends it. Raises StorageError alone."""
 
     def __init__(self, files: Files, path: str, release: Callable[[], None], pick: Callable[[int], int]):
         self._files = files
@@ -59,6 +65,8 @@ class DataDirectory:
         self._watermarks: dict[TopicPartition, int] = {}
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._closed = False
+        self._identity: dict[str, str] = {}
+        self._failing = threading.Lock()
         self.path = path
         self.node_id = 0
         self.cluster_id = ""
@@ -69,6 +77,10 @@ class DataDirectory:
         """Whether the directory had no meta.properties: nobody has used it yet."""
         self.warnings: list[str] = []
         """Checkpoints that could not be read, one line each: their partitions are recovered from the start."""
+        self.failure: str | None = None
+        """Why the directory cannot be used any more."""
+        self.on_failure: Callable[[], None] = lambda: None
+        """Told once when `failure` is set, in the thread that met the error: a flush may run in any."""
 
     @classmethod
     def open(
@@ -84,12 +96,32 @@ class DataDirectory:
         """Locks the directory (made if it is missing) and reads its identity and checkpoints; opens no partition.
 
         Without `cluster_id` the directory's own is used; a new directory gets one from `make_id`. Raises
-        DirectoryLocked if anybody else holds it, StorageError if it belongs to another node or cluster.
+        DirectoryLocked if anybody else holds it, DirectoryFailed if its disk does not work, StorageError if it belongs
+        to another node or cluster.
         """
-        if not 0 <= node_id < 2**31:
-            raise StorageError(f"node id {node_id} is not in 0..2147483647")
         if cluster_id is not None and not re.fullmatch(r"[a-zA-Z0-9._-]{1,255}", cluster_id):
             raise StorageError(f"cluster id {cluster_id!r} is malformed")
+        directory = cls.take(files, path, node_id=node_id, pick=pick)
+        try:
+            directory.begin(cluster_id, make_id)
+        except BaseException:
+            directory.abandon()
+            raise
+        return directory
+
+    @classmethod
+    def take(
+        cls,
+        files: Files,
+        path: str | os.PathLike[str],
+        *,
+        node_id: int,
+        pick: Callable[[int], int] = random.randrange,
+    ) -> DataDirectory:
+        """Locks the directory (made if it is missing) and reads whose it is, no more: `begin` or `abandon` follows.
+        Raises as `open`."""
+        if not 0 <= node_id < 2**31:
+            raise StorageError(f"node id {node_id} is not in 0..2147483647")
         full_path = os.path.abspath(os.fspath(path))
         try:
             files.make_directory(full_path)
@@ -97,47 +129,61 @@ class DataDirectory:
         except BlockingIOError as error:
             raise DirectoryLocked(f"{full_path} is in use by another broker") from error
         except OSError as error:
-            raise StorageError(f"cannot use {full_path}: {error}") from error
+            raise _unusable(full_path, error) from error
         directory = cls(files, full_path, lock.release, pick)
         try:
-            directory._identify(node_id, cluster_id, make_id)
-            directory._begin()
+            directory._read_identity(node_id)
         except OSError as error:
-            lock.release()
-            raise StorageError(f"cannot use {full_path}: {error}") from error
+            directory.abandon()
+            raise _unusable(full_path, error) from error
         except BaseException:
-            lock.release()
+            directory.abandon()
             raise
         return directory
+
+    def begin(self, cluster_id: str | None, make_id: Callable[[], bytes] = new_id) -> None:
+        """Puts the identity right and reads what the last user left, for partitions to be opened. Raises as `open`."""
+        try:
+            self._identify(cluster_id, make_id)
+            self._begin()
+        except OSError as error:
+            raise _unusable(self.path, error) from error
+        except StorageError as error:
+            if lasting_error(error) is not None:
+                raise DirectoryFailed(str(error)) from error.__cause__
+            raise
 
     def _join(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def _identify(self, node_id: int, cluster_id: str | None, make_id: Callable[[], bytes]) -> None:
+    def _read_identity(self, node_id: int) -> None:
         path = self._join(META_PROPERTIES)
         try:
-            found = parse_properties(self._files.read_bytes(path), path)
+            found = self._identity = parse_properties(self._files.read_bytes(path), path)
         except FileNotFoundError:
             found = {}
         self.is_new = not found
         self.node_id = node_id
+        self.cluster_id = found.get("cluster.id", "")
+        self.directory_id = found.get("directory.id", "")
         stored_node = found.get("node.id", found.get("broker.id"))
         if stored_node is not None and stored_node != str(node_id):
             raise StorageError(f"{self.path} belongs to node {stored_node}, not {node_id}")
-        stored_cluster = found.get("cluster.id")
-        if stored_cluster and cluster_id and stored_cluster != cluster_id:
-            raise StorageError(f"{self.path} belongs to cluster {stored_cluster}, not {cluster_id}")
-        self.cluster_id = stored_cluster or cluster_id or encode_id(make_id())
-        self.directory_id = found.get("directory.id") or encode_id(make_id())
+
+    def _identify(self, cluster_id: str | None, make_id: Callable[[], bytes]) -> None:
+        if self.cluster_id and cluster_id and self.cluster_id != cluster_id:
+            raise StorageError(f"{self.path} belongs to cluster {self.cluster_id}, not {cluster_id}")
+        self.cluster_id = self.cluster_id or cluster_id or encode_id(make_id())
+        self.directory_id = self.directory_id or encode_id(make_id())
         wanted = {
             "version": "1",
-            "node.id": str(node_id),
+            "node.id": str(self.node_id),
             "cluster.id": self.cluster_id,
             "directory.id": self.directory_id,
         }
-        if any(found.get(key) != value for key, value in wanted.items()):
+        if any(self._identity.get(key) != value for key, value in wanted.items()):
             text = "#\n" + "".join(f"{key}={value}\n" for key, value in wanted.items())
-            write_atomically(self._files, path, text.encode())
+            write_atomically(self._files, self._join(META_PROPERTIES), text.encode())
 
     def _begin(self) -> None:
         """Takes the marker away before anything is loaded, reads the checkpoints, removes what was being deleted."""
@@ -160,6 +206,8 @@ class DataDirectory:
         try:
             return checkpoint.read_offsets(self._files, self._join(name))
         except StorageError as error:
+            if lasting_error(error) is not None:
+                raise
             self.warnings.append(str(error))
             return {}
 
@@ -172,12 +220,13 @@ class DataDirectory:
     def topic_id(self, topic: str, partition: int) -> bytes:
         """The topic id in a partition's folder; zeros if it has none, or after a crash only a part of one."""
         folder = self._folder(topic, partition)
-        try:
-            return read_topic_id(self._files, folder)
-        except StorageError:
-            if self.was_clean:
-                raise
-            return ZERO_UUID
+        with self._watched():
+            try:
+                return read_topic_id(self._files, folder)
+            except StorageError as error:
+                if self.was_clean or lasting_error(error) is not None:
+                    raise
+                return ZERO_UUID
 
     def open_partition(
         self,
@@ -191,7 +240,7 @@ class DataDirectory:
     ) -> PartitionLog:
         """The log of a partition, made if there is none. `topic_id` of zeros stands for the one in the folder.
 
-        `upgrade` as in `PartitionLog.open`.
+        `upgrade` as in `PartitionLog.open`. Raises DirectoryFailed if the disk is why it cannot be opened.
         """
         self._check_open()
         key = (topic, partition)
@@ -200,21 +249,23 @@ class DataDirectory:
         existed = key in self._unopened
         if not existed and (key in self._log_starts or key in self._recovery_points):
             self.write_checkpoints()  # a deleted partition's offsets: a new one of that name must not inherit them
-        log = PartitionLog.open(
-            self._files,
-            self._folder(topic, partition),
-            topic=topic,
-            partition=partition,
-            topic_id=topic_id,
-            config=config,
-            now_ms=now_ms,
-            clean_shutdown=self.was_clean or not existed,
-            recovery_point=self._recovery_points.get(key, 0) if existed else 0,
-            log_start_offset=self._log_starts.get(key, 0) if existed else 0,
-            on_log_start=self._log_start_moves,
-            pick=self._pick,
-            upgrade=upgrade,
-        )
+        with self._watched():
+            log = PartitionLog.open(
+                self._files,
+                self._folder(topic, partition),
+                topic=topic,
+                partition=partition,
+                topic_id=topic_id,
+                config=config,
+                now_ms=now_ms,
+                clean_shutdown=self.was_clean or not existed,
+                recovery_point=self._recovery_points.get(key, 0) if existed else 0,
+                log_start_offset=self._log_starts.get(key, 0) if existed else 0,
+                on_log_start=self._log_start_moves,
+                pick=self._pick,
+                upgrade=upgrade,
+            )
+        log.on_failure = self._log_failed
         self._unopened.discard(key)
         self._logs[key] = log
         return log
@@ -229,15 +280,16 @@ class DataDirectory:
         folder = self._folder(topic, partition)
         suffix = f"-{partition}.{uuid.uuid4().hex}-delete"
         renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
-        try:
-            self._files.replace(folder, renamed)
-        except OSError as error:
-            raise StorageError(f"cannot delete {folder}: {error}") from error
+        with self._watched():
+            try:
+                self._files.replace(folder, renamed)
+            except OSError as error:
+                raise StorageError(f"cannot delete {folder}: {error}") from error
         self._unopened.discard(key)
         log = self._logs.pop(key, None)
         if log is not None:
             log.abandon()
-        return lambda: self._remove_folder(renamed)
+        return lambda: self._remove_deleted(renamed)
 
     def set_aside(self, topic: str, partition: int) -> str:
         """Renames the folder of a partition that nobody knows to `...-stray`, which is kept; its new path."""
@@ -246,17 +298,34 @@ class DataDirectory:
             raise StorageError(f"{topic}-{partition} is open")
         suffix = f"-{partition}.{uuid.uuid4().hex}-stray"
         renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
-        try:
-            self._files.replace(self._folder(topic, partition), renamed)
-        except OSError as error:
-            raise StorageError(f"cannot rename {self._folder(topic, partition)}: {error}") from error
+        with self._watched():
+            try:
+                self._files.replace(self._folder(topic, partition), renamed)
+            except OSError as error:
+                raise StorageError(f"cannot rename {self._folder(topic, partition)}: {error}") from error
         self._unopened.discard((topic, partition))
         return renamed
+
+    def put_in_place(self, prepared: str, topic: str, partition: int) -> None:
+        """Renames a folder of this directory, all of which is durable, to that of a partition, durably."""
+        self._check_open()
+        folder = self._folder(topic, partition)
+        try:
+            self._files.replace(prepared, folder)
+            self._files.sync_directory(self.path)
+        except OSError as error:
+            raise StorageError(f"cannot rename {prepared} to {folder}: {error}") from error
+        self._unopened.add((topic, partition))
 
     def _folder(self, topic: str, partition: int) -> str:
         if not _TOPIC.fullmatch(topic) or topic in (".", "..") or not 0 <= partition < 2**31:
             raise StorageError(f"{topic!r}-{partition} is no partition")
         return self._join(f"{topic}-{partition}")
+
+    def _remove_deleted(self, path: str) -> None:
+        if self.failure is None:  # else the next opening removes it
+            with self._watched():
+                self._remove_folder(path)
 
     def _remove_folder(self, path: str) -> None:
         try:
@@ -286,6 +355,11 @@ class DataDirectory:
 
     def write_checkpoints(self) -> None:
         """Writes recovery points, log starts and high watermarks as they are now; worth a call now and then."""
+        self._check_open()
+        with self._watched():
+            self._write_checkpoints()
+
+    def _write_checkpoints(self) -> None:
         points = {key: offset for key, offset in self._recovery_points.items() if key in self._unopened}
         points.update((key, log.recovery_point) for key, log in self._logs.items())
         self._write_checkpoint(checkpoint.RECOVERY_POINT, points)
@@ -302,18 +376,52 @@ class DataDirectory:
             checkpoint.write_offsets(self._files, self._join(name), offsets)
             self._written[name] = offsets
 
+    # -- failures of the disk
+
+    def fail(self, reason: str) -> None:
+        """Gives the directory up: it and its logs refuse everything from here on. The first reason stays."""
+        with self._failing:
+            if self.failure is not None:
+                return
+            self.failure = reason
+        for log in list(self._logs.values()):
+            log.fail(reason)
+        self.on_failure()
+
+    def _log_failed(self, log: PartitionLog, error: OSError) -> None:
+        """A log met an error. One that passes is its affair, unless it lost what it had written."""
+        if log.failure is not None or not is_passing(error):
+            self.fail(str(error))
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """In it, an error of the disk that does not pass fails the directory, and is raised as DirectoryFailed."""
+        try:
+            yield
+        except StorageError as error:
+            cause = lasting_error(error)
+            if cause is None:
+                raise
+            self.fail(str(cause))
+            raise DirectoryFailed(str(error)) from cause
+
     # -- the end
 
     def _check_open(self) -> None:
         if self._closed:
             raise StorageError(f"{self.path} is closed")
+        if self.failure is not None:
+            raise DirectoryFailed(f"{self.path} is offline: {self.failure}")
 
     def close(self) -> None:
         """Closes all logs, writes the checkpoints, then the marker of a clean shutdown, then gives the lock back.
 
         There is no marker if a log could not be closed, or if partitions that needed a recovery were never opened: then
-        the next opening recovers. The first such error is raised at the end. A second close does nothing.
+        the next opening recovers. The first such error is raised at the end. A second close does nothing. A directory
+        that has failed is given back as it is.
         """
+        if self.failure is not None:
+            self.abandon()
         if self._closed:
             return
         self._closed = True
@@ -324,8 +432,8 @@ class DataDirectory:
                     log.close()
                 except StorageError as error:
                     failure = failure or error
-            self.write_checkpoints()
-            if failure is None and (self.was_clean or not self._unopened):
+            self._write_checkpoints()
+            if failure is None and self.failure is None and (self.was_clean or not self._unopened):
                 write_atomically(self._files, self._join(CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_BYTES)
         except OSError as error:
             failure = failure or StorageError(f"cannot close {self.path}: {error}")
@@ -344,6 +452,26 @@ class DataDirectory:
                 log.abandon()
             with contextlib.suppress(OSError):
                 self._release()
+
+
+def stored_node_id(files: Files, path: str | os.PathLike[str]) -> int | None:
+    """The node that a directory belongs to by its meta.properties; None if it does not say. Raises StorageError."""
+    name = os.path.join(os.path.abspath(os.fspath(path)), META_PROPERTIES)
+    try:
+        found = parse_properties(files.read_bytes(name), name)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(f"cannot read {name}: {error}") from error
+    text = found.get("node.id", found.get("broker.id"))
+    if text is not None and not re.fullmatch(r"[0-9]{1,10}", text):
+        raise StorageError(f"malformed {name}: node id {text!r}")
+    return None if text is None else int(text)
+
+
+def _unusable(path: str, error: OSError) -> StorageError:
+    kind = StorageError if is_passing(error) else DirectoryFailed
+    return kind(f"cannot use {path}: {error}")
 
 
 def parse_properties(data: bytes, path: str) -> dict[str, str]:

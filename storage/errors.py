@@ -14,6 +14,10 @@ class DirectoryLocked(StorageError):
     """Another process, or another opener in this one, holds the data directory."""
 
 
+class DirectoryFailed(StorageError):
+    """The disk under a data directory failed: nothing in it can be used (KAFKA_STORAGE_ERROR, 56)."""
+
+
 class OffsetOutOfRange(Exception):
     """An offset below the log start or above its end was asked for (OFFSET_OUT_OF_RANGE, 1)."""
 
