@@ -2,7 +2,8 @@
 
 Owns reading without disturbing: no lock, nothing written, no index used, no file mapped (a mapped page whose file is
 cut kills the process, and a broker may be running). Entries of all three formats are read, in bounded memory. Damage is
-a value with its position, so that whoever counts or prints can say how far it got.
+a value with its position, so that whoever counts or prints can say how far it got. `repair`, which has the directory
+for itself, looks through other `Files`: at what it would leave behind, and in tests at a disk that is none.
 
 A file is looked at as long as it was when it was opened; what a running broker appends afterwards is not seen. Raises
 StorageError when a file or folder cannot be opened, and nothing else.
@@ -11,6 +12,7 @@ StorageError when a file or folder cannot be opened, and nothing else.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import struct
@@ -26,6 +28,7 @@ from ..protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, Batch
 from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from . import checkpoint
 from .errors import StorageError
+from .files import DiskFiles, File, Files
 
 WINDOW_BYTES = 1 << 20
 ENTRY_BYTES_MAX = 256 << 20  # a larger entry is not opened; no broker takes one
@@ -115,24 +118,60 @@ class BytesSource:
         return self._data[position : position + length]
 
 
+class _LookedAt:
+    """A file of `LookingFiles`. Reads give less where the file became shorter."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read(self, position: int, length: int) -> bytes:
+        return os.pread(self._fd, length, position)
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        raise OSError(errno.EROFS, "opened for reading")
+
+    def truncate(self, size: int) -> None:
+        raise OSError(errno.EROFS, "opened for reading")
+
+    def sync(self) -> None:
+        raise OSError(errno.EROFS, "opened for reading")
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class LookingFiles(DiskFiles):
+    """The real disk for who only looks: files are opened for reading, and never mapped."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return _LookedAt(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+LOOKING = LookingFiles()
+
+
 class FileSource:
     """A file, opened for reading; a context manager. Raises StorageError if it cannot be opened."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], files: Files = LOOKING) -> None:
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._file = files.open(os.fspath(path))
+            self.size = self._file.size()
         except OSError as error:
             raise StorageError(f"cannot read {os.fspath(path)}: {error.strerror}") from error
-        self.size = os.fstat(self._fd).st_size
 
     def read(self, position: int, length: int) -> bytes:
-        return os.pread(self._fd, max(0, min(length, self.size - position)), position)
+        length = min(length, self.size - position)
+        return bytes(self._file.read(position, length)) if length > 0 else b""
 
     def __enter__(self) -> FileSource:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        os.close(self._fd)
+        self._file.close()
 
 
 # -- entries
@@ -168,10 +207,10 @@ def entries(source: Source, *, check_crc: bool = True, open_wrappers: bool = Fal
 
 
 def segment(
-    path: str | os.PathLike[str], *, check_crc: bool = True, open_wrappers: bool = False
+    path: str | os.PathLike[str], *, check_crc: bool = True, open_wrappers: bool = False, files: Files = LOOKING
 ) -> Iterator[BatchFacts | Damage]:
     """The `entries` of a file. StorageError if it cannot be opened."""
-    with FileSource(path) as source:
+    with FileSource(path, files) as source:
         yield from entries(source, check_crc=check_crc, open_wrappers=open_wrappers)
 
 
@@ -267,39 +306,48 @@ def partition_of(folder_name: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match and int(match[2]) < 2**31 else None
 
 
-def partitions(directory: str | os.PathLike[str]) -> list[PartitionFolder]:
+def is_folder(path: str, files: Files = LOOKING) -> bool:
+    """Whether something can be listed at a path."""
+    try:
+        files.list(path)
+    except OSError:
+        return False
+    return True
+
+
+def partitions(directory: str | os.PathLike[str], files: Files = LOOKING) -> list[PartitionFolder]:
     """The partitions of a data directory of Ottla or of Apache Kafka, by topic and number.
 
     Raises StorageError for a path that is no such directory: it has neither a partition nor any of the files beside.
     """
     root = os.fspath(directory)
     try:
-        names = os.listdir(root)
+        names = files.list(root)
     except OSError as error:
         raise StorageError(f"cannot read {root}: {error.strerror}") from error
     found: list[PartitionFolder] = []
     for name in names:
         key = partition_of(name)
         path = os.path.join(root, name)
-        if key is not None and (segments := _segments(path)):
+        if key is not None and (segments := _segments(path, files)):
             found.append(PartitionFolder(*key, path, segments))
     if not found and not _DIRECTORY_FILES & set(names):
         raise StorageError(f"{root} is no data directory: it has no partition")
     return sorted(found)
 
 
-def partition_folder(path: str) -> PartitionFolder | None:
+def partition_folder(path: str, files: Files = LOOKING) -> PartitionFolder | None:
     """One partition's folder as it is now; None if it is gone, or has no segment."""
     key = partition_of(os.path.basename(path))
-    segments = _segments(path)
+    segments = _segments(path, files)
     return PartitionFolder(*key, path, segments) if key is not None and segments else None
 
 
-def _segments(folder: str) -> tuple[SegmentFile, ...]:
+def _segments(folder: str, files: Files) -> tuple[SegmentFile, ...]:
     """The segments in a folder; none if it is no folder, or was deleted meanwhile."""
     found: list[SegmentFile] = []
     try:
-        names = os.listdir(folder)
+        names = files.list(folder)
     except OSError:
         return ()
     for name in names:
@@ -307,5 +355,5 @@ def _segments(folder: str) -> tuple[SegmentFile, ...]:
         path = os.path.join(folder, name)
         with contextlib.suppress(OSError):
             if match:
-                found.append(SegmentFile(int(match[1]), path, os.stat(path).st_size))
+                found.append(SegmentFile(int(match[1]), path, files.size(path)))
     return tuple(sorted(found))

@@ -17,7 +17,7 @@ from ..protocol.primitives import ZERO_UUID
 from . import checkpoint, inspect
 from .directory import CLEAN_SHUTDOWN, META_PROPERTIES, parse_properties
 from .errors import StorageError
-from .files import DiskFiles
+from .files import Files
 from .partition_metadata import FILE_NAME, decode_id, read_topic_id
 from .verify_log import LEFTOVERS, Circumstances, Finding, Walk
 
@@ -60,10 +60,12 @@ class Verification:
         deep: bool = False,
         may_have_gaps: MayHaveGaps = lambda topic: True,
         chosen: Callable[[str, int], bool] = lambda topic, partition: True,
+        files: Files = inspect.LOOKING,
     ) -> None:
         self.root = os.fspath(directory)
-        self.report = Report(clean=os.path.exists(os.path.join(self.root, CLEAN_SHUTDOWN)))
-        self.folders = inspect.partitions(self.root)
+        self._files = files
+        self.report = Report(clean=files.exists(os.path.join(self.root, CLEAN_SHUTDOWN)))
+        self.folders = inspect.partitions(self.root, files)
         self._deep = deep
         self._may_have_gaps = may_have_gaps
         self._chosen = chosen
@@ -71,7 +73,7 @@ class Verification:
 
     def findings(self) -> Iterator[Finding]:
         """Everything that was found. To be run once."""
-        names = sorted(os.listdir(self.root))
+        names = sorted(self._files.list(self.root))
         yield from self._beside(names)
         ids: dict[str, Counter[bytes]] = {}
         folder_ids: list[tuple[inspect.PartitionFolder, bytes]] = []
@@ -95,23 +97,23 @@ class Verification:
     def _beside(self, names: list[str]) -> Iterator[Finding]:
         for name in names:
             for suffix, what in _SET_ASIDE.items():
-                if name.endswith(suffix) and os.path.isdir(os.path.join(self.root, name)):
+                if name.endswith(suffix) and inspect.is_folder(os.path.join(self.root, name), self._files):
                     yield Finding(name, None, None, what, False, "leftover")
             if name.endswith(LEFTOVERS):
                 yield Finding(name, None, None, "a file half written; not used", False, "leftover")
         for name in CHECKPOINTS:
             try:
-                self._offsets[name] = checkpoint.read_offsets(DiskFiles(), os.path.join(self.root, name))
+                self._offsets[name] = checkpoint.read_offsets(self._files, os.path.join(self.root, name))
             except StorageError as error:
                 self._offsets[name] = {}
                 yield Finding(name, 0, None, str(error), True, "checkpoint")
             if self.report.clean and name != CLEANER_OFFSET:  # a close writes the others for what is there
                 for topic, partition in self._offsets[name]:
-                    if not os.path.isdir(os.path.join(self.root, f"{topic}-{partition}")):
+                    if not inspect.is_folder(os.path.join(self.root, f"{topic}-{partition}"), self._files):
                         what = f"an offset of {topic}-{partition}, which is not here"
                         yield Finding(name, None, None, what, True, "checkpoint")
         try:
-            _check_properties(os.path.join(self.root, META_PROPERTIES))
+            _check_properties(self._files, os.path.join(self.root, META_PROPERTIES))
         except FileNotFoundError:
             pass
         except (StorageError, ValueError, OSError) as error:
@@ -144,7 +146,7 @@ class Verification:
         found, walk, topic_id = self._once(folder)
         self.report.bytes += walk.bytes_read
         if any(finding.wrong for finding in found) and not self.report.clean:
-            again = inspect.partition_folder(folder.path)
+            again = inspect.partition_folder(folder.path, self._files)
             if again is None:
                 return [], ZERO_UUID
             second, walk, topic_id = self._once(again)
@@ -156,10 +158,10 @@ class Verification:
     def _once(self, folder: inspect.PartitionFolder) -> tuple[list[Finding], Walk, bytes]:
         names: list[str] = []
         with contextlib.suppress(OSError):
-            names = sorted(os.listdir(folder.path))
+            names = sorted(self._files.list(folder.path))
         gaps = self._may_have_gaps(folder.topic) or (folder.topic, folder.partition) in self._offsets[CLEANER_OFFSET]
         gaps = gaps or folder.topic in COMPACTED_TOPICS
-        walk = Walk(folder, names, Circumstances(self.report.clean, gaps, self._deep))
+        walk = Walk(folder, names, Circumstances(self.report.clean, gaps, self._deep), self._files)
         found: list[Finding] = []
         try:
             found += walk.findings()
@@ -168,7 +170,7 @@ class Verification:
             found.append(Finding(os.path.basename(folder.path), None, None, str(error)))
         topic_id = ZERO_UUID
         try:
-            topic_id = read_topic_id(DiskFiles(), folder.path)
+            topic_id = read_topic_id(self._files, folder.path)
             if FILE_NAME in names and topic_id == ZERO_UUID and self.report.clean:
                 raise StorageError("no topic id in it")
         except StorageError as error:
@@ -177,9 +179,9 @@ class Verification:
         return found, walk, topic_id
 
 
-def _check_properties(path: str) -> None:
+def _check_properties(files: Files, path: str) -> None:
     """Raises StorageError or ValueError if meta.properties is not what a broker needs."""
-    found = parse_properties(DiskFiles().read_bytes(path), path)
+    found = parse_properties(files.read_bytes(path), path)
     if not found:
         raise StorageError(f"{path} is empty")
     node = found.get("node.id", found.get("broker.id", ""))

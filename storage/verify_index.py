@@ -7,7 +7,6 @@ Kafka preallocates the indexes of its active segment: zeros behind the last entr
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 from collections.abc import Iterator
 from typing import Self
@@ -15,6 +14,7 @@ from typing import Self
 from ..protocol.records.batch import BatchHeader
 from . import inspect
 from .errors import StorageError
+from .files import Files
 from .index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 
 _PIECE_ENTRIES = 4096
@@ -42,12 +42,12 @@ class _Entries:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, path: str, base_offset: int, may_have_zeros: bool) -> Iterator[Self]:
+    def open(cls, path: str, base_offset: int, may_have_zeros: bool, files: Files = inspect.LOOKING) -> Iterator[Self]:
         """The entries of a file, none if it is missing. StorageError if it cannot be opened."""
         try:
-            source = inspect.FileSource(path)
+            source = inspect.FileSource(path, files)
         except StorageError:
-            if os.path.exists(path):
+            if files.exists(path):
                 raise
             yield cls(path, None, base_offset, may_have_zeros)
             return

@@ -16,15 +16,15 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..protocol.records import formats
-from ..protocol.records.batch import MAX_DECOMPRESSED_BYTES, BatchHeader
+from ..protocol.records.batch import BatchHeader
 from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from . import checkpoint, inspect, snapshot
-from .append import MAX_RELATIVE_OFFSET
 from .errors import StorageError
-from .files import DiskFiles
+from .files import Files
 from .producer_state import Producer, advance
 from .producers import coordinator_epoch
 from .schemas import ABORTED_TRANSACTION_BYTES
+from .verify_entry import GAP, Place, entry_problem, epoch_problem, record_problem
 from .verify_index import OffsetEntries, TimeEntries
 
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
@@ -47,6 +47,19 @@ class Finding(NamedTuple):
     what: str
     wrong: bool = True
     part: str = "log"
+
+
+class Aborted(NamedTuple):
+    """An entry of the transaction index. `first_offset` is -1 if the log no longer tells where it began."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    def __str__(self) -> str:
+        offsets = f"offsets {self.first_offset}-{self.last_offset}, last stable offset {self.last_stable_offset}"
+        return f"producer {self.producer_id}, {offsets}"
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class Walk:
     folder: inspect.PartitionFolder
     names: list[str]
     circumstances: Circumstances = field(default_factory=Circumstances)
+    files: Files = inspect.LOOKING
     bad_at: tuple[int, int] | None = None
     end_offset: int = 0
     first_offset: int = 0
@@ -80,7 +94,7 @@ class Walk:
 
     def __post_init__(self) -> None:
         self._producers: dict[int, Producer] = {}
-        self._aborts: dict[int, tuple[int, int]] = {}  # marker's offset: producer, first offset or -1
+        self._aborts: dict[int, Aborted] = {}  # by the marker's offset; those of the segment that is read
         self._has_gaps = False
         self._expected = -1
         self._largest_ms = -1
@@ -111,9 +125,9 @@ class Walk:
         with contextlib.ExitStack() as stack:
             # The indexes first: what is appended meanwhile may be in the log and not in them, never the other way.
             zeros = not self.circumstances.clean
-            offsets = stack.enter_context(OffsetEntries.open(stem + ".index", base, zeros))
-            times = stack.enter_context(TimeEntries.open(stem + ".timeindex", base, zeros))
-            log = stack.enter_context(inspect.FileSource(segment.path))
+            offsets = stack.enter_context(OffsetEntries.open(stem + ".index", base, zeros, self.files))
+            times = stack.enter_context(TimeEntries.open(stem + ".timeindex", base, zeros, self.files))
+            log = stack.enter_context(inspect.FileSource(segment.path, self.files))
             sound = True
             for found in inspect.entries(log, open_wrappers=self.circumstances.deep):
                 if isinstance(found, inspect.Damage):
@@ -132,7 +146,10 @@ class Walk:
                 offsets.take(found.position, found.last_offset)
                 times.take(found.header)
                 if self.circumstances.deep and sound:
-                    yield from self._records(number, segment, log, found)
+                    what = record_problem(log, found, segment.path, self.circumstances.gaps)
+                    if what is not None:
+                        self._bad(number, found.position)
+                        yield Finding(self._name(segment.path), found.position, found.header.base_offset, what)
             else:
                 self.bytes_read += log.size
             if sound:
@@ -142,7 +159,7 @@ class Walk:
                         yield Finding(self._name(index.path), at, None, what, wrong, "index")
                 if self.circumstances.clean and not offsets.exists:
                     yield Finding(self._name(offsets.path), None, None, "missing; it is rebuilt", False, "index")
-                yield from self._transactions(stem + ".txnindex", log.size)
+                yield from self._transactions(stem + ".txnindex")
         if is_last and log.size == 0:
             self.end_offset = max(self.end_offset, base)
 
@@ -164,41 +181,18 @@ class Walk:
     # -- one entry
 
     def _entry_problem(self, segment: inspect.SegmentFile, number: int, found: inspect.BatchFacts) -> Finding | None:
-        header, expected = found.header, self._expected
-        name, at, offset = self._name(segment.path), found.position, header.base_offset
-        what = None
-        wrong = True
-        first = found.first_offset if found.is_wrapper else header.base_offset
-        if not found.crc_ok:
-            what = f"CRC {header.crc:#010x} does not match what it covers, {found.size_bytes} bytes"
-        elif found.problem is not None:
-            what = f"a compressed message that cannot be opened: {found.problem}"
-        elif header.last_offset < expected or 0 <= first < expected or header.last_offset_delta < 0:
-            what = f"offsets {header.base_offset}-{header.last_offset} where {expected} is next"
-        elif header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-            what = f"last offset {header.last_offset} is too far from the segment's base"
-        elif number + 1 < len(self.folder.segments) and (
-            header.last_offset >= (behind := self.folder.segments[number + 1].base_offset)
-        ):
-            what = f"last offset {header.last_offset} lies in the next segment, which begins at {behind}"
-        elif header.magic == 2 and not 0 <= header.record_count <= header.last_offset_delta + 1:
-            what = f"{header.record_count} records in offsets {header.base_offset}-{header.last_offset}"
-        elif first > expected:
+        segments = self.folder.segments
+        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        epoch = self.epochs[-1][0] if self.epochs else 0
+        problem = entry_problem(found, Place(segment.base_offset, next_base, self._expected, epoch))
+        if problem is not None and problem[0] == GAP:
             self._has_gaps = True
-            wrong = not (self.circumstances.gaps or self._swapping)
-            what = f"offsets {expected}-{first - 1} are missing in front of it" if wrong else None
-        elif (
-            # A batch that was made of old messages has epoch -1 wherever it lies.
-            header.magic == 2
-            and header.partition_leader_epoch != -1
-            and header.partition_leader_epoch < (self.epochs[-1][0] if self.epochs else 0)
-        ):
-            what = f"leader epoch {header.partition_leader_epoch} does not follow those before it"
-        if what is None:
+            if self.circumstances.gaps or self._swapping:
+                problem = epoch_problem(found.header, epoch)
+        if problem is None:
             return None
-        if wrong:
-            self._bad(number, at)
-        return Finding(name, at, offset, what, wrong)
+        self._bad(number, found.position)
+        return Finding(self._name(segment.path), found.position, found.header.base_offset, problem[1])
 
     def _count(self, found: inspect.BatchFacts) -> None:
         """Goes behind an entry."""
@@ -223,36 +217,19 @@ class Walk:
             data = log.read(found.position, found.size_bytes)
             marker_epoch = coordinator_epoch(data, 0, header)
             if _is_abort(data):
-                known = self._producers.get(header.producer_id)
-                begun = known.transaction_first_offset if known else -1
-                self._aborts[header.base_offset] = (header.producer_id, begun)
+                self._aborts[header.base_offset] = self._aborted(header)
         advance(self._producers, header, 0, coordinator_epoch=marker_epoch)
 
-    def _records(
-        self, number: int, segment: inspect.SegmentFile, log: inspect.Source, found: inspect.BatchFacts
-    ) -> Iterator[Finding]:
-        """Opens one entry: how many records, at which offsets, how late."""
-        header, count, expected = found.header, 0, -1
-        largest = -1
-        what = None
-        try:
-            if found.size_bytes > inspect.ENTRY_BYTES_MAX:
-                raise InvalidRecords(f"{found.size_bytes} bytes are not opened")
-            data = log.read(found.position, found.size_bytes)
-            for record in formats.records(data, 0, max_bytes=MAX_DECOMPRESSED_BYTES):
-                count += 1
-                if record.offset <= expected:
-                    what = what or f"record offset {record.offset} behind {expected}"
-                expected = record.offset
-                largest = max(largest, record.timestamp)
-        except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
-            what = f"its records cannot be read: {error}"
-        except OSError as error:
-            raise StorageError(f"cannot read {segment.path}: {error.strerror}") from error
-        what = what or _record_problem(header, count, expected, largest, self.circumstances.gaps)
-        if what is not None:
-            self._bad(number, found.position)
-            yield Finding(self._name(segment.path), found.position, header.base_offset, what)
+    def _aborted(self, header: BatchHeader) -> Aborted:
+        """What the transaction index must say of a transaction that ends here (Kafka's lastStableOffset(completed))."""
+        known = self._producers.get(header.producer_id)
+        others = (
+            producer.transaction_first_offset
+            for producer_id, producer in self._producers.items()
+            if producer_id != header.producer_id and producer.transaction_first_offset >= 0
+        )
+        stable = min(others, default=header.base_offset + 1)
+        return Aborted(header.producer_id, known.transaction_first_offset if known else -1, header.base_offset, stable)
 
     # -- beside the log
 
@@ -262,7 +239,7 @@ class Walk:
             at = self._snapshots.pop(0)
             path = os.path.join(self.folder.path, snapshot.file_name(at))
             name = self._name(path)
-            data = _small_file(path, SNAPSHOT_BYTES_MAX)
+            data = _small_file(self.files, path, SNAPSHOT_BYTES_MAX)
             if data is None:
                 continue
             found = snapshot.parse(data, at)
@@ -278,33 +255,51 @@ class Walk:
                     if what is not None:
                         yield Finding(name, None, at, f"producer {producer_id}: {what}", True, "snapshot")
 
-    def _transactions(self, path: str, log_bytes: int) -> Iterator[Finding]:
-        name, last = self._name(path), -1
-        try:
-            source = inspect.FileSource(path)
-        except StorageError:
-            if os.path.exists(path):
-                raise
+    def _transactions(self, path: str) -> Iterator[Finding]:
+        """The index of aborted transactions against the markers of its segment."""
+        name = self._name(path)
+        found = self._wrong_entry(path)
+        if found is not None:
+            yield Finding(name, found[0], found[1], found[2], True, "transactions")
             return
+        # Who reads committed records only would be given those of a transaction that is missing. A cleaner leaves out
+        # transactions of which nothing is left, and what is appended meanwhile need not be there yet.
+        missing = [aborted for aborted in self._aborts.values() if aborted.first_offset >= 0]
+        if missing and self.circumstances.clean and not self._has_gaps:
+            first = missing[0]
+            what = f"the abort of producer {first.producer_id} at offset {first.last_offset} is missing"
+            yield Finding(name, None, first.last_offset, what, True, "transactions")
+
+    def _wrong_entry(self, path: str) -> tuple[int, int | None, str] | None:
+        """Takes what the file tells from what is known of the segment's aborts; (byte, offset, what) where it errs."""
+        last = -1
+        try:
+            source = inspect.FileSource(path, self.files)
+        except StorageError:
+            if self.files.exists(path):
+                raise
+            return None
         with source:
             for at in range(0, source.size, ABORTED_TRANSACTION_BYTES):
                 data = source.read(at, ABORTED_TRANSACTION_BYTES)
                 if len(data) < ABORTED_TRANSACTION_BYTES:
-                    yield Finding(name, at, None, f"{len(data)} bytes where an entry begins", True, "transactions")
-                    return
-                version, producer_id, first, end, stable = _ABORTED.unpack(data)
-                what = None
-                known = self._aborts.pop(end, None)
-                if version != 0 or not (0 <= first <= end and last < end and 0 <= stable <= end + 1):
-                    what = f"version {version}, offsets {first}-{end}, last stable offset {stable} cannot be"
-                elif known is None or known[0] != producer_id:
-                    what = f"the log has no abort of producer {producer_id} at offset {end}"
-                elif known[1] >= 0 and known[1] != first and not self._has_gaps:
-                    what = f"begins at {first}, by the log at {known[1]}"
-                if what is not None:
-                    yield Finding(name, at, end, what, True, "transactions")
-                    return
-                last = end
+                    return at, None, f"{len(data)} bytes where an entry begins"
+                version, *fields = _ABORTED.unpack(data)
+                told = Aborted(*fields)
+                known = self._aborts.pop(told.last_offset, None)
+                if version != 0 or not (
+                    0 <= told.first_offset <= told.last_offset
+                    and last < told.last_offset
+                    and 0 <= told.last_stable_offset <= told.last_offset + 1
+                ):
+                    return at, told.last_offset, f"version {version}, {told} cannot be"
+                if known is None or known.producer_id != told.producer_id:
+                    what = f"the log has no abort of producer {told.producer_id} at offset {told.last_offset}"
+                    return at, told.last_offset, what
+                if known.first_offset >= 0 and known != told and not self._has_gaps:
+                    return at, told.last_offset, f"{told}, by the log {known}"
+                last = told.last_offset
+        return None
 
     def _epochs(self) -> Iterator[Finding]:
         """The epoch checkpoint against the epochs of the entries."""
@@ -314,7 +309,7 @@ class Walk:
                 yield Finding(name, None, None, "missing; it is made from the batches", False, "epochs")
             return
         try:
-            stored = checkpoint.read_epochs(DiskFiles(), os.path.join(self.folder.path, checkpoint.LEADER_EPOCH))
+            stored = checkpoint.read_epochs(self.files, os.path.join(self.folder.path, checkpoint.LEADER_EPOCH))
         except StorageError as error:
             yield Finding(name, 0, None, str(error), True, "epochs")
             return
@@ -339,13 +334,13 @@ def _leftover(name: str) -> str:
     }[os.path.splitext(name)[1]]
 
 
-def _small_file(path: str, most: int) -> bytes | None:
+def _small_file(files: Files, path: str, most: int) -> bytes | None:
     """A file's bytes; None if it went meanwhile."""
     try:
-        with inspect.FileSource(path) as source:
+        with inspect.FileSource(path, files) as source:
             return source.read(0, most + 1)
     except StorageError:
-        if os.path.exists(path):
+        if files.exists(path):
             raise
         return None
     except OSError as error:
@@ -358,17 +353,6 @@ def _is_abort(data: bytes) -> bool:
         return record is not None and _CONTROL_KEY.unpack_from(record.key or b"")[1] == _ABORT
     except (CorruptRecords, InvalidRecords, UnsupportedCodec, struct.error):
         return False
-
-
-def _record_problem(header: BatchHeader, count: int, last: int, largest_ms: int, gaps: bool) -> str | None:
-    if 0 <= header.record_count != count:
-        return f"{count} records where its header says {header.record_count}"
-    if last > header.last_offset or (count and last < header.last_offset and not gaps):
-        return f"its last record has offset {last}, by its header {header.last_offset}"
-    is_create_time = header.magic > 0 and not header.attributes & 8
-    if header.magic == 2 and count and is_create_time and largest_ms != header.max_timestamp and not gaps:
-        return f"its latest record is of {largest_ms}, by its header of {header.max_timestamp}"
-    return None
 
 
 def _contradiction(known: Producer, replayed: Producer | None, first_offset: int) -> str | None:

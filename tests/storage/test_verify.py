@@ -30,15 +30,19 @@ HARMLESS = {".lock", CLEAN_SHUTDOWN}  # whose names matter, not their bytes
 
 
 def fill(root: Path) -> None:
-    """A directory that was closed: two partitions, all formats, producers, several segments."""
+    """A directory that was closed: two partitions, all formats, producers, several segments, records deleted; and one
+    of Apache Kafka's with aborted transactions."""
+    shutil.copytree(GOLDEN / "logs" / "transactions-0", root / "transactions-0")
     directory = DataDirectory.open(DiskFiles(), root, node_id=1)
     log = directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=CONFIG, now_ms=0)
     for number in range(30):
         log.append(sequenced(number * 3, 3, timestamp=1000 + number), now_ms=0)
         log.append(make(b"x" * 50, b"y" * 50, timestamp=1000 + number, codec=1), now_ms=0)
+    log.delete_records_before(4)
     log = directory.open_partition("orders", 1, topic_id=TOPIC_ID, config=storing(1), now_ms=0)
     for number in range(20):
         log.append(old(1, b"a" * 30, b"b", timestamp=2000 + number), now_ms=0, produce_version=2)
+    directory.open_partition("transactions", 0, config=CONFIG, now_ms=0)
     directory.close()
 
 
@@ -83,7 +87,7 @@ def test_a_closed_directory_has_no_fault_and_all_of_it_is_read(sound: Path, deep
     looked = Verification(sound, may_have_gaps=lambda topic: False, deep=deep)
     assert list(looked.findings()) == []
     assert looked.report.clean
-    assert looked.report.partitions == 2
+    assert looked.report.partitions == 3
     assert looked.report.segments == len(list(sound.rglob("*.log")))
     assert looked.report.bytes == sum(path.stat().st_size for path in sound.rglob("*.log"))
 
@@ -99,6 +103,78 @@ def test_partitions_that_kafka_wrote_have_no_fault(folder: inspect.PartitionFold
     names = [path.name for path in Path(folder.path).iterdir()]
     circumstances = Circumstances(gaps=folder.topic.startswith("gaps"), deep=deep)
     assert list(Walk(folder, names, circumstances).findings()) == []
+
+
+KAFKA_PROPERTIES = b"""#
+#Sat Nov 21 12:00:00 UTC 2026
+cluster.id=MkU3OEVBNTcwNTJENDM2Qg
+directory.id=IxZv5bBlQ5u5Ckq8pYt8Zg
+node.id=1
+version=1
+"""
+
+
+def kafkas_directory(root: Path) -> dict[tuple[str, int], int]:
+    """A whole directory as a KRaft broker leaves it: partitions that Kafka wrote, and what lies beside and in them. The
+    ends of the logs."""
+    ends = {("__cluster_metadata", 0): 3}
+    for folder in inspect.partitions(GOLDEN / "logs"):
+        shutil.copytree(folder.path, root / Path(folder.path).name)
+        last = [b for b in inspect.segment(folder.segments[-1].path) if isinstance(b, inspect.BatchFacts)][-1]
+        ends[folder.topic, folder.partition] = last.header.next_offset
+    metadata = root / "__cluster_metadata-0"
+    metadata.mkdir()
+    log = b"".join(bytes(batch.build([batch.Record(at, 1, None, b"v")], base_offset=at)) for at in range(3))
+    (metadata / "00000000000000000000.log").write_bytes(log)
+    (metadata / "00000000000000000003-0000000001.checkpoint").write_bytes(log)
+    (metadata / "00000000000000000002-0000000001.checkpoint.part").write_bytes(log[:9])
+    (metadata / "quorum-state").write_text('{"leaderId":1,"leaderEpoch":1,"votedId":-1,"data_version":1}')
+    (metadata / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+    (root / "bootstrap.checkpoint").write_bytes(log)
+    (root / ".lock").touch()
+    (root / "meta.properties").write_bytes(KAFKA_PROPERTIES)
+    (root / CLEAN_SHUTDOWN).write_bytes(b'{"version":0,"brokerEpoch":4}')
+    of_topics = {key: end for key, end in ends.items() if key[0] != "__cluster_metadata"}
+    for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET):
+        checkpoint.write_offsets(DiskFiles(), str(root / name), of_topics)
+    checkpoint.write_offsets(DiskFiles(), str(root / checkpoint.LOG_START_OFFSET), {})
+    checkpoint.write_offsets(DiskFiles(), str(root / CLEANER_OFFSET), {("gaps-v2-none", 0): 1})
+    return ends
+
+
+def test_a_whole_directory_of_kafka_has_no_fault(tmp_path: Path) -> None:
+    ends = kafkas_directory(tmp_path)
+    looked = Verification(tmp_path, may_have_gaps=lambda topic: topic.startswith("gaps"), deep=True)
+    assert [finding for finding in looked.findings() if finding.wrong] == []
+    assert looked.report.partitions == len(ends)
+    by_version_0 = KAFKA_PROPERTIES.replace(b"node.id", b"broker.id").replace(b"version=1", b"version=0")
+    (tmp_path / "meta.properties").write_bytes(by_version_0)
+    assert wrong(tmp_path, gaps=True) == []
+
+
+def test_what_is_wrong_beside_the_partitions_of_kafka_is_found(tmp_path: Path) -> None:
+    ends = kafkas_directory(tmp_path)
+    key = ("transactions", 0)
+    for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET, checkpoint.LOG_START_OFFSET, CLEANER_OFFSET):
+        was = (tmp_path / name).read_bytes()
+        for offset in (-1, ends[key] + 1):
+            known = checkpoint.read_offsets(DiskFiles(), str(tmp_path / name))
+            checkpoint.write_offsets(DiskFiles(), str(tmp_path / name), {**known, key: offset})
+            assert [(f.file, f.offset) for f in wrong(tmp_path, gaps=True)] == [(name, offset)]
+        for damaged in (was[:-1], b"1" + was[1:], was + b"x\n"):
+            (tmp_path / name).write_bytes(damaged)
+            assert [f.file for f in wrong(tmp_path, gaps=True)] == [name]
+        (tmp_path / name).write_bytes(was)
+    for damaged in (b"", b"node.id", KAFKA_PROPERTIES.replace(b"=1\n", b"=x\n"), b"\xff", b"version=1\nnode.id=1\n"):
+        (tmp_path / "meta.properties").write_bytes(damaged)
+        assert [(f.file, f.part) for f in wrong(tmp_path, gaps=True)] == [("meta.properties", "identity")]
+
+
+def test_an_abort_that_the_transaction_index_lacks_is_found(sound: Path, changed) -> None:
+    name = "transactions-0/00000000000000000003.txnindex"
+    root = changed(sound, name, (sound / name).read_bytes()[34:])
+    assert [(f.file, f.part) for f in wrong(root)] == [(name, "transactions")]
+    assert wrong(root)[0].what.endswith("is missing")
 
 
 def test_missing_offsets_are_a_fault_where_no_cleaner_works(tmp_path: Path) -> None:
@@ -180,6 +256,8 @@ def is_harmless(name: str, was: bytes, now: bytes, data_directory: Path, before:
         return True
     if name.endswith("partition.metadata"):
         return not now or read_topic_id(DiskFiles(), str((data_directory / name).parent)) == TOPIC_ID
+    if name == checkpoint.LOG_START_OFFSET and values_of(data_directory / name):
+        return True  # any offset of the log may have been deleted up to
     if name.endswith("-checkpoint"):
         return not now or values_of(before / name) == values_of(data_directory / name)
     return False
