@@ -25,7 +25,7 @@ from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats, legacy, validate
 from ..protocol.records.batch import BatchHeader
 from ..protocol.records.validate import Prepared
-from . import checkpoint, retention, timestamps
+from . import retention, timestamps
 from .answers import Appended, NewRecord, Slice, TimestampOffset
 from .append import plan
 from .config import LogConfig
@@ -33,6 +33,7 @@ from .duplicates import DuplicateScan
 from .errors import DuplicateSequence, OffsetOutOfRange, StorageError
 from .files import Files
 from .flusher import Flusher
+from .leader_epochs import LeaderEpochs
 from .partition_metadata import FILE_NAME as PARTITION_METADATA
 from .partition_metadata import read_topic_id, write_topic_id
 from .producer_state import CachedBatch, Producer, forget_below
@@ -89,7 +90,6 @@ class PartitionLog:
         self._pick = pick
         self._segments = recovered.segments
         self._active = recovered.segments[-1]
-        self._epochs = recovered.epochs
         self._producers = recovered.producers
         self._removed: list[retention.Removed] = []
         self._is_closed = False
@@ -98,7 +98,6 @@ class PartitionLog:
         self.partition = partition
         self.topic_id = topic_id
         self.config = config
-        self.leader_epoch = self._epochs[-1][0] if self._epochs else 0
         self.log_start_offset = recovered.log_start_offset
         self.log_end_offset = self._active.next_offset
         self.size_bytes = sum(segment.size_bytes for segment in self._segments)
@@ -106,6 +105,8 @@ class PartitionLog:
         durable = min(recovery_point, self.log_end_offset) if recovered.unsynced else self.log_end_offset
         self._flusher = Flusher(files, directory, durable, lambda: self.log_end_offset)
         self._flusher.wrote_all(recovered.unsynced, recovered.unsynced_files)
+        self._epochs = LeaderEpochs(files, directory, recovered.epochs, self._flusher.wrote_file)
+        self.leader_epoch = max(self._epochs.newest, 0)
         self.on_failure: Callable[[PartitionLog, OSError], None] | None = None
         """Told of every error of the disk, in the thread that met it, before StorageError is raised."""
         self.on_roll: Callable[[], None] | None = None
@@ -170,6 +171,7 @@ class PartitionLog:
             write_topic_id(files, path, topic_id)
             log._flusher.wrote_file(PARTITION_METADATA)
         log._active.jitter_ms = log._jitter()
+        log._flusher.since_ms = now_ms if recovered.unsynced else None
         return log
 
     def __repr__(self) -> str:
@@ -193,6 +195,11 @@ class PartitionLog:
     def unflushed_records(self) -> int:
         """How many offsets lie at the recovery point or behind it."""
         return self.log_end_offset - self._flusher.recovery_point
+
+    @property
+    def unflushed_since_ms(self) -> int | None:
+        """When the first append was made that no flush has covered or is covering; None if there is none."""
+        return self._flusher.since_ms
 
     @property
     def high_watermark(self) -> int:
@@ -270,17 +277,17 @@ class PartitionLog:
         planned = plan(headers, len(buffer), known, active, self.config, now_ms=now_ms)
         if isinstance(planned, CachedBatch):
             return self._copy(planned)
-        epochs = self._epochs
+        epochs = self._epochs.entries
         try:
-            self._note_epoch(header.magic, base_offset)
+            self._epochs.note(header.magic, self.leader_epoch, base_offset)
             if planned.roll:
                 active = self._roll(base_offset, now_ms)
             active.append(buffer, headers)
         except StorageError as error:
-            self._restore_epochs(epochs)
+            self._epochs.restore(epochs)
             self._report(error)
             raise
-        self._adopt(active, headers, len(buffer), planned.producer)
+        self._adopt(active, headers, len(buffer), planned.producer, now_ms)
         return Appended(base_offset, self.log_end_offset - 1, log_append_time_ms, self.log_start_offset, False)
 
     def _copy(self, of: CachedBatch) -> Appended:
@@ -303,39 +310,15 @@ class PartitionLog:
         return self._copy(found)
 
     def _adopt(
-        self, active: Segment, headers: Sequence[BatchHeader], size_bytes: int, producer: Producer | None
+        self, active: Segment, headers: Sequence[BatchHeader], size_bytes: int, producer: Producer | None, now_ms: int
     ) -> None:
         """Takes over what is on the disk now. Nothing here can fail."""
-        self._flusher.wrote(active)
+        self._flusher.wrote(active, now_ms)
         header = headers[-1]
         if producer is not None and self._producers.known is not None:
             self._producers.known[header.producer_id] = producer
         self.size_bytes += size_bytes
         self.log_end_offset = header.base_offset + header.last_offset_delta + 1
-
-    def _note_epoch(self, magic: int, start_offset: int) -> None:
-        """Notes the epoch before its first batch. If that batch fails the entry stays true: the next begins there.
-
-        Messages of an old format carry no epoch: with them all that was known is void, until the next v2 batch.
-        """
-        if magic < batch.MAGIC:
-            if self._epochs:
-                self._write_epochs([])
-        elif not self._epochs or self._epochs[-1][0] < self.leader_epoch:
-            epochs = [entry for entry in self._epochs if entry[1] < start_offset]
-            self._write_epochs([*epochs, (self.leader_epoch, start_offset)])
-
-    def _restore_epochs(self, epochs: list[tuple[int, int]]) -> None:
-        """Old messages were not written after all. The file is put right too, if it can be: it is a hint."""
-        if epochs and not self._epochs:
-            self._epochs = epochs
-            with contextlib.suppress(StorageError):
-                self._write_epochs(epochs)
-
-    def _write_epochs(self, epochs: list[tuple[int, int]]) -> None:
-        checkpoint.write_epochs(self._files, os.path.join(self._directory, checkpoint.LEADER_EPOCH), epochs)
-        self._epochs = epochs
-        self._flusher.wrote_file(checkpoint.LEADER_EPOCH)
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """Begins a new segment. After StorageError the old one is still the active one."""
@@ -466,19 +449,10 @@ class PartitionLog:
         return timestamps.largest(self._segments_from(start), start)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch at or below the one asked for; (-1, -1) if that is not known.
-
-        An epoch before all known ones ends where the first of these begins (KIP-101, KIP-279).
-        """
-        if not self._epochs and self.size_bytes:  # the log ends with messages of an old format
+        """(epoch, end offset) of the largest epoch at or below the one asked for; (-1, -1) if that is not known."""
+        if not self._epochs.entries and self.size_bytes:  # the log ends with messages of an old format
             return -1, -1
-        if epoch == self.leader_epoch:
-            return epoch, self.log_end_offset
-        number = bisect_right(self._epochs, epoch, key=lambda entry: entry[0])
-        if epoch < 0 or number == len(self._epochs):
-            return -1, -1
-        end_offset = self._epochs[number][1]
-        return (self._epochs[number - 1][0] if number else epoch), end_offset
+        return (epoch, self.log_end_offset) if epoch == self.leader_epoch else self._epochs.end_offset(epoch)
 
     # -- the log start
 
@@ -529,14 +503,8 @@ class PartitionLog:
             self._segments = self._segments[len(gone) :]  # a look for a copy goes on with the old list
             self.size_bytes -= sum(segment.size_bytes for segment in gone)
             self._flusher.forget(gone)
-        self._drop_epochs()
+        self._epochs.keep(retention.epochs_from(self._epochs.entries, self.log_start_offset))
         return removed
-
-    def _drop_epochs(self) -> None:
-        """Forgets the epochs of which nothing is left."""
-        kept = retention.epochs_from(self._epochs, self.log_start_offset)
-        if kept != self._epochs:
-            self._write_epochs(kept)
 
     # -- durability
 

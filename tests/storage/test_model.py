@@ -211,7 +211,7 @@ class LogMachine(RuleBasedStateMachine):
             log = self.log
             assert (log.log_start_offset, log.log_end_offset) == (self.log_start, self.end)
             assert log.size_bytes == sum(known.size_bytes for known in self.batches)
-            assert log._epochs == self.epochs()
+            assert log._epochs.entries == self.epochs()
             assert all(segment.size_bytes <= self.config.segment_bytes for segment in log._segments) or any(
                 known.size_bytes > self.config.segment_bytes for known in self.batches
             )

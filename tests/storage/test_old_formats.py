@@ -416,7 +416,7 @@ def test_an_epoch_file_without_epochs_is_believed_after_a_clean_stop_only(files:
     for text, clean, expected in [(b"0\n0\n", True, []), (b"0\n0\n", False, [(0, 0)]), (b"", True, [(0, 0)])]:
         put(files, path, text)
         log = open_log(files, clean=clean, recovery_point=4)
-        assert log._epochs == expected
+        assert log._epochs.entries == expected
         log.close()
 
 
