@@ -31,6 +31,8 @@ class Flusher:
         self._names: set[str] = set()
         self._directory_changed = False
         self._closed = False
+        self.since_ms: int | None = None
+        """When the first append was noted that no flush has taken up."""
         self.recovery_point = recovery_point
         """All below this offset is durable."""
         self.failure: str | None = None
@@ -41,9 +43,11 @@ class Flusher:
         """Whether all that was noted is durable."""
         return not (self._segments or self._names or self._directory_changed)
 
-    def wrote(self, segment: Segment) -> None:
+    def wrote(self, segment: Segment, now_ms: int) -> None:
         """Notes a segment that was appended to, before the end of the log rises."""
         with self._lock:
+            if self.since_ms is None:
+                self.since_ms = now_ms
             if not self._segments or self._segments[-1] is not segment:
                 self._segments.append(segment)
 
@@ -83,12 +87,14 @@ class Flusher:
                 end_offset = self._end_offset()
                 segments, self._segments = self._segments, []
                 names, self._names = self._names, set()
+                since_ms, self.since_ms = self.since_ms, None
                 directory_changed, self._directory_changed = self._directory_changed or bool(names), False
             try:
                 self._sync(segments, names, directory_changed)
             except OSError as error:
                 if not self._closed:
                     self._undone(error, segments, names, directory_changed)
+                    self.since_ms = self.since_ms if since_ms is None else since_ms
                 raise StorageError(f"cannot sync {self._directory}: {error}") from error
             self.recovery_point = max(self.recovery_point, end_offset)
             return self.recovery_point

@@ -99,3 +99,38 @@ def test_a_log_that_failed_takes_and_gives_nothing() -> None:
     assert told == [] and log.failure == "is offline: its disk is gone"
     log.close()  # the first time it has said so
     assert open_log(files).log_end_offset == 1
+
+
+def test_since_when_something_is_not_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = SimulatedFiles()
+    log = open_log(files)
+    assert log.unflushed_since_ms is None
+    for now_ms in (5, 9):
+        log.append(make(b"1"), now_ms=now_ms)
+    assert log.unflushed_since_ms == 5
+    sync: Callable[[Segment], None] = Segment.sync
+
+    def meanwhile(segment: Segment) -> None:
+        """An append while the flush is under way, which this one does not vouch for."""
+        assert log.unflushed_since_ms is None
+        monkeypatch.setattr(Segment, "sync", sync)
+        log.append(make(b"2"), now_ms=20)
+        sync(segment)
+
+    monkeypatch.setattr(Segment, "sync", meanwhile)
+    log.flush()
+    assert log.unflushed_since_ms == 20
+    with monkeypatch.context() as patch:
+
+        def no_descriptor(segment: Segment) -> None:
+            raise OSError(errno.EMFILE, "too many")
+
+        patch.setattr(Segment, "sync", no_descriptor)
+        with pytest.raises(StorageError):
+            log.flush()
+    assert log.unflushed_since_ms == 20
+    log.flush()
+    assert log.unflushed_since_ms is None
+    log.append(make(b"3"), now_ms=30)
+    log.abandon()
+    assert open_log(files, clean=False).unflushed_since_ms == 0
