@@ -171,7 +171,7 @@ class PartitionLog:
             write_topic_id(files, path, topic_id)
             log._flusher.wrote_file(PARTITION_METADATA)
         log._active.jitter_ms = log._jitter()
-        log._flusher.since_ms = now_ms if recovered.unsynced else None
+        log._flusher.since_ms = now_ms if log.unflushed_records else None
         return log
 
     def __repr__(self) -> str:
