@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..storage.config import LogConfig
-from ..storage.directory import META_PROPERTIES, DataDirectory
+from ..storage.directory import META_PROPERTIES, DataDirectory, stored_node_id
 from ..storage.errors import StorageError
 from ..storage.files import Files
 from ..storage.log import PartitionLog
@@ -24,6 +24,7 @@ from .metadata_log import TOPIC_ID as METADATA_TOPIC_ID
 
 FIRST_DIRECTORY_ID = bytes(15) + b"\x64"  # those below are words (unassigned, lost), not directories (KIP-858)
 METADATA_SEGMENT_BYTES = 1 << 30  # metadata.log.segment.bytes
+DEFAULT_NODE_ID = 1
 
 
 class LogDir:
@@ -55,6 +56,7 @@ class LogDirs:
     def __init__(self, directories: list[LogDir]) -> None:
         self.directories = directories
         self.cluster_id = directories[0].data.cluster_id
+        self.node_id = directories[0].data.node_id
         self.upgrade: ForcedUpgrade | None = None
         """While it is set, partitions are brought to message format v2 as they are opened."""
         self.later: Callable[[Callable[[], None]], None] = lambda remove: remove()
@@ -65,13 +67,19 @@ class LogDirs:
                 self._found.setdefault(key, log_dir)
 
     @classmethod
-    def open(cls, files: Files, paths: Sequence[Path], node_id: int) -> LogDirs:
-        """Locks all directories. Raises StorageError (DirectoryLocked); then none stays locked."""
+    def open(cls, files: Files, paths: Sequence[Path], node_id: int | None) -> LogDirs:
+        """Locks all directories. Raises StorageError (DirectoryLocked); then none stays locked.
+
+        Without a `node_id` it is that of the first directory which was used before.
+        """
         opened: dict[Path, LogDir] = {}
         # Those in use come first: a new one takes over their cluster id.
         order = sorted(paths, key=lambda path: not files.exists(os.path.join(path, META_PROPERTIES)))
         cluster_id: str | None = None
         try:
+            if node_id is None:
+                stored = (stored_node_id(files, path) for path in order)
+                node_id = next((id for id in stored if id is not None), DEFAULT_NODE_ID)
             for path in order:
                 data = DataDirectory.open(files, path, node_id=node_id, cluster_id=cluster_id)
                 cluster_id = data.cluster_id
@@ -84,19 +92,24 @@ class LogDirs:
             raise
         return cls([opened[path] for path in paths])
 
-    def open_metadata(self, now_ms: int) -> PartitionLog:
-        """The log of `__cluster_metadata`, in the directory that has it, else in the first.
+    def metadata_holder(self) -> LogDir | None:
+        """The directory in which a metadata log was found."""
+        return self._found.get((METADATA_TOPIC, 0))
 
-        Raises StorageError for directories that hold partitions and no such log: those of another Kafka.
-        """
-        holder = self._found.get((METADATA_TOPIC, 0))
-        if holder is None:
-            for log_dir in self._found.values():
-                raise StorageError(
-                    f"{log_dir.path} holds partitions but no {METADATA_TOPIC}-0: taking over the data of another"
-                    " Kafka is not yet supported"
-                )
-            holder = self.directories[0]
+    def holds_partitions(self) -> bool:
+        """Whether any partition was found besides the metadata log."""
+        return any(topic != METADATA_TOPIC for topic, _ in self._found)
+
+    def begin_metadata(self, prepared: str, holder: LogDir) -> None:
+        """Makes a folder that was written beside the metadata log; one that is there is set aside. StorageError."""
+        if self.metadata_holder() is holder:
+            holder.data.set_aside(METADATA_TOPIC, 0)
+        holder.data.put_in_place(prepared, METADATA_TOPIC, 0)
+        self._found[METADATA_TOPIC, 0] = holder
+
+    def open_metadata(self, now_ms: int) -> PartitionLog:
+        """The log of `__cluster_metadata`, in the directory that has it, else in the first. Raises StorageError."""
+        holder = self.metadata_holder() or self.directories[0]
         config = LogConfig(segment_bytes=METADATA_SEGMENT_BYTES)
         return self._open(holder, METADATA_TOPIC, 0, METADATA_TOPIC_ID, config, now_ms)
 

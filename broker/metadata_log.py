@@ -45,8 +45,8 @@ def encode(record: Any) -> bytes:
     return varint_bytes(FRAME_VERSION) + varint_bytes(key) + varint_bytes(version) + build(record, version)
 
 
-def decode(value: bytes) -> Any | None:
-    """The record of a value; None for a type that Ottla does not use. Raises MalformedMessage."""
+def frame_of(value: bytes) -> tuple[int, int, int]:
+    """(type, version, where the message begins) of a value. Raises MalformedMessage."""
     numbers, position = [], 0
     for _ in range(3):
         number = shift = 0
@@ -63,6 +63,12 @@ def decode(value: bytes) -> Any | None:
     frame_version, key, version = numbers
     if frame_version != FRAME_VERSION:
         raise MalformedMessage(f"metadata record: frame version {frame_version}")
+    return key, version, position
+
+
+def decode(value: bytes) -> Any | None:
+    """The record of a value; None for a type that Ottla does not use. Raises MalformedMessage."""
+    key, version, position = frame_of(value)
     cls = _CLASSES.get(key)
     if cls is None:
         return None

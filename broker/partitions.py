@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .turns import Turns
     from .waiting import FetchWaiter
 
-LEADER_EPOCH = 0  # one node leads everything, from the first epoch on
+LEADER_EPOCH = 0  # one node leads everything, from the first epoch on; what was adopted keeps the epoch that it had
 
 Records = bytes | bytearray | memoryview
 
@@ -126,11 +126,15 @@ class Partition:
         self._is_gone = True
         wake_all(self.waiters)
 
-    @staticmethod
-    def check_epoch(current_leader_epoch: int) -> None:
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that clients are told, and that batches get."""
+        return self.log.leader_epoch
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
         """Refuses a client that knows of another leader epoch; -1 does not ask (KIP-320)."""
-        if current_leader_epoch in (-1, LEADER_EPOCH):
+        if current_leader_epoch in (-1, self.leader_epoch):
             return
-        if current_leader_epoch < LEADER_EPOCH:
+        if current_leader_epoch < self.leader_epoch:
             raise Refused(ErrorCode.FENCED_LEADER_EPOCH)
         raise Refused(ErrorCode.UNKNOWN_LEADER_EPOCH)

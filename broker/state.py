@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
 from ..protocol.records import batch
 from ..storage.files import DiskFiles, Files
+from .adoption import adopt
 from .client_ledger import ClientLedger
 from .clock import Clock
 from .config import Config, ConfigError, ConfigSource
@@ -30,15 +31,9 @@ from .metadata_log import MetadataLog, read_all
 from .options import ServeOptions
 from .producer_ids import ProducerIds
 from .resources import BROKER as RESOURCE_BROKER
-from .topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Topic, Topics
+from .topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Topic, Topics, internal_configs, internal_prefix
 from .turns import Turns
 from .waiting import wake_all
-
-DEFAULT_NODE_ID = 1
-
-
-def _node_id(config: Config) -> int:
-    return config["node.id"] if config.is_set("node.id") else DEFAULT_NODE_ID
 
 
 def _announce(config: Config) -> None:
@@ -71,7 +66,7 @@ class BrokerState:
         self.clock = clock
         self.loop = loop
         self.logs = logs
-        self.node_id: int = _node_id(options.config)
+        self.node_id: int = logs.node_id
         self.cluster_id: str = logs.cluster_id
         self._ports = ports
         self._random = random.SystemRandom()
@@ -92,7 +87,8 @@ class BrokerState:
     ) -> BrokerState:
         """Opens the data directories and rebuilds what they hold. Raises StorageError; then all is closed again."""
         files = files or DiskFiles()
-        logs = LogDirs.open(files, options.data_dirs, _node_id(options.config))
+        node_id = options.config["node.id"] if options.config.is_set("node.id") else None
+        logs = LogDirs.open(files, options.data_dirs, node_id)
         _announce(options.config)  # not before the directories are ours: a start that fails so is to be one line
         try:
             state = cls(options, ports, apis, clock, loop, logs)
@@ -104,6 +100,7 @@ class BrokerState:
 
     def _load(self, files: Files) -> None:
         now_ms = self.clock.now_ms()
+        adopt(files, self.logs, self.config, now_ms, lambda: uuid.uuid4().bytes)
         self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms))
         self.producer_ids = ProducerIds(self.metadata_log, self.node_id)
         self.topics = Topics(self.logs, self.metadata_log, self.config, self.node_id, lambda: uuid.uuid4().bytes)
@@ -181,13 +178,8 @@ class BrokerState:
         topic = self.topics.get(name)
         if topic is not None:
             return topic
-        prefix = "offsets.topic" if name == GROUP_OFFSETS_TOPIC else "transaction.state.log"
-        configs = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(self.config[f"{prefix}.segment.bytes"]),
-        }
-        return self.topics.create(name, self.config[f"{prefix}.num.partitions"], configs, now_ms)
+        partitions = self.config[f"{internal_prefix(name)}.num.partitions"]
+        return self.topics.create(name, partitions, internal_configs(name, self.config), now_ms)
 
     def _append_group_records(self, partition: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> None:
         """The group coordinator's way to its log. Raises what appending raises."""

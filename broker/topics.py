@@ -69,6 +69,18 @@ def check_name(name: str) -> None:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
+def internal_prefix(name: str) -> str:
+    """What the broker's configs for one of Kafka's own topics begin with."""
+    return "offsets.topic" if name == GROUP_OFFSETS_TOPIC else "transaction.state.log"
+
+
+def internal_configs(name: str, config: Config) -> dict[str, str]:
+    """The configs that Kafka gives one of its own topics."""
+    segment_bytes = config[f"{internal_prefix(name)}.segment.bytes"]
+    codec = "producer" if name == GROUP_OFFSETS_TOPIC else "uncompressed"
+    return {"cleanup.policy": "compact", "compression.type": codec, "segment.bytes": str(segment_bytes)}
+
+
 def new_topic_id(random_uuid: Callable[[], bytes]) -> bytes:
     """A topic id whose text form does not begin with a dash, which command lines would take for an option."""
     while True:
@@ -96,6 +108,7 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self._adopted_epochs: dict[tuple[bytes, int], int] = {}  # leader epochs of another Kafka's partitions
 
     # Looking up
 
@@ -220,6 +233,8 @@ class Topics:
                 if record.topic_id not in placed:
                     raise StorageError(f"{METADATA_TOPIC}-0: a partition of no topic, {record.topic_id.hex()}")
                 placed[record.topic_id][record.partition_id] = directory
+                if record.leader_epoch > LEADER_EPOCH:
+                    self._adopted_epochs[record.topic_id, record.partition_id] = record.leader_epoch
             elif isinstance(record, RemoveTopicRecord):
                 found.pop(record.topic_id, None)
                 placed.pop(record.topic_id, None)
@@ -254,6 +269,8 @@ class Topics:
 
     def _open(self, topic: Topic, index: int, directory: bytes | None, now_ms: int) -> None:
         log = self._logs.open_partition(topic.name, index, topic.id, self._log_config(topic), directory, now_ms)
+        # Clients that have heard of this epoch do not go back to an older one.
+        log.leader_epoch = max(log.leader_epoch, self._adopted_epochs.get((topic.id, index), LEADER_EPOCH))
         partition = Partition(topic.name, index, log)
         topic.partitions.append(partition)
         self._partitions[topic.name, index] = partition

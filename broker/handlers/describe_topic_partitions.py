@@ -10,7 +10,6 @@ from ...protocol.messages.describe_topic_partitions import (
 from ...protocol.primitives import ZERO_UUID
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
-from ..partitions import LEADER_EPOCH
 from ..topics import check_name
 from .metadata import TOPIC_OPERATIONS
 
@@ -70,7 +69,7 @@ def _topic(name: str, start: int, limit: int, context: RequestContext) -> Topic:
                 error_code=0,
                 partition_index=partition.index,
                 leader_id=node[0],
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=partition.leader_epoch,
                 replica_nodes=node,
                 isr_nodes=node,
                 eligible_leader_replicas=[],

@@ -13,7 +13,6 @@ from ...protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsRes
 from ...storage.log import PartitionLog
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
-from ..partitions import LEADER_EPOCH
 
 Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 Answer = Topic.ListOffsetsPartitionResponse
@@ -63,9 +62,9 @@ def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: Re
         raise Refused(ErrorCode.UNSUPPORTED_VERSION)
     epoch = -1
     if asked.timestamp == LATEST:
-        answer.offset, epoch = end, LEADER_EPOCH
+        answer.offset, epoch = end, partition.leader_epoch
     elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
-        answer.offset, epoch = log.log_start_offset, LEADER_EPOCH
+        answer.offset, epoch = log.log_start_offset, partition.leader_epoch
     elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         answer.offset = -1
     else:

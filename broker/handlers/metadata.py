@@ -14,7 +14,6 @@ from ...protocol.primitives import ZERO_UUID
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
 from ..format_rules import target_magic
-from ..partitions import LEADER_EPOCH
 from ..topics import Topic, check_name
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def _topic_answer(topic: Topic, request: MetadataRequest, broker: BrokerState) -
                 error_code=0,
                 partition_index=partition.index,
                 leader_id=node_id,
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=partition.leader_epoch,
                 replica_nodes=[node_id],
                 isr_nodes=[node_id],
             )

@@ -1,0 +1,542 @@
+"""A directory of another Kafka becomes one of ours, once, whatever happens meanwhile; or a line says why it cannot."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from adopting import (
+    GOLDEN,
+    begin,
+    copy_golden,
+    copy_in,
+    finish,
+    forget,
+    metadata_batch,
+    metadata_value,
+    told,
+    write_file,
+)
+from harness import Broker, fetch, only, produce, records, running, values
+
+from ottla.broker.log_dirs import DEFAULT_NODE_ID
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
+
+from ottla.broker.adoption import PRODUCER_IDS_SKIPPED
+from ottla.broker.options import StartupError
+from ottla.broker.tools.kraft_records import (
+    AbortTransactionRecord,
+    AccessControlEntryRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+)
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.metadata_records import (
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.records import batch
+from ottla.storage.errors import StorageError
+from ottla.storage.partition_metadata import encode_id
+from ottla.storage.producer_state import CachedBatch, Producer
+from ottla.storage.snapshot import dump
+
+ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
+
+
+async def refusal(*folders: Path, **overrides: str) -> str:
+    """The one line with which a start is refused."""
+    with pytest.raises(StartupError) as refused:
+        async with running(*folders, overrides=overrides):
+            pass
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+async def all_values(broker: Broker, topic: str, partition: int = 0) -> list[bytes | None]:
+    client = await broker.client()
+    answer = only(await client.call(fetch((topic, partition, 0)), 11))
+    assert answer.error_code == 0
+    return values(answer.records)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def write_topic_id(folder: Path, topic_id: bytes) -> None:
+    (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {encode_id(topic_id)}")
+
+
+# Directories of a Kafka with ZooKeeper
+
+
+async def test_a_directory_of_kafka_2_8(tmp_path: Path) -> None:
+    copy_golden(tmp_path, "mixed", "v0-gzip", "v1-lz4", "v2-zstd", "transactions")
+    seen = []
+    for _ in range(2):
+        async with running(tmp_path) as broker:
+            assert (broker.state.node_id, broker.state.cluster_id) == (7, "sNpOuPz4TNa29sw2dnLt_w")
+            seen.append(told(broker.state))
+            found = await all_values(broker, "v2-zstd")
+    assert seen[0] == seen[1] and sorted(seen[0]) == ["mixed", "transactions", "v0-gzip", "v1-lz4", "v2-zstd"]
+    rows = json.loads((GOLDEN.parent / "topics.json").read_text())["v2-zstd"] if found else None
+    assert rows is not None and len(found) == seen[0]["v2-zstd"][2][0][1] > 0
+    ids = [id for id, _, _ in seen[0].values()]
+    assert len(set(ids)) == 5 and bytes(16) not in ids
+    assert not [name for name in names(tmp_path) if "stray" in name or "delete" in name]
+    assert "node.id=7\n" in (tmp_path / "meta.properties").read_text()
+
+
+async def test_a_directory_without_meta_properties(tmp_path: Path) -> None:
+    copy_golden(tmp_path, "v1-none")
+    (tmp_path / "meta.properties").unlink()
+    async with running(tmp_path) as broker:
+        assert broker.state.node_id == DEFAULT_NODE_ID and len(broker.state.cluster_id) == 22
+        assert await all_values(broker, "v1-none")
+
+
+async def test_groups_go_on_where_they_were(tmp_path: Path) -> None:
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    place = topic.OffsetCommitRequestPartition(
+        partition_index=1, committed_offset=2, committed_leader_epoch=0, committed_metadata="here"
+    )
+    async with running(tmp_path) as broker:
+        await broker.topic("t", 2)
+        client = await broker.client()
+        await client.call(produce(records(b"a", b"b", b"c"), partition=1), 8)
+        asked = OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[place])])
+        assert only(await client.call(asked, 5)).error_code == 0
+    forget(tmp_path)
+    async with running(tmp_path, overrides={"offsets.topic.num.partitions": "5"}) as broker:
+        asked = OffsetFetchRequest(
+            group_id="g", topics=[OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[1])]
+        )
+        answer = only(await (await broker.client()).call(asked, 5))
+        assert (answer.committed_offset, answer.metadata, answer.error_code) == (2, "here", 0)
+        offsets = broker.state.topics.named("__consumer_offsets")
+        assert len(offsets.partitions) == 2  # as many as there were: a group's partition follows from their number
+        assert offsets.config.overrides["cleanup.policy"] == "compact"
+
+
+async def test_nothing_is_deleted_of_topics_whose_configs_nobody_knows(tmp_path: Path) -> None:
+    copy_golden(tmp_path, "v1-none", "v2-none")
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nv1-none 0 5\n")
+    shutil.copytree(tmp_path, tmp_path / "again" / "data")
+    async with running(tmp_path) as broker:
+        found = {name: configs for name, (_, configs, _) in told(broker.state).items()}
+        assert found == {"v1-none": {"cleanup.policy": "compact"}, "v2-none": {"retention.ms": "-1"}}
+    async with running(tmp_path / "again" / "data", overrides={"log.retention.hours": "9"}) as broker:
+        assert told(broker.state)["v2-none"][1] == {}
+        assert broker.state.topics.named("v2-none").config["retention.ms"] == 9 * 3_600_000
+
+
+async def test_several_directories_are_one_broker(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    copy_golden(first, "v1-none", "v2-none")
+    copy_golden(second, "v1-gzip")
+    (first / "v1-none-0").rename(second / "v2-none-1")
+    for _ in range(2):
+        async with running(first, second) as broker:
+            assert [len(t.partitions) for t in broker.state.topics] == [1, 2]
+            where = [log_dir.path for log_dir in broker.state.logs.directories for _ in log_dir.logs]
+            assert where == [str(first)] * 2 + [str(second)] * 2
+    assert (first / "__cluster_metadata-0").exists()
+
+
+async def test_holes_are_made_as_empty_partitions(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    copy_golden(tmp_path, "v2-none")
+    (tmp_path / "v2-none-0").rename(tmp_path / "v2-none-3")
+    async with running(tmp_path) as broker:
+        ends = [end for _, end, _ in told(broker.state)["v2-none"][2]]
+        assert ends[:3] == [0, 0, 0] and ends[3] > 0
+        client = await broker.client()
+        assert only(await client.call(produce(records(b"x"), "v2-none", 1), 8)).error_code == 0
+
+
+async def test_ids_are_kept_and_epochs_are_told(tmp_path: Path) -> None:
+    copy_golden(tmp_path, "v2-none", "v2-gzip")
+    write_topic_id(tmp_path / "v2-none-0", ID)
+    (tmp_path / "v2-none-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n6 1\n")
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    async with running(tmp_path) as broker:
+        assert told(broker.state)["v2-none"][0] == ID
+        client = await broker.client()
+        answer = await client.call(MetadataRequest(topics=None), 9)
+        told_epochs = {t.name: [p.leader_epoch for p in t.partitions] for t in answer.topics}
+        assert told_epochs == {"v2-none": [6], "v2-gzip": [0]}
+        await client.call(produce(records(b"x"), "v2-none"), 8)
+        wanted = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+        for epoch, code in ((5, 74), (6, 0), (7, 75), (-1, 0)):
+            place = wanted(partition_index=0, current_leader_epoch=epoch, timestamp=-1)
+            topic = ListOffsetsRequest.ListOffsetsTopic(name="v2-none", partitions=[place])
+            found = only(await client.call(ListOffsetsRequest(replica_id=-1, topics=[topic]), 5))
+            assert (found.error_code, found.leader_epoch) == (code, -1 if code else 6)
+    async with running(tmp_path) as broker:
+        assert told(broker.state)["v2-none"][2][0][2] == 6
+
+
+# Producer ids
+
+
+async def next_id(folder: Path) -> int:
+    async with running(folder) as broker:
+        answer = await (await broker.client()).call(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 1
+        )
+        return answer.producer_id
+
+
+def snapshot_of(producer_id: int) -> bytes:
+    return dump({producer_id: Producer(0, (CachedBatch(0, 0, 0, 0, 1),), 0, 1, -1, -1)})
+
+
+async def test_no_producer_id_is_given_out_again(tmp_path: Path) -> None:
+    """Of snapshots, of batches behind them after a crash, of transactional ids that rest."""
+    copy_golden(tmp_path / "none", "v1-none")
+    assert await next_id(tmp_path / "none") == 0
+    copy_golden(tmp_path / "snapshot", "v2-none")
+    (tmp_path / "snapshot" / "v2-none-0" / f"{1:020}.snapshot").write_bytes(snapshot_of(5_000))
+    assert await next_id(tmp_path / "snapshot") == 5_001 + PRODUCER_IDS_SKIPPED
+    for is_clean in (True, False):
+        folder = tmp_path / f"clean-{is_clean}"
+        async with running(folder) as broker:
+            await broker.topic("t")
+            sent = records(b"x", producer_id=9_000, producer_epoch=0, base_sequence=0)
+            await (await broker.client()).call(produce(sent), 8)
+        forget(folder)
+        for path in folder.glob("t-0/*.snapshot"):
+            path.unlink()  # as after a crash; Kafka writes one when it closes
+        if not is_clean:
+            (folder / ".kafka_cleanshutdown").unlink()
+        assert await next_id(folder) == (0 if is_clean else 9_001 + PRODUCER_IDS_SKIPPED)
+    resting = tmp_path / "resting"
+    async with running(resting) as broker:
+        value = struct.pack(">hqhibiqq", 0, 70_000, 0, 1000, 0, -1, 0, 0)
+        broker.state.internal_topic("__transaction_state", broker.clock.now_ms())
+        entry = batch.Record(0, broker.clock.now_ms(), b"\0\0\0\4tx-1", value, ())
+        broker.log("__transaction_state", 3).append_records([entry], now_ms=broker.clock.now_ms())
+    forget(resting)
+    assert await next_id(resting) == 70_001 + PRODUCER_IDS_SKIPPED
+
+
+# What is refused, and what is left alone
+
+
+async def test_the_node_id_of_the_directory(tmp_path: Path) -> None:
+    copy_golden(tmp_path, "v1-none", broker_id=1001)
+    assert await refusal(tmp_path, **{"node.id": "3"}) == f"{tmp_path} belongs to node 1001, not 3"
+    async with running(tmp_path, overrides={"broker.id": "1001"}) as broker:
+        assert broker.state.node_id == 1001
+    async with running(tmp_path) as broker:
+        assert broker.state.node_id == 1001
+    (tmp_path / "meta.properties").write_text("broker.id=x\nversion=0\n")
+    assert "malformed" in await refusal(tmp_path)
+
+
+async def test_several_ids_of_one_topic(tmp_path: Path) -> None:
+    copy_golden(tmp_path, "v1-none", "v2-none")
+    (tmp_path / "v1-none-0").rename(tmp_path / "v2-none-1")
+    write_topic_id(tmp_path / "v2-none-0", ID)
+    write_topic_id(tmp_path / "v2-none-1", OTHER_ID)
+    line = await refusal(tmp_path)
+    assert "v2-none-0" in line and "v2-none-1" in line and "partition.metadata" in line
+    assert not (tmp_path / "__cluster_metadata-0").exists()
+    (tmp_path / "v2-none-1" / "partition.metadata").unlink()
+    async with running(tmp_path) as broker:
+        assert told(broker.state)["v2-none"][0] == ID
+
+
+async def test_one_id_of_two_topics(tmp_path: Path) -> None:
+    copy_golden(tmp_path, "v1-none", "v2-none")
+    write_topic_id(tmp_path / "v2-none-0", ID)
+    write_topic_id(tmp_path / "v1-none-0", ID)
+    assert "the topics v1-none and v2-none have one id" in await refusal(tmp_path)
+
+
+async def test_a_partition_that_is_there_twice(tmp_path: Path) -> None:
+    copy_golden(tmp_path / "a", "v2-none")
+    copy_golden(tmp_path / "b", "v2-none")
+    assert "are one partition" in await refusal(tmp_path / "a", tmp_path / "b")
+
+
+async def test_folders_that_are_no_partitions(tmp_path: Path) -> None:
+    copy_golden(tmp_path, "v2-none")
+    backup = tmp_path / "backup-2024"
+    backup.mkdir()
+    (backup / "notes.txt").touch()
+    assert f"{backup} is named like a partition" in await refusal(tmp_path)
+    shutil.rmtree(backup)
+    backup.write_text("a file")
+    assert f"{backup} is named like a partition" in await refusal(tmp_path)
+    backup.unlink()
+    (tmp_path / "v2-none-0").rename(tmp_path / "v2-none-2000000000")
+    assert "partitions below it are not" in await refusal(tmp_path)
+
+
+async def test_what_kafka_was_deleting_or_moving(tmp_path: Path) -> None:
+    copy_golden(tmp_path, "v2-none")
+    word = "0123456789abcdef" * 2
+    for suffix in ("delete", "future", "stray"):
+        shutil.copytree(tmp_path / "v2-none-0", tmp_path / f"x-0.{word}-{suffix}")
+    async with running(tmp_path) as broker:
+        assert list(told(broker.state)) == ["v2-none"]
+    left = [name for name in names(tmp_path) if name.startswith("x-0")]
+    assert left == [f"x-0.{word}-future", f"x-0.{word}-stray"]
+
+
+async def test_a_folder_that_came_later_is_put_aside(tmp_path: Path) -> None:
+    """A live history is not changed by what somebody copies beside it: that is what `ottla import-dir` is for."""
+    copy_golden(tmp_path, "v2-none")
+    async with running(tmp_path):
+        pass
+    shutil.copytree(GOLDEN / "v1-none-0", tmp_path / "v1-none-0")
+    async with running(tmp_path) as broker:
+        assert list(told(broker.state)) == ["v2-none"]
+    assert [name for name in names(tmp_path) if name.startswith("v1-none-0.") and name.endswith("-stray")]
+
+
+# Directories of KRaft
+
+TOPIC_RECORDS = (
+    TopicRecord(name="old", topic_id=bytes(15) + b"\x09"),
+    TopicRecord(name="t", topic_id=ID),
+    *(
+        PartitionRecord(
+            partition_id=index,
+            topic_id=ID,
+            replicas=[7],
+            isr=[7],
+            removing_replicas=[],
+            adding_replicas=[],
+            leader=7,
+            leader_epoch=4,
+            partition_epoch=2,
+            directories=[],
+        )
+        for index in range(2)
+    ),
+    ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1000"),
+    ConfigRecord(resource_type=2, resource_name="t", name="segment.bytes", value="2000"),
+    ConfigRecord(resource_type=4, resource_name="7", name="log.cleaner.threads", value="3"),
+    ConfigRecord(resource_type=4, resource_name="8", name="log.cleaner.threads", value="4"),
+    ProducerIdsRecord(broker_id=7, broker_epoch=5, next_producer_id=4000),
+)
+
+
+def kraft(folder: Path, *behind: bytes, snapshot: bool = True, base_offset: int = 0) -> Path:
+    """A directory of a KRaft broker: topic t with two partitions; `behind` are batches of the log."""
+    copy_golden(folder, "v2-none", "v1-none")
+    (folder / "v2-none-0").rename(folder / "t-0")
+    (folder / "v1-none-0").rename(folder / "t-1")
+    write_topic_id(folder / "t-0", ID)
+    write_topic_id(folder / "t-1", ID)
+    (folder / "meta.properties").write_text(
+        f"#\nversion=1\nnode.id=7\ncluster.id=c\ndirectory.id={encode_id(OTHER_ID)}\n"
+    )
+    metadata = folder / "__cluster_metadata-0"
+    metadata.mkdir()
+    write_topic_id(metadata, bytes(15) + b"\x01")
+    (metadata / "quorum-state").write_text('{"clusterId":"","leaderId":7,"leaderEpoch":3}')
+    batches = [
+        metadata_batch(0, b"", control=True),
+        metadata_batch(1, *(metadata_value(record) for record in TOPIC_RECORDS)),
+        metadata_batch(1 + len(TOPIC_RECORDS), b"", control=True),
+    ]
+    if snapshot:
+        (metadata / f"{100:020}-{3:010}.checkpoint").write_bytes(b"".join(batches))
+        (metadata / f"{90:020}-{3:010}.checkpoint").write_bytes(b"older")
+        (metadata / f"{120:020}-{3:010}.checkpoint.part").write_bytes(b"half")
+        (metadata / f"{base_offset:020}.log").write_bytes(b"".join(behind))
+    else:
+        (metadata / f"{base_offset:020}.log").write_bytes(b"".join([*batches, *behind]))
+    (folder / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":9}')
+    return folder
+
+
+def values_of(*records: object) -> list[bytes]:
+    return [metadata_value(record) for record in records]
+
+
+CHANGES = (
+    metadata_batch(90, *values_of(ConfigRecord(resource_type=2, resource_name="t", name="gone", value="1"))),
+    metadata_batch(98, b"", control=True),
+    metadata_batch(99, *values_of(NoOpRecord(), PartitionChangeRecord(partition_id=1, topic_id=ID, leader=7))),
+    metadata_batch(101, *values_of(ConfigRecord(resource_type=2, resource_name="t", name="segment.bytes", value=None))),
+    metadata_batch(102, *values_of(RemoveTopicRecord(topic_id=bytes(15) + b"\x09"), BeginTransactionRecord())),
+    metadata_batch(104, *values_of(TopicRecord(name="never", topic_id=OTHER_ID), AbortTransactionRecord())),
+    metadata_batch(106, *values_of(BeginTransactionRecord(name=None))),
+    metadata_batch(
+        107, *values_of(ProducerIdsRecord(broker_id=7, broker_epoch=5, next_producer_id=5000), EndTransactionRecord())
+    ),
+)
+
+
+async def test_the_metadata_log_of_kraft_is_believed(tmp_path: Path) -> None:
+    folder = kraft(tmp_path / "data", *CHANGES)
+    shutil.copytree(GOLDEN / "v1-gzip-0", folder / "unlisted-0")
+    found = []
+    for _ in range(2):
+        async with running(folder) as broker:
+            assert (broker.state.node_id, broker.state.cluster_id) == (7, "c")
+            found.append(told(broker.state))
+            assert broker.state.config["log.cleaner.threads"] == 3
+    ((topic_id, configs, partitions),) = found[0].values()
+    assert found[0] == found[1] and (topic_id, configs) == (ID, {"retention.ms": "1000"})
+    assert [epoch for _, _, epoch in partitions] == [4, 5] and all(end for _, end, _ in partitions)
+    aside = [name for name in names(folder) if name.endswith("-stray")]
+    assert [name.partition(".")[0] for name in aside] == ["__cluster_metadata-0", "unlisted-0"]
+    assert await next_id(folder) == 5000
+
+
+async def test_a_kraft_log_without_a_snapshot(tmp_path: Path) -> None:
+    acl = AccessControlEntryRecord(
+        id=ID, resource_type=2, resource_name="t", pattern_type=3, principal="User:x", host="*", operation=2,
+        permission_type=3,
+    )  # fmt: skip
+    folder = kraft(tmp_path / "data", metadata_batch(40, *values_of(acl)), snapshot=False)
+    (folder / ".kafka_cleanshutdown").unlink()
+    with (folder / "__cluster_metadata-0" / f"{0:020}.log").open("ab") as file:
+        file.write(metadata_batch(41, *values_of(RemoveTopicRecord(topic_id=ID)))[:-3])  # torn by the crash
+    async with running(folder) as broker:
+        assert sorted(told(broker.state)) == ["old", "t"]
+
+
+async def test_partitions_that_lay_on_other_brokers_begin_empty(tmp_path: Path) -> None:
+    folder = kraft(tmp_path / "data", *CHANGES)
+    shutil.rmtree(folder / "t-0")
+    async with running(folder) as broker:
+        assert [(end > 0, epoch) for _, end, epoch in told(broker.state)["t"][2]] == [(False, 4), (True, 5)]
+
+
+def unknown_type() -> bytes:
+    return metadata_batch(100, b"\x01\x63\x00\x00")
+
+
+def gap_behind(folder: Path) -> None:
+    (folder / "__cluster_metadata-0" / f"{0:020}.log").rename(folder / "__cluster_metadata-0" / f"{200:020}.log")
+
+
+def damage(folder: Path) -> None:
+    path = folder / "__cluster_metadata-0" / f"{100:020}-{3:010}.checkpoint"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("behind", "change", "reason"),
+    [
+        (unknown_type(), None, "type 99, version 0, is of a newer Kafka"),
+        (metadata_batch(100, *values_of(RemoveTopicRecord(topic_id=bytes(16)))), None, "which is not there"),
+        (metadata_batch(100, *values_of(PartitionChangeRecord(partition_id=9, topic_id=ID))), None, "partition 9"),
+        (metadata_batch(100, b"\x01"), None, "cut short"),
+        (metadata_batch(100, b"\x01\x02\x00\xff"), None, "TopicRecord"),
+        (metadata_batch(100, b"")[:-1], None, "at byte 0"),
+        (metadata_batch(100, *values_of(NoOpRecord())), gap_behind, "begins at offset 200"),
+        (metadata_batch(100, *values_of(NoOpRecord())), damage, "the CRC is wrong"),
+    ],
+)
+async def test_a_kraft_log_that_cannot_be_read_in_full_is_refused(
+    tmp_path: Path, behind: bytes, change: Callable[[Path], None] | None, reason: str
+) -> None:
+    folder = kraft(tmp_path / "data", behind)
+    if change:
+        change(folder)
+    before = names(folder)
+    line = await refusal(folder)
+    assert reason in line and "ottla import-dir" in line
+    assert set(before) - set(names(folder)) <= {".kafka_cleanshutdown"}
+
+
+# Interrupted anywhere
+
+
+@pytest.mark.parametrize("kind", ["zookeeper", "kraft"])
+async def test_an_adoption_that_is_interrupted_is_done_again(
+    tmp_path: Path, kind: str, scaled: Callable[[int], int]
+) -> None:
+    """After a stop at every write, sync, rename and removal of the first start, and a power loss, the next start finds
+    the same topics, and puts nothing aside."""
+    first = tmp_path / "first"
+    if kind == "kraft":
+        kraft(first, *CHANGES)
+    else:
+        copy_golden(first, "v0-none", "v2-none", "transactions")
+        (first / "v0-none-0").rename(first / "v2-none-2")
+        (first / "cleaner-offset-checkpoint").write_text("0\n1\ntransactions 0 0\n")
+    copy_golden(tmp_path / "second", "v1-gzip")
+    if kind == "kraft":
+        shutil.rmtree(tmp_path / "second" / "v1-gzip-0")
+        (tmp_path / "second" / "meta.properties").write_text(
+            f"#\nversion=1\nnode.id=7\ncluster.id=c\ndirectory.id={encode_id(ID)}\n"
+        )
+    disk = SimulatedFiles()
+    copy_in(disk, first, "/a")
+    copy_in(disk, tmp_path / "second", "/b")
+    disk.restart()
+
+    whole = disk.fork()
+    state = begin(whole, "/a", "/b")
+    wanted, steps = told(state), whole.steps
+    finish(state)
+    assert steps > 40 and len(wanted) == (1 if kind == "kraft" else 3)
+
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for round in range(scaled(1)):
+        for number in range(steps):
+            torn = disk.fork()
+            torn.fail_at, torn.killing = number, True
+            with pytest.raises(Killed):
+                begin(torn, "/a", "/b")
+            if (number + round) % 2:
+                torn.crash(rng)
+            else:
+                torn.restart()
+            state = begin(torn, "/a", "/b")
+            found = told(state)
+            assert {name: (configs, ends) for name, (_, configs, ends) in found.items()} == {
+                name: (configs, ends) for name, (_, configs, ends) in wanted.items()
+            }, f"stopped at step {number}: {whole.log[number]}"
+            finish(state)
+            aside = [name for path in ("/a", "/b") for name in torn.list(path) if "-stray" in name or "-delete" in name]
+            assert [name.partition("-0.")[0] for name in aside] == ["__cluster_metadata"] * (kind == "kraft")
+            state = begin(torn, "/a", "/b")
+            assert told(state) == found
+            finish(state)
+
+
+async def test_a_full_disk_leaves_the_directory_as_it_was(tmp_path: Path) -> None:
+    copy_golden(tmp_path, "v2-none")
+    disk = SimulatedFiles()
+    copy_in(disk, tmp_path, "/a")
+    write_file(disk, "/a/.kafka_cleanshutdown", b"")
+    for number in range(4, 30):
+        full = disk.fork()
+        full.fail_at = full.steps + number
+        try:
+            state = begin(full, "/a")
+        except StorageError:
+            full.restart()
+            state = begin(full, "/a")
+        assert list(told(state)) == ["v2-none"]
+        finish(state)
