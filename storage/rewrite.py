@@ -9,7 +9,8 @@ idempotent producer and the offsets of consumers hang on them. Entries of v0 and
 does (KIP-724, KAFKA-13093): a plain message becomes a batch of one record, so that replicas which convert at different
 times stay aligned, a compressed wrapper one batch with the same codec; v0 has no timestamps (-1), the time that the
 broker of a v1 wrapper gave to it stays. Converted messages are larger than before, so that an output may have to end
-before its source does: then it goes on in a further segment.
+before its source does: then it goes on in a further segment. With `keep_old` entries stay in their format, as the
+cleaner left them up to Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..protocol.records import batch, convert, formats
-from ..protocol.records.batch import BatchHeader, Record
+from ..protocol.records import batch, convert, filtering, formats, legacy
+from ..protocol.records.batch import BatchHeader
 from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ..protocol.records.filtering import Keep
 from ..protocol.records.steps import run
 from .errors import StorageError
 from .files import Files
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
+from .stream import entries
 from .swap import CLEANED
 
 TXN_INDEX_SUFFIX = ".txnindex"
@@ -48,12 +51,14 @@ class Source(NamedTuple):
 
 
 class Rewritten(NamedTuple):
-    """A segment that was written. `converted` counts the records that were in an older format before."""
+    """A segment that was written. `converted` counts the records that were in an older format before, `records` all
+    (1 for an old wrapper that was not opened)."""
 
     base_offset: int
     next_offset: int
     size_bytes: int
     converted: int
+    records: int = 0
 
 
 class Limits(NamedTuple):
@@ -66,33 +71,43 @@ class Limits(NamedTuple):
 LIMITS = Limits()
 
 
-def every(record: Record) -> bool:
+def every(offset: int, key: bytes | None, has_value: bool) -> bool:
     """Keeps a record; as a verdict's `keep` it lets an entry pass unread."""
     return True
 
 
-def none(record: Record) -> bool:
+def none(offset: int, key: bytes | None, has_value: bool) -> bool:
     """Drops a record; as a verdict's `keep` it drops an entry unread."""
     return False
 
 
 class Verdict(NamedTuple):
-    """What stays of an entry: the records for which `keep` is true.
+    """What stays of an entry: the records for which `keep` is true, by offset, key and whether they have a value.
 
     `keep_empty`: of a v2 batch that loses all records the header stays, as for the last batch of a producer that is
     still active. `delete_horizon_ms` (KIP-534) is noted in a batch that has none, if it is a control batch or a record
     without a value stays in it.
     """
 
-    keep: Callable[[Record], bool] = every
+    keep: Keep = every
     keep_empty: bool = False
     delete_horizon_ms: int | None = None
 
 
 KEEP = Verdict()
 
-Choose = Callable[[BatchHeader], Verdict]
-"""The verdict on an entry by its header; of a wrapper in v0 or v1 only the last offset is known by it."""
+Choose = Callable[[BatchHeader, memoryview], Verdict]
+"""The verdict on an entry by its header and its bytes; of a wrapper in v0 or v1 the header has only the last offset."""
+
+
+class Stays(NamedTuple):
+    """What stays of an entry, or None, and how many records that are (-1: all of a wrapper, which was not opened)."""
+
+    entry: bytes | bytearray | memoryview | None
+    records: int
+
+
+NOTHING = Stays(None, 0)
 
 
 def holds_old_formats(files: Files, source: Source) -> bool:
@@ -134,6 +149,8 @@ def rewrite(
     end_offset: int = 2**63 - 1,
     limits: Limits = LIMITS,
     choose: Choose | None = None,
+    keep_old: bool = False,
+    aborted: list[bytes] | None = None,
     suffix: str = CLEANED,
     on_progress: Progress | None = None,
 ) -> list[Rewritten]:
@@ -141,12 +158,18 @@ def rewrite(
 
     There is one of them (empty if nothing stays) unless `limits` ask for more; the first begins at `base_offset`, and
     all offsets have to lie below `end_offset`. Their names end with `suffix`. All files are synced and have the time of
-    the last source. Raises StorageError; then nothing that was made is left, unless the disk refuses that too.
+    the last source. `keep_old` leaves the formats as they are. `aborted` are the entries of transaction indexes that
+    the new ones get, complete when the last entry was chosen; by default those of the sources. Raises StorageError, and
+    what `on_progress` raises; then nothing that was made is left, unless the disk refuses that too.
     """
     writer = _Writer(files, directory, (base_offset, end_offset), index_interval_bytes, limits, suffix, on_progress)
+    if aborted is not None:
+        writer.aborted = aborted
     try:
         for source in sources:
-            _rewrite_one(files, source, writer, choose)
+            if aborted is None:
+                writer.aborted += _aborted_of(files, source)
+            _rewrite_one(files, source, writer, choose, keep_old)
         writer.finish(files.modified_ns(sources[-1].log_path))
     except OSError as error:
         writer.discard()
@@ -154,91 +177,97 @@ def rewrite(
     except BaseException:  # also when the process is told to stop
         writer.discard()
         raise
-    return [Rewritten(out.base_offset, out.next_offset, out.size_bytes, out.converted) for out in writer.outputs]
+    return [
+        Rewritten(out.base_offset, out.next_offset, out.size_bytes, out.converted, out.records)
+        for out in writer.outputs
+    ]
 
 
-def _rewrite_one(files: Files, source: Source, writer: _Writer, choose: Choose | None) -> None:
+def _aborted_of(files: Files, source: Source) -> list[bytes]:
+    """The aborted transactions of a source. Their offsets stay what they are; what is cut at the end is dropped."""
+    data = b""
     with contextlib.suppress(FileNotFoundError):
-        writer.take_aborted(files.read_bytes(source.log_path.removesuffix(LOG_SUFFIX) + TXN_INDEX_SUFFIX))
-    file = files.open(source.log_path)
-    try:
-        data = memoryview(file.read(0, source.size_bytes) if source.size_bytes else b"")
-    finally:
-        file.close()
+        data = files.read_bytes(source.log_path.removesuffix(LOG_SUFFIX) + TXN_INDEX_SUFFIX)
+    whole = len(data) // _ABORTED_BYTES * _ABORTED_BYTES
+    return [data[at : at + _ABORTED_BYTES] for at in range(0, whole, _ABORTED_BYTES)]
+
+
+def _rewrite_one(files: Files, source: Source, writer: _Writer, choose: Choose | None, keep_old: bool) -> None:
     position = 0
-    while position < source.size_bytes:
-        try:
-            header = formats.read_header(data, position)
-            entry = rewritten(data, position, header, choose(header) if choose else KEEP)
-            if entry is not None:
-                after = batch.read_header(entry)
-                writer.add(entry, after, after.record_count if header.magic != batch.MAGIC else 0)
-        except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
-            raise StorageError(f"{source.log_path} at byte {position}: {error}") from error
-        position += header.size_bytes
-        writer.read_bytes += header.size_bytes
+    try:
+        for data, header in entries(files, source.log_path, source.size_bytes):
+            stays = rewritten(data, header, choose(header, data) if choose else KEEP, keep_old)
+            if stays.entry is not None:
+                after = formats.read_header(stays.entry)
+                converted = 0 if keep_old or header.magic == batch.MAGIC else after.record_count
+                writer.add(stays.entry, after, stays.records, converted)
+            position += len(data)
+            writer.read(len(data))
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+        raise StorageError(f"{source.log_path} at byte {position}: {error}") from error
 
 
-def rewritten(
-    data: memoryview, position: int, header: BatchHeader, verdict: Verdict
-) -> bytes | bytearray | memoryview | None:
-    """What one entry becomes: a v2 batch (a slice of `data` if nothing changes), or None if nothing stays of it.
+def rewritten(data: memoryview, header: BatchHeader, verdict: Verdict, keep_old: bool = False) -> Stays:
+    """What one entry becomes: a v2 batch, or with `keep_old` an entry of its format; `data` itself if nothing changes.
 
     Raises CorruptRecords, InvalidRecords, UnsupportedCodec. What is read is checked first, so that nothing damaged gets
     a sound checksum.
     """
+    keep, keep_empty, delete_horizon_ms = verdict
     if header.magic != batch.MAGIC:
-        made = _converted(data, position, header, verdict.keep)
-        if made is None or verdict.delete_horizon_ms is None:
-            return made
-        noting = Verdict(delete_horizon_ms=verdict.delete_horizon_ms)
-        return rewritten(memoryview(made), 0, batch.read_header(made), noting)
-    whole = data[position : position + header.size_bytes]
-    if verdict.keep is every and verdict.delete_horizon_ms is None:
-        return whole
-    if not batch.crc_matches(data, position, header):
+        return _old(data, header, keep, delete_horizon_ms, keep_old)
+    if keep is every and delete_horizon_ms is None:
+        return Stays(data, header.record_count)
+    if not batch.crc_matches(data, 0, header):
         raise CorruptRecords("the checksum does not match")
-    records = list(batch.records(data, position)) if verdict.keep is not none else []
-    kept = [record for record in records if verdict.keep(record)]
-    if not kept:
-        # As Kafka leaves it: without codec, base timestamp and horizon.
-        return _rebuilt(header, [], 0, None) if verdict.keep_empty else None
-    horizon_ms = header.base_timestamp if header.has_delete_horizon else verdict.delete_horizon_ms
-    if not header.is_control and not header.has_delete_horizon and all(record.value is not None for record in kept):
-        horizon_ms = None
-    if len(kept) == len(records) and (header.has_delete_horizon or horizon_ms is None):
-        return whole
-    return _rebuilt(header, kept, header.codec, horizon_ms)
+    if keep is not none and header.record_count:
+        payload = bytes(batch.payload(data, 0, header))
+        made, count = filtering.thinned(payload, header, None if keep is every else keep, delete_horizon_ms)
+        if count:
+            return Stays(data if made is None else made, count)
+    return Stays(_emptied(header), 0) if keep_empty else NOTHING
 
 
-def _converted(
-    data: memoryview, position: int, header: BatchHeader, keep: Callable[[Record], bool]
-) -> bytearray | None:
-    """The v2 batch of an entry in v0 or v1, or of the records that stay of it, from the first to the last of these."""
-    if keep is not every:
-        if not formats.crc_matches(data, position, header):
+def _old(data: memoryview, header: BatchHeader, keep: Keep, delete_horizon_ms: int | None, keep_old: bool) -> Stays:
+    """What an entry in v0 or v1 becomes. Of a wrapper a batch goes from the first record that stays to the last."""
+    if keep is none:
+        return NOTHING
+    if keep is every:
+        made, count = data if keep_old else None, header.record_count
+    else:
+        if not formats.crc_matches(data, 0, header):
             raise CorruptRecords("the checksum does not match")
-        records = list(formats.records(data, position)) if keep is not none else []
-        kept = [record for record in records if keep(record)]
+        records = list(formats.records(data))
+        kept = [record for record in records if keep(record.offset, record.key, record.value is not None)]
+        made, count = None, len(kept)
+        append_time = header.log_append_time
         if not kept:
-            return None
-        if len(kept) < len(records):
-            return batch.build(
+            return NOTHING
+        if keep_old:
+            made = data
+            if count < len(records):
+                made = legacy.build(kept, magic=header.magic, codec=header.codec, log_append_time=append_time)
+        elif count < len(records):
+            made = batch.build(
                 kept,
                 base_offset=kept[0].offset,
                 codec=header.codec,
-                log_append_time=header.log_append_time,
-                max_timestamp=kept[0].timestamp if header.log_append_time else None,
+                log_append_time=append_time,
+                max_timestamp=kept[0].timestamp if append_time else None,
             )
-    return run(convert.up_entry(data, position, header))  # which compares the checksum
+    if made is None:
+        made = run(convert.up_entry(data, 0, header))  # which compares the checksum
+    if keep_old or delete_horizon_ms is None:
+        return Stays(made, count)
+    converted = batch.read_header(made)
+    return rewritten(memoryview(made), converted, Verdict(delete_horizon_ms=delete_horizon_ms))
 
 
-def _rebuilt(header: BatchHeader, kept: list[Record], codec: int, horizon_ms: int | None) -> bytearray:
-    """A v2 batch with fewer records; the largest timestamp is that of the kept ones, if it was not the broker's."""
+def _emptied(header: BatchHeader) -> bytearray:
+    """The batch without records, as Kafka leaves it: without codec, base timestamp and horizon."""
     return batch.build(
-        kept,
+        [],
         base_offset=header.base_offset,
-        codec=codec,
         log_append_time=header.log_append_time,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
@@ -247,21 +276,20 @@ def _rebuilt(header: BatchHeader, kept: list[Record], codec: int, horizon_ms: in
         control=header.is_control,
         leader_epoch=header.partition_leader_epoch,
         last_offset_delta=header.last_offset_delta,
-        max_timestamp=header.max_timestamp if header.log_append_time or not kept else None,
-        delete_horizon_ms=horizon_ms,
+        max_timestamp=header.max_timestamp,
     )
 
 
 class _Output(Segment):
     """A segment that is being written, under names of its own; counts its indexes as every segment does."""
 
-    __slots__ = ("_pending", "_suffix", "converted")
+    __slots__ = ("_pending", "_suffix", "converted", "records")
 
     def __init__(self, files: Files, directory: str, base_offset: int, index_interval_bytes: int, suffix: str):
         super().__init__(files, directory, base_offset, 0, index_interval_bytes)
         self._suffix = suffix
         self._pending = bytearray()
-        self.converted = 0
+        self.converted = self.records = 0
         self.reset()  # its index files are to be written, even if they stay empty
         self._file = log = files.open(self.path(LOG_SUFFIX), create=True)
         if log.size():
@@ -270,12 +298,13 @@ class _Output(Segment):
     def path(self, suffix: str) -> str:
         return super().path(suffix) + self._suffix
 
-    def add(self, entry: bytes | bytearray | memoryview, header: BatchHeader, converted: int) -> None:
+    def add(self, entry: bytes | bytearray | memoryview, header: BatchHeader, records: int, converted: int) -> None:
         """Takes a batch behind the others; it is written with many others. OSError."""
         self.count(header, self.size_bytes)
         self._pending += entry
         self.size_bytes += len(entry)
         self.converted += converted
+        self.records += abs(records)
         if len(self._pending) >= _WRITE_BYTES:
             self.write_pending()
 
@@ -322,18 +351,19 @@ class _Writer:
         self._limits = limits
         self._suffix = suffix
         self._on_progress = on_progress
-        self._aborted: list[bytes] = []
         self._converted = 0
+        self._read_bytes = 0
         self._reported_bytes = 0
-        self.read_bytes = 0
+        self.aborted: list[bytes] = []
         self.outputs: list[_Output] = []
 
-    def take_aborted(self, data: bytes) -> None:
-        """The aborted transactions of a source. Their offsets stay what they are; what is cut at the end is dropped."""
-        whole = len(data) // _ABORTED_BYTES * _ABORTED_BYTES
-        self._aborted += [data[at : at + _ABORTED_BYTES] for at in range(0, whole, _ABORTED_BYTES)]
+    def read(self, size_bytes: int) -> None:
+        """So much more was read, and done with."""
+        self._read_bytes += size_bytes
+        if self._on_progress is not None and self._read_bytes - self._reported_bytes >= _WRITE_BYTES:
+            self._report()
 
-    def add(self, entry: bytes | bytearray | memoryview, header: BatchHeader, converted: int) -> None:
+    def add(self, entry: bytes | bytearray | memoryview, header: BatchHeader, records: int, converted: int) -> None:
         """Takes the next batch. Raises OSError, InvalidRecords for offsets that do not rise."""
         out = self._current()
         if header.base_offset < out.next_offset or header.last_offset_delta < 0:
@@ -346,10 +376,8 @@ class _Writer:
             or out.is_index_full(self._limits.index_bytes)
         ):
             out = self._next(header)
-        out.add(entry, header, converted)
+        out.add(entry, header, records, converted)
         self._converted += converted
-        if self._on_progress is not None and self.read_bytes - self._reported_bytes >= _WRITE_BYTES:
-            self._report()
 
     def _current(self) -> _Output:
         return self.outputs[-1] if self.outputs else self._begin(self._base_offset)
@@ -373,7 +401,7 @@ class _Writer:
             # A transaction belongs where its marker lies.
             aborted = [
                 entry
-                for entry in self._aborted
+                for entry in self.aborted
                 if (number == 0 or _LAST_OFFSET.unpack_from(entry)[0] >= out.base_offset)
                 and (is_last or _LAST_OFFSET.unpack_from(entry)[0] < self.outputs[number + 1].base_offset)
             ]
@@ -382,9 +410,9 @@ class _Writer:
             self._report()
 
     def _report(self) -> None:
-        self._reported_bytes = self.read_bytes
+        self._reported_bytes = self._read_bytes
         if self._on_progress is not None:
-            self._on_progress(self.read_bytes, self._converted)
+            self._on_progress(self._read_bytes, self._converted)
 
     def discard(self) -> None:
         """Removes what was made, as far as the disk lets us."""

@@ -18,25 +18,36 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ..protocol.records import formats
 from ..protocol.records.errors import CorruptRecords
 from . import snapshot
 from .errors import StorageError
 from .files import Files
-from .segment import LOG_SUFFIX, file_name
+from .segment import LOG_SUFFIX, Segment, file_name
+
+if TYPE_CHECKING:
+    from .rewrite import Rewritten
 
 DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
 SEGMENT_FILE = re.compile(r"(\d{20})(\.(?:log|index|timeindex|txnindex))(\.cleaned|\.swap)?")
 """Base offset, kind and, for a file on its way in, how far it has come."""
 
 
-def swap_in(files: Files, directory: str, new: Sequence[int], old: Sequence[int]) -> None:
+def swap_in(
+    files: Files,
+    directory: str,
+    new: Sequence[int],
+    old: Sequence[int],
+    put_away: Callable[[int], None] | None = None,
+) -> None:
     """Puts new segments, written and synced as `.cleaned` files, in the place of old ones; both by base offset.
 
-    The first of both is the same. Durable on return. After an OSError the folder is to be opened anew, which completes
-    or undoes the swap, before anything else is done with it.
+    The first of both is the same. `put_away` renames an old segment (and its snapshot, if that goes) to `.deleted`, for
+    those who still read it; without it the files are removed. Durable on return. After an OSError the folder is to be
+    opened anew, which completes or undoes the swap, before anything else is done with it.
     """
     names = files.list(directory)
     for base_offset in sorted(new, reverse=True):
@@ -46,6 +57,10 @@ def swap_in(files: Files, directory: str, new: Sequence[int], old: Sequence[int]
             files.replace(path, path.removesuffix(CLEANED) + SWAP)
     files.sync_directory(directory)
     # The end of the highest `.swap` need not lie behind all that is replaced, if the last records were dropped.
+    if put_away is not None:
+        for base_offset in sorted(old, reverse=True):
+            put_away(base_offset)
+        old = ()
     for base_offset in sorted(old, reverse=True)[:-1]:
         _remove_segment(files, directory, names, base_offset)
         if base_offset not in new and snapshot.file_name(base_offset) in names:  # if not here, the next opening does it
@@ -53,16 +68,37 @@ def swap_in(files: Files, directory: str, new: Sequence[int], old: Sequence[int]
     _complete(files, directory, files.list(directory))
 
 
+def replacements(
+    files: Files, directory: str, new: Sequence[Rewritten], old: Sequence[Segment], index_interval_bytes: int
+) -> list[Segment]:
+    """The segments that take the place of old ones: together they reach as far, and count as made when those were."""
+    made: list[Segment] = []
+    for output in new:
+        segment = Segment(files, directory, output.base_offset, output.size_bytes, index_interval_bytes)
+        segment.created_ms = old[-1].created_ms
+        if made:
+            made[-1].next_offset = output.base_offset
+        made.append(segment)
+    made[-1].next_offset = old[-1].next_offset
+    return made
+
+
 def _log_last(name: str) -> tuple[bool, str]:
     return LOG_SUFFIX + "." in name, name
 
 
 def _remove_segment(files: Files, directory: str, names: Sequence[str], base_offset: int) -> None:
-    for name in names:
+    """The log first: the others without it are removed by the next opening, while a log without its transaction index
+    would show what was aborted."""
+    for name in sorted(names, key=_log_first):
         match = SEGMENT_FILE.fullmatch(name)
         if match and match[3] is None and int(match[1]) == base_offset:
             with contextlib.suppress(FileNotFoundError):
                 files.remove(os.path.join(directory, name))
+
+
+def _log_first(name: str) -> tuple[bool, str]:
+    return not name.endswith(LOG_SUFFIX), name
 
 
 def finish_leftovers(files: Files, directory: str, names: list[str]) -> list[str]:

@@ -422,10 +422,13 @@ def build(
     return batch
 
 
-def with_payload(header: BatchHeader, payload: Buffer, codec: int, level: int | None = None) -> bytearray:
-    """A batch of the same header over these uncompressed records, compressed anew. Raises UnsupportedCodec."""
+def with_payload(
+    header: BatchHeader, payload: Buffer, codec: int, level: int | None = None, *, bits: int = 0
+) -> bytearray:
+    """A batch of the same header over these uncompressed records, compressed anew, with these attribute bits besides.
+    Raises UnsupportedCodec."""
     data = compression.compress(codec, payload, level)
-    kept = header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+    kept = bits | header.attributes & (LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
     rebuilt = bytearray(
         _HEADER.pack(*header._replace(batch_length=HEADER_BYTES - _LENGTH_PREFIX_BYTES + len(data), attributes=kept))
     )

@@ -28,8 +28,8 @@ def stays(rule: str, offset: int) -> bool:
 
 
 def chooser(rule: str) -> Choose:
-    keep = every if rule == "all" else lambda record: stays(rule, record.offset)
-    return lambda header: Verdict(keep, rule == "empty", None if header.is_control else HORIZON_MS)
+    keep = every if rule == "all" else lambda offset, key, has_value: stays(rule, offset)
+    return lambda header, data: Verdict(keep, rule == "empty", None if header.is_control else HORIZON_MS)
 
 
 def records_of(data: bytes) -> list[Record]:

@@ -73,7 +73,7 @@ def test_golden_bytes_of_a_converted_message():
         "0000000000000007 00000039 ffffffff 02 ebf1884b 0000 00000000 00000000000003e8 00000000000003e8"
         "ffffffffffffffff ffff ffffffff 00000001 0e 00 00 00 01 02 61 00"
     )
-    assert made == [Rewritten(0, 8, 69, 1)]
+    assert made == [Rewritten(0, 8, 69, 1, 1)]
 
 
 KINDS = [(magic, codec, time) for magic in (0, 1) for codec in (0, 1, 2, 3) for time in (None, 5000)]
@@ -97,7 +97,7 @@ def test_old_entries_keep_offsets_keys_values_and_timestamps(magic: int, codec: 
     assert {header.log_append_time for header in headers} == {magic == 1 and append_time is not None}
     assert max(header.max_timestamp for header in headers) == max(row[3] for row in part.rows)
     assert {header[9:12] for header in headers} == {(-1, -1, -1)}  # no producer
-    assert (made.base_offset, made.next_offset, made.size_bytes, made.converted) == (30, 47, len(data), 5)
+    assert made[:4] == (30, 47, len(data), 5)
 
 
 def test_batches_of_v2_are_copied_even_when_damaged():
@@ -216,11 +216,11 @@ def test_aborted_transactions_stay_with_their_markers():
 
 
 def always(verdict: Verdict) -> Choose:
-    return lambda header: verdict
+    return lambda header, data: verdict
 
 
 def choose_by_key(*keys: bytes | None, **more: object):
-    return lambda header: Verdict(lambda record: record.key in keys, **more)  # type: ignore[arg-type]
+    return lambda header, data: Verdict(lambda offset, key, has_value: key in keys, **more)  # type: ignore[arg-type]
 
 
 def test_consecutive_segments_become_one():
@@ -260,7 +260,7 @@ def test_what_loses_nothing_is_copied_and_what_loses_everything_goes():
     part = Piece(data, [])
     files, _ = run(part, choose=choose_by_key(None))
     assert written(files) == data
-    for verdict in (Verdict(none), Verdict(lambda record: False)):
+    for verdict in (Verdict(none), Verdict(lambda *_: False)):
         files, made = run(part, piece(0, 0, 2, (), (0,)), piece(1, 1, 3, (1,), (0,)), choose=always(verdict))
         assert written(files) == written(files, 0, ".index") == b""
         assert made == [Rewritten(0, 0, 0, 0)]
@@ -269,7 +269,7 @@ def test_what_loses_nothing_is_copied_and_what_loses_everything_goes():
 def test_the_header_of_an_emptied_batch_may_stay():
     """As Kafka leaves it: no codec, no base timestamp, all that a producer's next batch is judged by."""
     data = make(b"a", b"b", codec=1, timestamp=50, producer_id=9, producer_epoch=3, base_sequence=70, leader_epoch=2)
-    for verdict in (Verdict(none, keep_empty=True), Verdict(lambda record: False, keep_empty=True)):
+    for verdict in (Verdict(none, keep_empty=True), Verdict(lambda *_: False, keep_empty=True)):
         files, (made,) = run(Piece(bytes(data), []), choose=always(verdict))
         (after,) = batches_of(written(files))
         assert (after.size_bytes, after.record_count, after.codec) == (61, 0, 0)
@@ -277,7 +277,7 @@ def test_the_header_of_an_emptied_batch_may_stay():
         assert (after.producer_id, after.producer_epoch, after.base_sequence, after.last_sequence) == (9, 3, 70, 71)
         assert (after.base_timestamp, after.max_timestamp) == (-1, 50)
         assert made.next_offset == 2
-        again, _ = run(Piece(written(files), []), choose=lambda header: Verdict(lambda record: True, keep_empty=True))
+        again, _ = run(Piece(written(files), []), choose=lambda header, data: Verdict(lambda *_: True, keep_empty=True))
         assert written(again) == written(files)
 
 
@@ -285,13 +285,15 @@ def test_old_entries_that_lose_records_begin_at_the_first_that_stays():
     part = piece(1, 1, 10, (1, 1, 1, 1), (5, 6, 7, 8, 9), append_time=99)
     plain = piece(0, 0, 20, (1, 1), (0,))
     wanted = [row for row in part.rows + plain.rows if row[0] in (11, 13, 21)]
-    files, (made,) = run(part, plain, choose=lambda header: Verdict(lambda record: record.offset in (11, 13, 21)))
+    files, (made,) = run(
+        part, plain, choose=lambda header, data: Verdict(lambda offset, key, has_value: offset in (11, 13, 21))
+    )
     assert rows(written(files)) == wanted
     first, second = batches_of(written(files))
     assert (first.base_offset, first.last_offset, first.codec, first.log_append_time) == (11, 13, 1, True)
     assert (second.base_offset, second.last_offset) == (21, 21)
     assert made.converted == 3
-    files, _ = run(part, plain, choose=lambda header: Verdict(lambda record: True))
+    files, _ = run(part, plain, choose=lambda header, data: Verdict(lambda *_: True))
     assert written(files) == written(run(part, plain)[0])
 
 
@@ -300,7 +302,7 @@ def test_a_delete_horizon_is_noted_once_and_only_where_a_tombstone_or_a_marker_i
     value = batch.build([Record(2, 40, b"a", b"v")], base_offset=2)
     marker = batch.build([Record(3, 80, bytes(4), bytes(6))], base_offset=3, control=True, transactional=True)
     pieces = [Piece(bytes(data), []) for data in (tombstone, value, marker)]
-    files, _ = run(*pieces, choose=lambda header: Verdict(every, delete_horizon_ms=9000))
+    files, _ = run(*pieces, choose=lambda header, data: Verdict(every, delete_horizon_ms=9000))
     headers = batches_of(written(files))
     assert [(header.has_delete_horizon, header.base_timestamp) for header in headers] == [
         (True, 9000), (False, 40), (True, 9000)
@@ -310,7 +312,8 @@ def test_a_delete_horizon_is_noted_once_and_only_where_a_tombstone_or_a_marker_i
     assert headers[0].codec == 1 and headers[2].is_control and headers[2].is_transactional
     # The first horizon holds, also when the batch loses a record.
     again, _ = run(
-        Piece(written(files), []), choose=lambda header: Verdict(lambda r: r.offset != 1, delete_horizon_ms=10_000)
+        Piece(written(files), []),
+        choose=lambda header, data: Verdict(lambda offset, *_: offset != 1, delete_horizon_ms=10_000),
     )
     assert [(header.has_delete_horizon, header.base_timestamp) for header in batches_of(written(again))] == [
         (True, 9000), (False, 40), (True, 9000)
@@ -321,7 +324,7 @@ def test_a_delete_horizon_is_noted_once_and_only_where_a_tombstone_or_a_marker_i
 def test_a_filter_sees_headers_of_all_formats():
     seen: list[tuple[int, int]] = []
 
-    def choose(header: BatchHeader) -> Verdict:
+    def choose(header: BatchHeader, data: memoryview) -> Verdict:
         seen.append((header.magic, header.last_offset))
         return Verdict(none if header.magic == 1 else every)
 
@@ -435,7 +438,7 @@ def test_a_run_of_segments_is_replaced_as_a_whole_whatever_interrupts_it(limit: 
                 0,
                 index_interval_bytes=4096,
                 limits=Limits(limit),
-                choose=lambda header: Verdict(lambda record: record.offset not in (1, 4, 7)),
+                choose=lambda header, data: Verdict(lambda offset, key, has_value: offset not in (1, 4, 7)),
             )
             swap_in(files, FOLDER, [output.base_offset for output in made], bases)
         except Killed:
@@ -460,7 +463,7 @@ def test_what_lost_its_last_segment_leaves_nothing_of_it():
     first, second = piece(2, 0, 0, (1, 1), (5,)), piece(2, 0, 3, (1, 1), (6,))
     lay_down(files, [(0, [first]), (3, [second])])
     sources = [source(files), source(files, 3)]
-    chosen: Choose = lambda header: Verdict(none if header.base_offset == 3 else every)  # noqa: E731
+    chosen: Choose = lambda header, data: Verdict(none if header.base_offset == 3 else every)  # noqa: E731
     made = rewrite(files, sources, FOLDER, 0, index_interval_bytes=4096, choose=chosen)
     swap_in(files, FOLDER, [output.base_offset for output in made], [0, 3])
     assert rows_of(files) == first.rows and logs_of(files) == [f"{0:020d}.log"]
