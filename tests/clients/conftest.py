@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 with warnings.catch_warnings():
     # kafka-python causes a warning while it is imported, attributed to the standard library.
     warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka.admin  # noqa: F401
+    import kafka.admin
+    import kafka.net.inet
 
 from running_broker import RunningBroker
 
@@ -57,3 +60,20 @@ def create() -> Callable[..., str]:
     from four_clients import create_topic
 
     return create_topic
+
+
+@pytest.fixture
+def close_what_kafka_python_leaves_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """It forgets to close a socket whose connection was refused (3.0.12), as many are while a broker is down."""
+    factory: Any = kafka.net.inet.KafkaNetSocket
+    opened: list[socket.socket] = []
+    make = factory.socket
+
+    def remember(*arguments: Any) -> socket.socket:
+        opened.append(make(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(factory, "socket", remember)
+    yield
+    for one in opened:
+        one.close()

@@ -40,15 +40,8 @@ class RunningBroker:
 
     def start(self) -> None:
         """Returns when the broker accepts connections."""
-        command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", self.address]
-        command += ["--data-dir", str(self.data_dir)]
-        command += ["--release", self.release] if self.release else []
-        for name, value in self.overrides.items():
-            command += ["--override", f"{name}={value}"]
-        with self.log.open("a") as log:
-            # Unbuffered, so that what select says about the pipe is all there is.
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self.process.stdout
+        self.launch()
+        assert self.process and self.process.stdout
         with DefaultSelector() as selector:
             selector.register(self.process.stdout, EVENT_READ)
             ready = selector.select(START_SECONDS)
@@ -57,6 +50,17 @@ class RunningBroker:
             self.kill()
             raise AssertionError(f"the broker did not start: {line!r}\n{self.log.read_text()[-4000:]}")
         self.address = line.split()[-1]
+
+    def launch(self) -> None:
+        """Starts the process and waits for nothing."""
+        command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", self.address]
+        command += ["--data-dir", str(self.data_dir)]
+        command += ["--release", self.release] if self.release else []
+        for name, value in self.overrides.items():
+            command += ["--override", f"{name}={value}"]
+        with self.log.open("a") as log:
+            # Unbuffered, so that what select says about the pipe is all there is.
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
 
     def stop(self) -> int:
         """A clean stop by SIGTERM; the exit code."""

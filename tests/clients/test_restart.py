@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
-import kafka.net.inet
 import pytest
 from four_clients import READERS, WRITERS
 from idempotent_writers import PRODUCERS, Progress, numbers_in
 from mixed_records import difference, mixed
 from running_broker import RunningBroker
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def close_what_kafka_python_leaves_open(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """It forgets to close a socket whose connection was refused (3.0.12), as many are while a broker is down."""
-    factory: Any = kafka.net.inet.KafkaNetSocket
-    opened: list[socket.socket] = []
-    make = factory.socket
-
-    def remember(*arguments: Any) -> socket.socket:
-        opened.append(make(*arguments))
-        return opened[-1]
-
-    monkeypatch.setattr(factory, "socket", remember)
-    yield
-    for one in opened:
-        one.close()
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
