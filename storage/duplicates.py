@@ -1,9 +1,9 @@
 """Looking for the copy of a batch behind those that are remembered (KAFKA-5494: a scan of the log's tail).
 
 Owns the scan: from the end of a log backwards, as far as it is told, for a batch with the same producer, epoch and
-sequences. What it looks at is fixed when it is made; it then runs beside everything that uses the log, also in another
-thread, with descriptors of its own. So nothing may be appended to the log meanwhile that could change its answer, which
-is for the caller to see to; reading, syncing and deleting the log are harmless.
+sequences. What it looks at is fixed when it is made, when it opens the files by descriptors of its own: it then runs
+beside everything that uses the log, also in another thread. So nothing may be appended to the log meanwhile that could
+change its answer, which is for the caller to see to; reading, syncing, cleaning and deleting the log are harmless.
 
 A segment is cut into runs of whole batches by its index. A run without the wanted bytes (producer id, epoch and base
 sequence lie side by side) is done with; of the others the headers are walked over, as those bytes may be a record's.
@@ -11,6 +11,7 @@ sequence lie side by side) is done with; of the others the headers are walked ov
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -36,14 +37,14 @@ class _Part(NamedTuple):
     """What is looked at of one segment: from the first boundary to the end. The boundaries are batches' positions."""
 
     path: str
+    file: File
     boundaries: Sequence[int]
     first: int  # batches before this position are not looked at, though a run may begin there
     end: int
-    segment: Segment
 
 
 class DuplicateScan:
-    """One scan; calling it gives the copy, or None if there is none within reach."""
+    """One scan; calling it, once, gives the copy, or None if there is none within reach."""
 
     def __init__(
         self,
@@ -58,40 +59,47 @@ class DuplicateScan:
 
         `is_over` says that nobody needs the answer any more. May read index files. Raises StorageError.
         """
-        self._files = files
         self._last_sequence = wanted.last_sequence
         self._wanted = _WANTED.pack(wanted.producer_id, wanted.producer_epoch, wanted.base_sequence)
         self._log_start_offset = log_start_offset
         self._is_over = is_over
         self._parts: list[_Part] = []
         left = scan_bytes
-        for segment in reversed(segments):
-            if left <= 0 or segment.next_offset <= log_start_offset:
-                break
-            size = segment.size_bytes
-            if size:
-                first = max(size - left, 0)
-                self._parts.append(_Part(segment.path(LOG_SUFFIX), segment.boundaries(first), first, size, segment))
-                left -= size
+        try:
+            for segment in reversed(segments):
+                if left <= 0 or segment.next_offset <= log_start_offset:
+                    break
+                size = segment.size_bytes
+                if size:
+                    first, path = max(size - left, 0), segment.path(LOG_SUFFIX)
+                    boundaries = segment.boundaries(first)
+                    self._parts.append(_Part(path, files.open(path), boundaries, first, size))
+                    left -= size
+        except BaseException as error:
+            self._close()
+            if isinstance(error, OSError):
+                raise StorageError(f"cannot look for a duplicate: {error}") from error
+            raise
 
     def __call__(self) -> CachedBatch | None:
         """Looks, newest first. Raises StorageError, also when it is over."""
-        for part in self._parts:
-            try:
-                file = self._files.open(part.path)
-                try:
-                    found = self._look(file, part)
-                finally:
-                    file.close()
-            except OSError as error:
-                if part.segment.is_removed and not self._is_over():
-                    continue  # by retention, meanwhile: what was in it lies below the log start
-                raise StorageError(f"cannot look for a duplicate in {part.path}: {error}") from error
-            if found is not None:
-                return found
+        try:
+            for part in self._parts:
+                found = self._look(part)
+                if found is not None:
+                    return found
+        except OSError as error:
+            raise StorageError(f"cannot look for a duplicate: {error}") from error
+        finally:
+            self._close()
         return None
 
-    def _look(self, file: File, part: _Part) -> CachedBatch | None:
+    def _close(self) -> None:
+        for part in self._parts:
+            with contextlib.suppress(OSError):
+                part.file.close()
+
+    def _look(self, part: _Part) -> CachedBatch | None:
         number, end = len(part.boundaries), part.end
         while number:
             if self._is_over():
@@ -100,7 +108,7 @@ class DuplicateScan:
             while number and end - part.boundaries[number - 1] <= RUN_BYTES:
                 number -= 1
             start = part.boundaries[number]
-            found = self._in_run(file, start, end, part.first)
+            found = self._in_run(part.file, start, end, part.first)
             if found is not None:
                 return found
             end = start

@@ -14,12 +14,11 @@ around a compressed set.
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats, legacy, validate
@@ -39,36 +38,17 @@ from .partition_metadata import read_topic_id, write_topic_id
 from .producer_state import CachedBatch, Producer, forget_below
 from .recovery import Recovered, open_segments
 from .segment import Segment
+from .swap import replacements, swap_in
+from .watched import CLOSED, Watched, watched
 
 if TYPE_CHECKING:
+    from .rewrite import Rewritten
     from .upgrade import OnUpgrade
 
 __all__ = ["Appended", "LogConfig", "PartitionLog", "Slice", "TimestampOffset"]
 
-_CLOSED = "is closed"
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
 
-
-def _reporting(
-    method: Callable[Concatenate[PartitionLog, _Arguments], _Result],
-) -> Callable[Concatenate[PartitionLog, _Arguments], _Result]:
-    """Refuses what is asked of a log that is closed or offline, and reports errors of the disk to its owner."""
-
-    @functools.wraps(method)
-    def reporting(log: PartitionLog, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
-        if log._unusable is not None:
-            raise StorageError(f"{log._directory} {log._unusable}")
-        try:
-            return method(log, *args, **kwargs)
-        except StorageError as error:
-            log._report(error)
-            raise
-
-    return reporting
-
-
-class PartitionLog:
+class PartitionLog(Watched):
     """See the module. Made by `open`."""
 
     def __init__(
@@ -84,8 +64,8 @@ class PartitionLog:
         on_log_start: Callable[[PartitionLog, int], None] | None,
         pick: Callable[[int], int],
     ):
+        super().__init__(directory)
         self._files = files
-        self._directory = directory
         self._on_log_start = on_log_start
         self._pick = pick
         self._segments = recovered.segments
@@ -93,7 +73,6 @@ class PartitionLog:
         self._producers = recovered.producers
         self._removed: list[retention.Removed] = []
         self._is_closed = False
-        self._unusable: str | None = None  # why nothing can be done with the log
         self.topic = topic
         self.partition = partition
         self.topic_id = topic_id
@@ -107,8 +86,6 @@ class PartitionLog:
         self._flusher.wrote_all(recovered.unsynced, recovered.unsynced_files)
         self._epochs = LeaderEpochs(files, directory, recovered.epochs, self._flusher.wrote_file)
         self.leader_epoch = max(self._epochs.newest, 0)
-        self.on_failure: Callable[[PartitionLog, OSError], None] | None = None
-        """Told of every error of the disk, in the thread that met it, before StorageError is raised."""
         self.on_roll: Callable[[], None] | None = None
         """Told when a new segment has begun: the one before it may be synced."""
         self._held_from: int | None = None
@@ -221,7 +198,7 @@ class PartitionLog:
         """The base offset of the segment that is appended to."""
         return self._active.base_offset
 
-    @_reporting
+    @watched
     def segment_bases(self) -> list[tuple[int, int]]:
         """(base offset, time in ms) of each segment, oldest first: the largest timestamp in it, else its making."""
         times = ((segment, segment.largest_timestamp()[0]) for segment in self._segments)
@@ -285,7 +262,7 @@ class PartitionLog:
             active.append(buffer, headers)
         except StorageError as error:
             self._epochs.restore(epochs)
-            self._report(error)
+            self.report(error)
             raise
         self._adopt(active, headers, len(buffer), planned.producer, now_ms)
         return Appended(base_offset, self.log_end_offset - 1, log_append_time_ms, self.log_start_offset, False)
@@ -371,14 +348,13 @@ class PartitionLog:
             self._flusher.wrote_file(name)
 
     def _check_writable(self) -> None:
-        if self._unusable is not None:
-            raise StorageError(f"{self._directory} {self._unusable}")
+        self.check_usable()
         if self._flusher.failure is not None:
             raise StorageError(f"{self._directory} takes no records: {self._flusher.failure}")
 
     # -- reading
 
-    @_reporting
+    @watched
     def read(
         self,
         offset: int,
@@ -436,13 +412,13 @@ class PartitionLog:
         be durable before they are seen."""
         self._held_from = offset
 
-    @_reporting
+    @watched
     def find_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """The first record at or behind the log start with this timestamp (ms) or a later one. StorageError."""
         start = self.log_start_offset
         return timestamps.find(self._segments_from(start), start, timestamp_ms)
 
-    @_reporting
+    @watched
     def max_timestamp(self) -> TimestampOffset | None:
         """The first record that has the largest timestamp; None if no record has one. StorageError."""
         start = self.log_start_offset
@@ -456,7 +432,7 @@ class PartitionLog:
 
     # -- the log start
 
-    @_reporting
+    @watched
     def delete_records_before(self, offset: int) -> int:
         """Moves the log start up to the offset, durably; it never moves back. The new log start.
 
@@ -473,7 +449,7 @@ class PartitionLog:
             forget_below(producers, offset, self.config.producer_rules)
         return self.log_start_offset
 
-    @_reporting
+    @watched
     def retain(self, now_ms: int) -> retention.Removed | None:
         """Takes away the oldest segments that retention no longer keeps: by the log start, by size, by time.
 
@@ -506,9 +482,48 @@ class PartitionLog:
         self._epochs.keep(retention.epochs_from(self._epochs.entries, self.log_start_offset))
         return removed
 
+    # -- cleaning
+
+    def closed_segments(self) -> Sequence[Segment]:
+        """The segments that nothing is appended to any more, oldest first; not for the caller to change."""
+        return self._segments[:-1]
+
+    @watched
+    def replace_segments(self, new: Sequence[Rewritten], old: Sequence[int]) -> retention.Removed:
+        """Puts segments that were written and synced as `.cleaned` files in the place of old ones, by base offset.
+
+        The old are a run of closed segments and begin where the new do. Their files are renamed at once, and go when
+        the caller calls `remove` on what is returned. After StorageError it may be half done: the log is offline until
+        it is opened anew, which completes or undoes it.
+        """
+        self._check_writable()
+        bases = [segment.base_offset for segment in self._segments]
+        number = bases.index(old[0]) if old and old[0] in bases[:-1] else len(bases)
+        if not (new and old) or new[0].base_offset != old[0] or bases[number:-1][: len(old)] != list(old):
+            raise StorageError(f"{self._directory}: {old} is no run of closed segments")
+        gone, removed = self._segments[number : number + len(old)], retention.Removed(self._files, self._directory)
+        made = replacements(self._files, self._directory, new, gone, self.config.index_interval_bytes)
+        kept = {segment.base_offset for segment in made}
+        by_base = {segment.base_offset: segment for segment in gone}
+
+        def put_away(base_offset: int) -> None:
+            removed.take(by_base[base_offset], None if base_offset in kept else self._producers)
+
+        try:
+            swap_in(self._files, self._directory, [segment.base_offset for segment in made], old, put_away)
+        except (OSError, StorageError) as error:
+            self.fail(f"a swap of segments was interrupted: {error}")
+            raise StorageError(f"cannot swap segments of {self._directory}: {error}") from error
+        # A new list: a look for a copy goes on with the old one.
+        self._segments = [*self._segments[:number], *made, *self._segments[number + len(old) :]]
+        self._removed = [*(earlier for earlier in self._removed if earlier.segments), removed]
+        self.size_bytes += sum(segment.size_bytes for segment in made) - sum(segment.size_bytes for segment in gone)
+        self._flusher.forget(gone)
+        return removed
+
     # -- durability
 
-    @_reporting
+    @watched
     def flush(self) -> int:
         """Makes everything appended so far durable; the new recovery point. May run in another thread.
 
@@ -526,9 +541,8 @@ class PartitionLog:
         if self._is_closed:
             return
         try:
-            if self._unusable is not None:
-                raise StorageError(f"{self._directory} {self._unusable}")
-            self._unusable = _CLOSED
+            self.check_usable()
+            self._unusable = CLOSED
             for segment in self._segments:
                 segment.cut_torn()
                 segment.save_indexes()
@@ -543,19 +557,8 @@ class PartitionLog:
     def abandon(self) -> None:
         """Gives the files back and writes nothing, as for a folder that goes away or a process that is killed."""
         self._is_closed = True
-        self._unusable = self._unusable or _CLOSED
+        self._unusable = self._unusable or CLOSED
         self._flusher.close()
         for segment in (*self._segments, *(one for removed in self._removed for one in removed.segments)):
             with contextlib.suppress(OSError):
                 segment.close()
-
-    # -- failures of the disk
-
-    def fail(self, reason: str) -> None:
-        """The log takes and gives nothing any more, until it is opened anew: its disk cannot be trusted."""
-        self._unusable = self._unusable or f"is offline: {reason}"
-
-    def _report(self, error: StorageError) -> None:
-        """Tells the owner of the disk of an error, if the disk is its cause."""
-        if self.on_failure is not None and self._unusable is None and isinstance(error.__cause__, OSError):
-            self.on_failure(self, error.__cause__)

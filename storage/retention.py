@@ -68,8 +68,8 @@ class Removed:
         """Of the logs, without the indexes."""
         return sum(segment.size_bytes for segment in self.segments)
 
-    def take(self, segment: Segment, producers: Producers) -> None:
-        """Renames a segment's files and its snapshot. OSError: then it is still a part of the log.
+    def take(self, segment: Segment, producers: Producers | None) -> None:
+        """Renames a segment's files and, of these producers, its snapshot. OSError: then it is still a part of the log.
 
         The log goes first, which decides: an index or a snapshot that stays is removed by the next opening.
         """
@@ -83,7 +83,7 @@ class Removed:
         self.segments.append(segment)
         self._paths.append(log_path + DELETED)
         paths = [segment.path(suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)]
-        if snapshot := producers.release(segment.base_offset):
+        if producers is not None and (snapshot := producers.release(segment.base_offset)):
             paths.append(os.path.join(self._directory, snapshot))
         for path in paths:
             if self._files.exists(path):

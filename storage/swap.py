@@ -56,12 +56,14 @@ def swap_in(
             path = os.path.join(directory, name)
             files.replace(path, path.removesuffix(CLEANED) + SWAP)
     files.sync_directory(directory)
-    # The end of the highest `.swap` need not lie behind all that is replaced, if the last records were dropped.
+    # The end of the highest `.swap` need not lie behind all that is replaced, if the last records were dropped. So the
+    # oldest go first: a crash may leave some of the newest, whole, which the next cleaning takes. Were it the other way
+    # round a value could outlive its tombstone.
     if put_away is not None:
-        for base_offset in sorted(old, reverse=True):
+        for base_offset in sorted(old):
             put_away(base_offset)
         old = ()
-    for base_offset in sorted(old, reverse=True)[:-1]:
+    for base_offset in sorted(old)[1:]:
         _remove_segment(files, directory, names, base_offset)
         if base_offset not in new and snapshot.file_name(base_offset) in names:  # if not here, the next opening does it
             files.remove(os.path.join(directory, snapshot.file_name(base_offset)))

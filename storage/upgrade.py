@@ -18,7 +18,7 @@ from .files import Files
 from .recovery import Recovered
 from .rewrite import Limits, Rewritten, Source, holds_old_formats, rewrite
 from .segment import LOG_SUFFIX, Segment
-from .swap import swap_in
+from .swap import replacements, swap_in
 
 
 class UpgradeProgress(NamedTuple):
@@ -106,14 +106,7 @@ def _replace(
     files: Files, directory: str, recovered: Recovered, old: Segment, made: list[Rewritten], config: LogConfig
 ) -> None:
     """Takes what is on the disk now over into the list of segments. All of it is durable."""
-    new: list[Segment] = []
-    for output in made:
-        segment = Segment(files, directory, output.base_offset, output.size_bytes, config.index_interval_bytes)
-        segment.created_ms = old.created_ms
-        if new:
-            new[-1].next_offset = output.base_offset
-        new.append(segment)
-    new[-1].next_offset = old.next_offset
+    new = replacements(files, directory, made, [old], config.index_interval_bytes)
     number = recovered.segments.index(old)
     recovered.segments[number : number + 1] = new
     recovered.unsynced = [segment for segment in recovered.unsynced if segment is not old]

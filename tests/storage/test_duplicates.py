@@ -172,16 +172,16 @@ def test_a_log_that_is_closed_or_deleted_meanwhile(files: SimulatedFiles):
     scan = log.duplicate_scan(header(0))
     assert scan
     files.replace(FOLDER, FOLDER + "-delete")
+    assert scan()  # the files are open
     with pytest.raises(errors.StorageError, match="cannot look for a duplicate"):
-        scan()
+        log.duplicate_scan(header(0))
 
 
 def test_it_has_descriptors_of_its_own_and_gives_them_back(files: SimulatedFiles, monkeypatch: pytest.MonkeyPatch):
     log = open_log(files, config=SMALL)
     for number in range(120):
         log.append(sequenced(number), now_ms=0)
-    scan = log.duplicate_scan(header(0))
-    assert scan and len(log._segments) > 2
+    assert len(log._segments) > 2
     opened: list[SimulatedFile] = []
     original = files.open
 
@@ -192,7 +192,8 @@ def test_it_has_descriptors_of_its_own_and_gives_them_back(files: SimulatedFiles
 
     steps = files.steps
     monkeypatch.setattr(files, "open", opening)
-    assert scan() and len(opened) == len(log._segments)
+    scan = log.duplicate_scan(header(0))
+    assert scan and scan() and len(opened) == len(log._segments)
     assert not any(file._open for file in opened) and files.steps == steps
 
 

@@ -1,0 +1,180 @@
+"""Segments that are swapped in while the log is in use: who reads the old ones finishes, and a crash leaves either."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+
+import pytest
+from batches import FOLDER, offsets, open_log, sequenced
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_files import Killed, SimulatedFiles
+
+from ottla.protocol.records import batch
+from ottla.protocol.records.validate import Rules
+from ottla.storage.errors import StorageError
+from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.retention import Removed
+from ottla.storage.rewrite import Limits, Source, Verdict, every, none, rewrite
+
+CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=90)
+CLEANED = LogConfig(segment_bytes=300, index_interval_bytes=90, rules=Rules(compacted=True))
+BATCHES = 16
+
+
+@pytest.fixture
+def files() -> SimulatedFiles:
+    return SimulatedFiles()
+
+
+def filled(files: SimulatedFiles) -> PartitionLog:
+    log = open_log(files, config=CONFIG)
+    for number in range(BATCHES):
+        log.append(sequenced(2 * number, 2, timestamp=number), now_ms=0)
+    return log
+
+
+def replaced(files: SimulatedFiles, log: PartitionLog, keep: set[int], count: int) -> Removed:
+    """Replaces the oldest segments by one that has the batches with these base offsets only."""
+    old = log.closed_segments()[:count]
+    made = rewrite(
+        files,
+        [Source(segment.path(".log"), segment.size_bytes) for segment in old],
+        FOLDER,
+        old[0].base_offset,
+        index_interval_bytes=CONFIG.index_interval_bytes,
+        end_offset=old[-1].next_offset,
+        limits=Limits(),
+        choose=lambda header, *_: Verdict(every if header.base_offset in keep else none),
+    )
+    return log.replace_segments(made, [segment.base_offset for segment in old])
+
+
+def test_the_log_goes_on_with_the_new_segments(files: SimulatedFiles) -> None:
+    log = filled(files)
+    kept, before, end = {2, 8}, offsets(log), log.log_end_offset
+    size, known, held = log.size_bytes, dict(log.producers()), bytes(log.read(0, 1 << 20).records)
+    bases = [segment.base_offset for segment in log.closed_segments()]
+    closed_end = bases[3]
+    slice_of_old = log.read(0, 1 << 20).records
+    scan = log.duplicate_scan(batch.read_header(sequenced(0, 2)))
+    removed = replaced(files, log, kept, 3)
+    assert offsets(log) == [2, 3, 8, 9, *(offset for offset in before if offset >= closed_end)]
+    assert log.log_end_offset == end and log.producers() == known and log.log_start_offset == 0
+    assert [segment.base_offset for segment in log.closed_segments()] == [bases[0], *bases[3:]]
+    assert size - log.size_bytes == removed.size_bytes - log.closed_segments()[0].size_bytes > 0
+    assert bytes(slice_of_old) == held and scan and (copy := scan()) and copy.base_offset == 0
+    renamed = [name for name in files.list(FOLDER) if name.endswith(".deleted")]
+    assert len([name for name in renamed if name.endswith(".log.deleted")]) == 3
+    assert {f"{bases[1]:020d}.snapshot.deleted", f"{bases[2]:020d}.snapshot.deleted"} <= set(renamed)
+    removed.remove()
+    assert not [name for name in files.list(FOLDER) if name.endswith(".deleted")]
+    log.append(sequenced(2 * BATCHES, 2), now_ms=0)
+    found, known = offsets(log), dict(log.producers())
+    log.close()
+    log = open_log(files, config=CONFIG)
+    assert offsets(log) == found and set(log.producers()) == set(known)
+
+
+@pytest.mark.parametrize("wrong", ["not the first", "with the newest", "with a hole", "none"])
+def test_only_a_run_of_closed_segments_is_replaced(files: SimulatedFiles, wrong: str) -> None:
+    log = filled(files)
+    bases = [segment.base_offset for segment in log.closed_segments()]
+    old = {
+        "not the first": bases[1:3],
+        "with the newest": [*bases, log.active_segment_offset],
+        "with a hole": [bases[0], bases[2]],
+        "none": [],
+    }[wrong]
+    made = rewrite(
+        files,
+        [Source(log.closed_segments()[0].path(".log"), log.closed_segments()[0].size_bytes)],
+        FOLDER,
+        bases[0],
+        index_interval_bytes=90,
+    )
+    with pytest.raises(StorageError, match="no run of closed segments"):
+        log.replace_segments(made, old)
+    assert offsets(log) == list(range(2 * BATCHES))
+
+
+def until_done(step: Callable[[int], bool]) -> int:
+    number = 0
+    while step(number):
+        number += 1
+    return number
+
+
+def partly(after: list[int], bases: list[int], end: int) -> list[list[int]]:
+    """The new, and the new with some of the newest old segments behind its last record: these may go a little later."""
+    staying = [number for number in (1, 2) if bases[number] >= end]
+    return [after, *([*after[: after.index(bases[3])], *range(bases[number], 2 * BATCHES)] for number in staying)]
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**32))
+def test_a_crash_at_any_step_leaves_the_old_or_the_new(seed: int) -> None:
+    rng, kept = random.Random(seed), {0, 4, 10}
+
+    def stopped_at(number: int) -> bool:
+        files = SimulatedFiles()
+        log = filled(files)
+        log.flush()
+        before = offsets(log)
+        bases = [segment.base_offset for segment in log.closed_segments()]
+        after = [*(o for base in sorted(kept) for o in (base, base + 1)), *range(bases[3], 2 * BATCHES)]
+        start = files.steps
+        files.fail_at, files.killing = start + number, True
+        try:
+            replaced(files, log, kept, 3).remove()
+            log.abandon()
+            done = True
+        except Killed:
+            done = False
+        files.crash(rng) if rng.random() < 0.5 else files.restart()
+        log = open_log(files, config=CLEANED, clean=False, recovery_point=rng.choice((0, 2 * BATCHES)))
+        found = offsets(log)
+        assert found in (before, *partly(after, bases, 12))
+        assert not done or found == after
+        assert not [name for name in files.list(FOLDER) if name.endswith((".cleaned", ".swap", ".deleted"))]
+        log.configure(CONFIG)
+        assert log.append(sequenced(2 * BATCHES, 2), now_ms=0).base_offset == 2 * BATCHES
+        assert log.append(sequenced(2 * BATCHES - 2, 2), now_ms=0).duplicate
+        return not done
+
+    assert until_done(stopped_at) > 20
+
+
+def test_an_error_in_the_middle_takes_the_log_offline_until_it_is_opened_anew() -> None:
+    states: set[str] = set()
+
+    def failing_at(number: int) -> bool:
+        files = SimulatedFiles()
+        log = filled(files)
+        bases = [segment.base_offset for segment in log.closed_segments()]
+        told: list[int | None] = []
+        log.on_failure = lambda log, error: told.append(error.errno)
+        before = offsets(log)
+        start = files.steps
+        files.fail_at, files.fail_with = start + number, errno.EIO
+        try:
+            replaced(files, log, {0}, 3)
+        except StorageError:
+            if log.failure is None:  # in the rewriting: nothing has happened to the log
+                states.add("as before")
+                assert offsets(log) == before
+            else:
+                states.add("offline")
+                with pytest.raises(StorageError, match="a swap of segments was interrupted"):
+                    log.read(0, 100)
+                log.abandon()
+                log = open_log(files, config=CLEANED, clean=False)
+                assert offsets(log) in (before, *partly([0, 1, *range(bases[3], 2 * BATCHES)], bases, 2))
+            return True
+        assert log.failure is None
+        return files.steps > start + number  # it was one that does not matter
+
+    until_done(failing_at)
+    assert states == {"as before", "offline"}
