@@ -177,13 +177,15 @@ class FileSource:
 # -- entries
 
 
-def entries(source: Source, *, check_crc: bool = True, open_wrappers: bool = False) -> Iterator[BatchFacts | Damage]:
-    """Every entry from the start on; a Damage, if there is one, comes last.
+def entries(
+    source: Source, *, check_crc: bool = True, open_wrappers: bool = False, position: int = 0
+) -> Iterator[BatchFacts | Damage]:
+    """Every entry from the start on, or from a position where one begins; a Damage, if there is one, comes last.
 
     A wrong CRC ends nothing: the entry's size is trusted as long as the next header makes sense. `open_wrappers` tells
     how many records a v0 or v1 wrapper holds, and the offset of the first one.
     """
-    position = start = 0
+    start = position
     window = b""
     while position < source.size:
         try:
@@ -204,6 +206,13 @@ def entries(source: Source, *, check_crc: bool = True, open_wrappers: bool = Fal
             yield Damage(position, source.size - position, f"cannot be read: {error.strerror}", False)
             return
         position += size
+
+
+def entry_at(source: Source, position: int, *, open_wrappers: bool = False) -> BatchFacts | Damage:
+    """The entry at a position, its CRC checked, or why there is none."""
+    return next(entries(source, open_wrappers=open_wrappers, position=position), None) or Damage(
+        position, 0, "the end", True
+    )
 
 
 def segment(

@@ -113,7 +113,7 @@ class Verification:
                         what = f"an offset of {topic}-{partition}, which is not here"
                         yield Finding(name, None, None, what, True, "checkpoint")
         try:
-            _check_properties(self._files, os.path.join(self.root, META_PROPERTIES))
+            check_properties(self._files, os.path.join(self.root, META_PROPERTIES))
         except FileNotFoundError:
             pass
         except (StorageError, ValueError, OSError) as error:
@@ -161,7 +161,9 @@ class Verification:
             names = sorted(self._files.list(folder.path))
         gaps = self._may_have_gaps(folder.topic) or (folder.topic, folder.partition) in self._offsets[CLEANER_OFFSET]
         gaps = gaps or folder.topic in COMPACTED_TOPICS
-        walk = Walk(folder, names, Circumstances(self.report.clean, gaps, self._deep), self._files)
+        log_start = self._offsets[checkpoint.LOG_START_OFFSET].get((folder.topic, folder.partition), 0)
+        circumstances = Circumstances(self.report.clean, gaps, self._deep, log_start)
+        walk = Walk(folder, names, circumstances, self._files)
         found: list[Finding] = []
         try:
             found += walk.findings()
@@ -179,7 +181,7 @@ class Verification:
         return found, walk, topic_id
 
 
-def _check_properties(files: Files, path: str) -> None:
+def check_properties(files: Files, path: str) -> None:
     """Raises StorageError or ValueError if meta.properties is not what a broker needs."""
     found = parse_properties(files.read_bytes(path), path)
     if not found:

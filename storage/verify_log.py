@@ -24,9 +24,12 @@ from .files import Files
 from .producer_state import Producer, advance
 from .producers import coordinator_epoch
 from .schemas import ABORTED_TRANSACTION_BYTES
+from .segment import LOG_SUFFIX
+from .swap import SEGMENT_FILE
 from .verify_entry import GAP, Place, entry_problem, epoch_problem, record_problem
 from .verify_index import OffsetEntries, TimeEntries
 
+TRANSACTION_SUFFIX = ".txnindex"
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
 SNAPSHOT_BYTES_MAX = 256 << 20
 _ABORTED = struct.Struct(">hqqqq")
@@ -57,6 +60,12 @@ class Aborted(NamedTuple):
     last_offset: int
     last_stable_offset: int
 
+    def agrees(self, told: Aborted, log_start: int) -> bool:
+        """Whether an entry of an index may say `told` where the log says this. What began below the log start lies
+        there as the log tells it no longer."""
+        first = told.first_offset == self.first_offset or told.first_offset < log_start <= self.first_offset
+        return first and (told.last_stable_offset == self.last_stable_offset or told.last_stable_offset < log_start)
+
     def __str__(self) -> str:
         offsets = f"offsets {self.first_offset}-{self.last_offset}, last stable offset {self.last_stable_offset}"
         return f"producer {self.producer_id}, {offsets}"
@@ -67,11 +76,13 @@ class Circumstances:
     """What the directory tells of a partition. `clean`: it was closed, so nothing may be unfinished.
 
     `gaps`: offsets may be missing (a cleaner works here, or that is not known). `deep`: records are read as well.
+    `log_start_offset`: what was deleted up to there may still lie in the first segment.
     """
 
     clean: bool = True
     gaps: bool = False
     deep: bool = False
+    log_start_offset: int = 0
 
 
 @dataclass
@@ -79,7 +90,8 @@ class Walk:
     """One walk over a partition. `findings()` is run once and to its end; the rest is filled by it.
 
     `bad_at` is (segment number, byte) of the first entry that cannot stay, `end_offset` the offset behind the last
-    sound entry in front of it, `epochs` what the entries up to there tell.
+    sound entry in front of it, `epochs` what the entries up to there tell, `aborted` what the transaction index of each
+    segment (by the path of its log) must tell.
     """
 
     folder: inspect.PartitionFolder
@@ -91,6 +103,7 @@ class Walk:
     first_offset: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list)
     bytes_read: int = 0
+    aborted: dict[str, list[Aborted]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._producers: dict[int, Producer] = {}
@@ -107,8 +120,12 @@ class Walk:
     def findings(self) -> Iterator[Finding]:
         """Everything, segment by segment. Raises StorageError if a file cannot be read."""
         for name in self.names:
+            match = SEGMENT_FILE.fullmatch(name)
             if name.endswith(LEFTOVERS):
                 yield Finding(f"{self._label}/{name}", None, None, _leftover(name), False, "leftover")
+            elif match and match[2] != LOG_SUFFIX and match[1] + LOG_SUFFIX not in self.names:
+                what = "an index without a log; whoever opens the directory removes it"
+                yield Finding(f"{self._label}/{name}", None, None, what, False, "leftover")
         segments = self.folder.segments
         if segments:
             self.first_offset = self.end_offset = self._expected = segments[0].base_offset
@@ -159,7 +176,7 @@ class Walk:
                         yield Finding(self._name(index.path), at, None, what, wrong, "index")
                 if self.circumstances.clean and not offsets.exists:
                     yield Finding(self._name(offsets.path), None, None, "missing; it is rebuilt", False, "index")
-                yield from self._transactions(stem + ".txnindex")
+                yield from self._transactions(stem + TRANSACTION_SUFFIX)
         if is_last and log.size == 0:
             self.end_offset = max(self.end_offset, base)
 
@@ -258,6 +275,7 @@ class Walk:
     def _transactions(self, path: str) -> Iterator[Finding]:
         """The index of aborted transactions against the markers of its segment."""
         name = self._name(path)
+        self.aborted[path.removesuffix(TRANSACTION_SUFFIX) + LOG_SUFFIX] = list(self._aborts.values())
         found = self._wrong_entry(path)
         if found is not None:
             yield Finding(name, found[0], found[1], found[2], True, "transactions")
@@ -296,7 +314,7 @@ class Walk:
                 if known is None or known.producer_id != told.producer_id:
                     what = f"the log has no abort of producer {told.producer_id} at offset {told.last_offset}"
                     return at, told.last_offset, what
-                if known.first_offset >= 0 and known != told and not self._has_gaps:
+                if known.first_offset >= 0 and not (self._has_gaps or known.agrees(told, self.first_offset)):
                     return at, told.last_offset, f"{told}, by the log {known}"
                 last = told.last_offset
         return None
@@ -321,7 +339,8 @@ class Walk:
                 yield Finding(name, None, later_start, what, True, "epochs")
                 return
         loose = self._has_gaps or not self.circumstances.clean
-        for what in _epoch_problems(stored, self.epochs, (self.first_offset, self.end_offset), loose):
+        first = max(self.first_offset, self.circumstances.log_start_offset)
+        for what in _epoch_problems(stored, self.epochs, (first, self.end_offset), loose):
             yield Finding(name, None, None, what, True, "epochs")
 
 
@@ -378,15 +397,16 @@ def _contradiction(known: Producer, replayed: Producer | None, first_offset: int
 def _epoch_problems(
     stored: list[tuple[int, int]], found: list[tuple[int, int]], offsets: tuple[int, int], loose: bool
 ) -> Iterator[str]:
-    """`loose`: a cleaner may have taken an epoch's first batches, or the file may lag behind."""
+    """`loose`: a cleaner may have taken an epoch's first batches, or the file may lag behind. Of epochs below the log
+    start Kafka keeps one, and notes it as beginning there."""
     first, end = offsets
     starts = dict(stored)
     for number, (epoch, start) in enumerate(found):
         by_file = starts.pop(epoch, None)
         if by_file is None:
-            if not loose:
+            if not loose and (number + 1 == len(found) or found[number + 1][1] > first):
                 yield f"epoch {epoch}, which begins at {start}, is missing"
-        elif by_file != start and not (by_file < start and (number == 0 or loose)):
+        elif by_file not in (start, max(start, first)) and not (by_file < start and (number == 0 or loose)):
             yield f"epoch {epoch} begins at {by_file}, by the log at {start}"
     for epoch, start in starts.items():
         if first < start < end and found and not loose and start > found[0][1]:

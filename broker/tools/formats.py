@@ -123,7 +123,7 @@ def topic_configs(partitions: Sequence[inspect.PartitionFolder]) -> Configs | No
         return None
     configs: Configs = {}
     names: dict[bytes, str] = {}
-    for value in _metadata_values(folder):
+    for value in metadata_values(folder):
         try:
             record = decode(value)
         except MalformedMessage:
@@ -141,7 +141,7 @@ def topic_configs(partitions: Sequence[inspect.PartitionFolder]) -> Configs | No
     return configs
 
 
-def _metadata_values(folder: inspect.PartitionFolder) -> Iterator[bytes]:
+def metadata_values(folder: inspect.PartitionFolder) -> Iterator[bytes]:
     """The values of the newest snapshot, then those of the log behind it."""
     snapshots: list[str] = []
     with contextlib.suppress(OSError):

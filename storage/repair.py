@@ -1,0 +1,472 @@
+"""Putting right what verify finds in a data directory, or in one partition of it, without losing a byte.
+
+Owns what is done with each kind of finding, and the order. The log decides: of it only goes what cannot stay (see
+`repair_log`), all else is made anew from it or taken away:
+
+1. The marker of a clean shutdown goes before the first change, and stays away: the next start recovers from the
+   recovery points, which lie at the ends of the logs.
+2. Per partition: leftovers are completed or removed as an opening does. Then the log; then indexes, transaction indexes
+   and leader epochs, from the log; producer snapshots which it contradicts are removed. It is walked over again each
+   time, so a repair ends with a look that finds nothing, or says what it cannot mend.
+3. Topic ids: that of the owner (the metadata log), else that of the topic's other partitions.
+4. Everything that was changed is synced; then the checkpoints, whose offsets must lie within the logs.
+5. What lies beside: deleted folders, files half written.
+
+Everything goes through `SavingFiles`, so what is removed is in the backup first. Each step leaves a directory from
+which a new repair comes to the same end. Nothing is changed where nothing is wrong. `repair` knows no lock: its caller
+has it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from ..protocol.primitives import ZERO_UUID
+from . import checkpoint, inspect
+from .directory import CLEAN_SHUTDOWN, META_PROPERTIES
+from .errors import StorageError
+from .files import Files
+from .leader_epochs import LeaderEpochs
+from .partition_metadata import FILE_NAME, read_topic_id, write_topic_id
+from .repair_log import apply_plan, plan_log
+from .saving import Backup, SavingFiles
+from .segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_name
+from .swap import SEGMENT_FILE, finish_leftovers
+from .verify import CHECKPOINTS, CLEANER_OFFSET, COMPACTED_TOPICS, MayHaveGaps, check_properties
+from .verify_log import LEFTOVERS, TRANSACTION_SUFFIX, Aborted, Circumstances, Finding, Walk
+
+_ABORTED = struct.Struct(">hqqqq")
+_DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
+_LINE = re.compile(r"([a-zA-Z0-9._-]{1,249}) (0|[1-9][0-9]{0,9}) (0|[1-9][0-9]{0,18})")
+_ROUNDS_MAX = 8  # each one mends something, or is the last
+_REASONS_MAX = 5  # for one line of the manifest
+
+TopicPartition = tuple[str, int]
+
+
+class Step(NamedTuple):
+    """One thing that is done, or that cannot be: `finding` is why, `does` what, in words; `mends` is False if the
+    finding stays."""
+
+    finding: Finding
+    does: str
+    mends: bool = True
+
+
+class Options(NamedTuple):
+    """keep_sound: damaged stretches are left out of a log, else it ends there. may_have_gaps, topic_ids and
+    index_interval_bytes tell of topics, as far as that is known."""
+
+    keep_sound: bool = False
+    may_have_gaps: MayHaveGaps = lambda topic: True
+    topic_ids: Mapping[str, bytes] = {}
+    index_interval_bytes: Callable[[str], int] = lambda topic: 4096
+
+
+class Repair:
+    """One repair. `root` is the data directory; with `only` one partition of it (by its folder's name) is looked at.
+
+    Raises StorageError for what cannot be read at all.
+    """
+
+    def __init__(
+        self, files: Files, root: str, backup: Backup, options: Options | None = None, only: str | None = None
+    ) -> None:
+        self.root = root
+        self.was_clean = files.exists(os.path.join(root, CLEAN_SHUTDOWN))
+        self.changed = False
+        self._files = files
+        self._saving = SavingFiles(files, root, backup, self._before_first)
+        self._options = options or Options()
+        self._only = only
+        inspect.partitions(root, files)  # or it is no data directory
+        self._ends: dict[TopicPartition, int] = {}
+        self._stored: dict[str, dict[TopicPartition, int] | None] = {}  # None: malformed
+
+    def run(self) -> Iterator[Step]:
+        """Does everything; each step is told before it is done. To be run once, and to its end."""
+        for name in CHECKPOINTS:
+            try:
+                self._stored[name] = checkpoint.read_offsets(self._files, os.path.join(self.root, name))
+            except StorageError:
+                self._stored[name] = None
+        for name in sorted(self._files.list(self.root)):
+            if inspect.partition_of(name) and self._only in (None, name):
+                yield from self._guarded(name, self._partition(os.path.join(self.root, name)))
+        yield from self._guarded(FILE_NAME, self._identities())
+        self._settle()
+        for name in CHECKPOINTS:
+            yield from self._guarded(name, self._checkpoint(name))
+        if self._only is None:
+            yield from self._guarded(META_PROPERTIES, self._beside())
+        self._settle()
+
+    def _guarded(self, name: str, steps: Iterator[Step]) -> Iterator[Step]:
+        """An error of the disk ends the work on one thing."""
+        try:
+            yield from steps
+        except (StorageError, OSError) as error:
+            yield Step(Finding(name, None, None, str(error)), "cannot be mended", False)
+
+    def _before_first(self) -> None:
+        self.changed = True
+        path = os.path.join(self.root, CLEAN_SHUTDOWN)
+        if self._files.exists(path):
+            why, self._saving.why = self._saving.why, "a directory that is being repaired is not clean"
+            self._saving.remove(path)
+            self._saving.sync_directory(self.root)
+            self._saving.why = why
+
+    def _settle(self) -> None:
+        try:
+            self._saving.settle()
+        except OSError as error:
+            raise StorageError(f"cannot sync {self.root}: {error}") from error
+
+    def _step(self, finding: Finding, does: str) -> Step:
+        self._saving.why = f"{finding.what}: {does}"
+        return Step(finding, does)
+
+    # -- a partition
+
+    def _partition(self, path: str) -> Iterator[Step]:
+        label = os.path.basename(path)
+        key = inspect.partition_of(label)
+        assert key is not None
+        if not inspect.is_folder(path, self._files):
+            return
+        yield from self._leftovers(path, label)
+        log_start = (self._stored[checkpoint.LOG_START_OFFSET] or {}).get(key, 0)
+        for _ in range(_ROUNDS_MAX):
+            folder = inspect.partition_folder(path, self._files)
+            if folder is None:
+                if log_start > 0 and self._files.list(path):
+                    finding = Finding(label, None, log_start, "no segment")
+                    yield self._step(finding, f"make an empty segment at the log start {log_start}")
+                    self._saving.open(os.path.join(path, file_name(log_start)), create=True).close()
+                    continue
+                return
+            walk, findings = self._walk(folder, key, log_start)
+            findings = [one for one in findings if one.part != "leftover"]
+            reached = not findings and self._must_be_empty(key, walk.end_offset)
+            self._ends[key] = walk.end_offset
+            if not findings and not reached:
+                return
+            unmended: list[Step] = []
+            done = False
+            for step in self._empty(folder, walk, log_start) if reached else self._mend(folder, walk, findings):
+                if step.mends:
+                    done = True
+                    yield step
+                else:  # what was mended may be the cause
+                    unmended.append(step)
+            if not done:
+                del self._ends[key]  # it cannot be told
+                yield from unmended
+                return
+        del self._ends[key]
+        yield Step(Finding(label, None, None, "still not sound"), "cannot be mended", False)
+
+    def _leftovers(self, path: str, label: str) -> Iterator[Step]:
+        names = self._files.list(path)
+        found = [name for name in names if name.endswith(LEFTOVERS)]
+        for name in sorted(found):
+            does = "complete or undo the swap, as an opening does" if name.endswith(".swap") else "remove it"
+            yield self._step(Finding(f"{label}/{name}", None, None, "left over", False, "leftover"), does)
+        if found:
+            self._saving.why = "what an opening completes or removes"
+            names = finish_leftovers(self._saving, path, names)
+            self._saving.sync_directory(path)
+        for name in sorted(names):
+            match = SEGMENT_FILE.fullmatch(name)
+            if match and match[2] != LOG_SUFFIX and match[1] + LOG_SUFFIX not in names:
+                finding = Finding(f"{label}/{name}", None, None, "an index without a log", False, "leftover")
+                yield self._step(finding, "remove it")
+                self._saving.remove(os.path.join(path, name))
+
+    def _gaps(self, key: TopicPartition) -> bool:
+        by_cleaner = key in (self._stored[CLEANER_OFFSET] or {})
+        return by_cleaner or key[0] in COMPACTED_TOPICS or self._options.may_have_gaps(key[0])
+
+    def _walk(self, folder: inspect.PartitionFolder, key: TopicPartition, log_start: int) -> tuple[Walk, list[Finding]]:
+        """Nobody writes here, so an end that is unfinished is a fault whether the directory was closed or not."""
+        circumstances = Circumstances(True, self._gaps(key), False, log_start)
+        walk = Walk(folder, self._files.list(folder.path), circumstances, self._files)
+        return walk, list(walk.findings())
+
+    def _mend(self, folder: inspect.PartitionFolder, walk: Walk, findings: list[Finding]) -> Iterator[Step]:
+        """The log, or if that is sound what follows from it."""
+        if any(finding.part == "log" for finding in findings):
+            yield from self._mend_log(folder, findings)
+            return
+        by_file: dict[str, Finding] = {}
+        for finding in findings:
+            by_file.setdefault(os.path.splitext(finding.file)[0] + finding.part, finding)
+        for finding in by_file.values():
+            path = os.path.join(os.path.dirname(folder.path), finding.file)
+            if finding.part == "index":
+                yield self._step(finding, "make both indexes anew from the log")
+                self._make_indexes(folder, path)
+            elif finding.part == "transactions":
+                yield self._step(finding, "make it anew from the markers in the log")
+                self._make_transactions(folder, walk, path)
+            elif finding.part == "snapshot":
+                yield self._step(finding, "remove it: the log tells the same")
+                self._saving.remove(path)
+            elif finding.part == "epochs":
+                yield self._step(finding, "make it anew from the batches")
+                epochs = LeaderEpochs(self._saving, folder.path, [], lambda name: None)
+                epochs.keep(_from_log_start(walk.epochs, walk.circumstances.log_start_offset))
+                if not walk.epochs:
+                    checkpoint.write_epochs(self._saving, path, [])
+            else:
+                yield Step(finding, "cannot be mended", False)
+
+    def _mend_log(self, folder: inspect.PartitionFolder, findings: list[Finding]) -> Iterator[Step]:
+        key = (folder.topic, folder.partition)
+        plan = plan_log(self._files, folder, gaps=self._gaps(key), keep=self._options.keep_sound)
+        if plan.is_empty():
+            for finding in findings:
+                yield Step(finding, "cannot be mended", False)
+            return
+        label = os.path.basename(folder.path)
+        at = {(finding.file, finding.byte): finding for finding in findings}
+        told: set[Finding] = set()
+        reasons: list[str] = []
+        for path, byte, offset, does in plan.notes:
+            name = f"{label}/{os.path.basename(path)}"
+            finding = at.get((name, byte)) or Finding(name, byte, offset, "follows from what is wrong there")
+            told.add(finding)
+            reasons.append(f"{finding.what}: {does}")
+            yield self._step(finding, does)
+        if plan.lost_bytes and not self._options.keep_sound:
+            kept = plan_log(self._files, folder, gaps=self._gaps(key), keep=True).kept_entries - plan.kept_entries
+            if kept > 0:
+                finding = Finding(label, None, None, f"{kept} sound batches or messages lie behind the damage")
+                yield self._step(finding, "remove them as well, as a recovery does; --skip keeps them")
+        for finding in findings:
+            if finding not in told:
+                yield self._step(finding, "goes or is put right with the others")
+        self._saving.why = "; ".join(reasons[:_REASONS_MAX])
+        apply_plan(self._saving, plan, self._files.list(folder.path))
+
+    # -- made anew
+
+    def _make_indexes(self, folder: inspect.PartitionFolder, path: str) -> None:
+        base_offset = int(os.path.basename(path)[:20])
+        found = next(segment for segment in folder.segments if segment.base_offset == base_offset)
+        interval = self._options.index_interval_bytes(folder.topic)
+        segment = Segment(self._saving, folder.path, base_offset, found.size_bytes, interval)
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            if self._files.exists(segment.path(suffix)):
+                self._saving.remove(segment.path(suffix))
+        try:
+            segment.rebuild()
+            segment.save_indexes()
+        finally:
+            segment.close()
+
+    def _make_transactions(self, folder: inspect.PartitionFolder, walk: Walk, path: str) -> None:
+        """From the markers; where these no longer tell where a transaction began, from the old file."""
+        stored: dict[tuple[int, int], Aborted] = {}
+        if self._files.exists(path):
+            data = self._files.read_bytes(path)
+            whole = len(data) - len(data) % _ABORTED.size
+            for version, *fields in _ABORTED.iter_unpack(data[:whole]):
+                told = Aborted(*fields)
+                if version == 0 and 0 <= told.first_offset <= told.last_offset >= told.last_stable_offset - 1:
+                    stored[told.producer_id, told.last_offset] = told
+            self._saving.remove(path)
+        made = b""
+        for aborted in walk.aborted.get(path.removesuffix(TRANSACTION_SUFFIX) + LOG_SUFFIX, []):
+            old = stored.get((aborted.producer_id, aborted.last_offset))
+            if aborted.first_offset < 0:
+                chosen = old
+            else:
+                chosen = old if old is not None and aborted.agrees(old, walk.first_offset) else aborted
+            if chosen is not None:
+                made += _ABORTED.pack(0, *chosen)
+        if made:
+            file = self._saving.open(path, create=True)
+            try:
+                file.write(0, made)
+                file.sync()
+            finally:
+                file.close()
+
+    def _must_be_empty(self, key: TopicPartition, end_offset: int) -> bool:
+        """Whether the log start lies behind the log's end, and the log once reached there: then its offsets are used,
+        and an opening makes an empty log at the log start."""
+        start = (self._stored[checkpoint.LOG_START_OFFSET] or {}).get(key, 0)
+        others = (self._stored[name] or {} for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET))
+        return end_offset < start <= max(known.get(key, 0) for known in others)
+
+    def _empty(self, folder: inspect.PartitionFolder, walk: Walk, log_start: int) -> Iterator[Step]:
+        label = os.path.basename(folder.path)
+        finding = Finding(label, None, walk.end_offset, f"the log ends in front of its start {log_start}")
+        yield self._step(finding, "remove all segments, which were deleted, and go on at the log start")
+        for segment in reversed(folder.segments):
+            stem = segment.path.removesuffix(LOG_SUFFIX)
+            for suffix in (TRANSACTION_SUFFIX, *SUFFIXES[::-1]):
+                if self._files.exists(stem + suffix):
+                    self._saving.remove(stem + suffix)
+        self._saving.open(os.path.join(folder.path, file_name(log_start)), create=True).close()
+
+    # -- topic ids
+
+    def _identities(self) -> Iterator[Step]:
+        ids: dict[str, Counter[bytes]] = {}
+        found: list[tuple[inspect.PartitionFolder, bytes | None, str]] = []
+        for folder in inspect.partitions(self.root, self._files):
+            what = "no topic id in it"
+            topic_id: bytes | None = None
+            try:
+                topic_id = read_topic_id(self._files, folder.path)
+            except StorageError as error:
+                what = str(error)
+            if topic_id not in (None, ZERO_UUID):
+                ids.setdefault(folder.topic, Counter())[topic_id] += 1
+            found.append((folder, topic_id, what))
+        for folder, topic_id, what in found:
+            label = os.path.basename(folder.path)
+            if self._only not in (None, label) or not self._files.exists(os.path.join(folder.path, FILE_NAME)):
+                continue
+            counted = ids.get(folder.topic, Counter()).most_common(2)
+            true = self._options.topic_ids.get(folder.topic)
+            if true is None and counted and (len(counted) == 1 or counted[0][1] > counted[1][1]):
+                true = counted[0][0]
+            if topic_id not in (None, ZERO_UUID):
+                what = "another topic id than that of the topic"
+                if topic_id == true or (len(counted) < 2 and true is None):
+                    continue
+            elif true is None and topic_id == ZERO_UUID and not self.was_clean:
+                continue  # a power loss leaves it empty, and its owner writes it anew
+            finding = Finding(f"{label}/{FILE_NAME}", 0, None, what, True, "identity")
+            if true is None:
+                yield Step(finding, "cannot be mended: the topic's id is not known", False)
+                continue
+            yield self._step(finding, "write the topic's id, as others have it")
+            write_topic_id(self._saving, folder.path, true)
+
+    # -- checkpoints
+
+    def _checkpoint(self, name: str) -> Iterator[Step]:
+        path = os.path.join(self.root, name)
+        stored = self._stored[name]
+        wanted = dict(stored or {})
+        if stored is None:
+            if self._only is not None:
+                finding = Finding(name, 0, None, "malformed", True, "checkpoint")
+                yield Step(finding, "is mended only with the whole directory", False)
+                return
+            wanted = self._salvaged(name, path)
+            try:
+                checkpoint.read_offsets(self._files, path)
+            except StorageError as error:
+                does = f"write it anew: {len(wanted)} offsets that the logs or its own lines tell"
+                yield self._step(Finding(name, 0, None, str(error), True, "checkpoint"), does)
+        for key in sorted(wanted):
+            offset, right = wanted[key], self._right_offset(name, key, wanted[key])
+            if right == offset:
+                continue
+            finding = Finding(name, None, offset, f"{offset} of {key[0]}-{key[1]}", True, "checkpoint")
+            if right is None:
+                del wanted[key]
+                yield self._step(finding, "take it out")
+            else:
+                wanted[key] = right
+                yield self._step(finding, f"write {right}, by the log")
+        if wanted != stored:
+            checkpoint.write_offsets(self._saving, path, wanted)
+            self._stored[name] = wanted
+
+    def _right_offset(self, name: str, key: TopicPartition, offset: int) -> int | None:
+        """What a checkpoint must say of a partition; None for nothing."""
+        label = f"{key[0]}-{key[1]}"
+        if key not in self._ends:
+            known = self._only not in (None, label) or inspect.is_folder(os.path.join(self.root, label), self._files)
+            return offset if known or name == CLEANER_OFFSET or not self.was_clean else None
+        folder = inspect.partition_folder(os.path.join(self.root, label), self._files)
+        start, end = folder.segments[0].base_offset if folder else 0, self._ends[key]
+        if name == checkpoint.RECOVERY_POINT:
+            return offset if 0 <= offset <= end and not (self.was_clean and offset != end) else end
+        if name == checkpoint.REPLICATION_OFFSET:
+            return end if offset < 0 or offset > end else max(offset, start if self.was_clean else 0)
+        if 0 <= offset <= end:
+            return offset
+        return start if name == CLEANER_OFFSET else None
+
+    def _salvaged(self, name: str, path: str) -> dict[TopicPartition, int]:
+        """What a malformed checkpoint told, or the logs tell."""
+        if name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET):
+            if name == checkpoint.RECOVERY_POINT and not self.was_clean:
+                return {}  # what is durable is not known
+            return dict(self._ends)
+        found: dict[TopicPartition, int] = {}
+        for line in self._files.read_bytes(path).decode(errors="replace").splitlines()[2:]:
+            match = _LINE.fullmatch(line)
+            key = (match[1], int(match[2])) if match else None
+            if match and key in self._ends and int(match[3]) <= self._ends[key]:
+                found[key] = int(match[3])
+        return found
+
+    # -- beside
+
+    def _beside(self) -> Iterator[Step]:
+        for name in sorted(self._files.list(self.root)):
+            path = os.path.join(self.root, name)
+            if name.endswith(LEFTOVERS):
+                finding = Finding(name, None, None, "a file half written; not used", False, "leftover")
+                yield self._step(finding, "remove it")
+                self._saving.remove(path)
+            elif _DELETED_FOLDER.fullmatch(name) and inspect.is_folder(path, self._files):
+                yield self._step(Finding(name, None, None, "deleted", False, "leftover"), "remove it")
+                for inside in sorted(self._files.list(path)):
+                    self._saving.remove(os.path.join(path, inside))
+                self._saving.remove_directory(path)
+        try:
+            check_properties(self._files, os.path.join(self.root, META_PROPERTIES))
+        except FileNotFoundError:
+            pass
+        except (StorageError, ValueError, OSError) as error:
+            finding = Finding(META_PROPERTIES, 0, None, str(error), True, "identity")
+            yield Step(finding, "cannot be mended: nothing else knows these ids", False)
+
+
+def _from_log_start(epochs: list[tuple[int, int]], log_start: int) -> list[tuple[int, int]]:
+    """Of the epochs that began at or below the log start only the last one is kept."""
+    kept = list(epochs)
+    while len(kept) > 1 and kept[1][1] <= log_start:
+        del kept[0]
+    return kept
+
+
+def place_of(path: str, files: Files = inspect.LOOKING) -> tuple[str, str | None]:
+    """(data directory, None) or, for a path that is a partition's folder, (the directory that it lies in, its name)."""
+    full = os.path.abspath(path)
+    names = files.list(full) if inspect.is_folder(full, files) else []
+    if inspect.partition_of(os.path.basename(full)) and any(SEGMENT_FILE.fullmatch(name) for name in names):
+        return os.path.dirname(full), os.path.basename(full)
+    return full, None
+
+
+def is_data_directory(path: str, files: Files = inspect.LOOKING) -> bool:
+    """Whether a broker may use a directory: then it has a lock, and nothing foreign must lie in it."""
+    beside = (META_PROPERTIES, CLEAN_SHUTDOWN, *CHECKPOINTS)
+    return any(files.exists(os.path.join(path, name)) for name in beside)
+
+
+def backup_place(path: str, files: Files = inspect.LOOKING) -> str:
+    """Where a backup of a directory, or of a partition's folder, goes: beside it, but in no data directory."""
+    beside = os.path.dirname(os.path.abspath(path))
+    while is_data_directory(beside, files) and os.path.dirname(beside) != beside:
+        beside = os.path.dirname(beside)
+    number = 1
+    while files.exists(os.path.join(beside, f"ottla-repair-{number}")):
+        number += 1
+    return os.path.join(beside, f"ottla-repair-{number}")
