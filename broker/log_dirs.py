@@ -2,18 +2,25 @@
 
 Owns which directory holds which partition (a new one goes where the fewest are, as in Kafka), the cluster id that all
 directories share, and the putting aside of folders that belong to no topic. What is inside a directory is storage's.
+
+A directory whose disk fails, at the start or later, takes its partitions offline and nothing else (KIP-112): none of
+them is looked for elsewhere, and new ones go to the others. Which partitions are its is known from the metadata log
+(KIP-858), so the broker cannot do without the directory that has this.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ..storage.config import LogConfig
-from ..storage.directory import META_PROPERTIES, DataDirectory, stored_node_id
-from ..storage.errors import StorageError
+from ..storage.directory import META_PROPERTIES, DataDirectory, parse_properties, stored_node_id
+from ..storage.disk_errors import lasting_error
+from ..storage.errors import DirectoryFailed, StorageError
 from ..storage.files import Files
 from ..storage.log import PartitionLog
 from ..storage.partition_metadata import decode_id
@@ -37,6 +44,11 @@ class LogDir:
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.placed = 0  # partitions that are on their way here
 
+    @property
+    def failure(self) -> str | None:
+        """Why it cannot be used any more."""
+        return self.data.failure
+
     def holds(self, log: PartitionLog) -> bool:
         """Whether this open log lies here."""
         return self.logs.get((log.topic, log.partition)) is log
@@ -50,47 +62,101 @@ class LogDir:
         return found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail
 
 
+class UnusableDir(NamedTuple):
+    """A data directory that could not be opened at the start. `id` is None where that could not even be read."""
+
+    path: str
+    failure: str
+    id: bytes | None
+
+
 class LogDirs:
     """All data directories. Made by `open`; ended by `close`, or by `release` when the start failed."""
 
-    def __init__(self, directories: list[LogDir]) -> None:
-        self.directories = directories
+    def __init__(self, all: Sequence[LogDir | UnusableDir]) -> None:
+        self.all = all
+        """Each in the order in which they were given."""
+        self.directories = directories = [log_dir for log_dir in all if isinstance(log_dir, LogDir)]
+        """Those that were opened; some may have failed since."""
+        self.unusable = [log_dir for log_dir in all if isinstance(log_dir, UnusableDir)]
+        self.metadata_dir = directories[0]
+        """The one with the metadata log."""
         self.cluster_id = directories[0].data.cluster_id
         self.node_id = directories[0].data.node_id
         self.upgrade: ForcedUpgrade | None = None
         """While it is set, partitions are brought to message format v2 as they are opened."""
         self.later: Callable[[Callable[[], None]], None] = lambda remove: remove()
         """When the files of a deleted partition go; at once unless somebody with a clock says otherwise."""
+        self.on_offline: Callable[[LogDir], None] = lambda log_dir: None
+        """Told, in any thread, when a directory has failed; its logs refuse everything already."""
         self._found: dict[tuple[str, int], LogDir] = {}  # folders that were there, until they are opened
         for log_dir in directories:
+            log_dir.data.on_failure = functools.partial(self._failed, log_dir)
             for key in log_dir.data.partitions():
                 self._found.setdefault(key, log_dir)
 
     @classmethod
     def open(cls, files: Files, paths: Sequence[Path], node_id: int | None) -> LogDirs:
-        """Locks all directories. Raises StorageError (DirectoryLocked); then none stays locked.
+        """Locks all directories whose disks work. Raises StorageError, also DirectoryLocked, where one is not ours to
+        use or none is left; then none stays locked.
 
         Without a `node_id` it is that of the first directory which was used before.
         """
-        opened: dict[Path, LogDir] = {}
         # Those in use come first: a new one takes over their cluster id.
         order = sorted(paths, key=lambda path: not files.exists(os.path.join(path, META_PROPERTIES)))
-        cluster_id: str | None = None
+        if node_id is None:
+            node_id = _stored_node_id(files, order)
+        taken: dict[Path, DataDirectory] = {}
+        unusable: dict[Path, UnusableDir] = {}
         try:
-            if node_id is None:
-                stored = (stored_node_id(files, path) for path in order)
-                node_id = next((id for id in stored if id is not None), DEFAULT_NODE_ID)
             for path in order:
-                data = DataDirectory.open(files, path, node_id=node_id, cluster_id=cluster_id)
+                try:
+                    taken[path] = DataDirectory.take(files, path, node_id=node_id)
+                except DirectoryFailed as error:
+                    unusable[path] = UnusableDir(os.path.abspath(path), str(error), _stored_id(files, path))
+            # Nothing is written yet: a cluster id that is made up now would shut out the others for good.
+            if unusable and all(data.is_new for data in taken.values()):
+                raise StorageError("; ".join(unusable[path].failure for path in paths if path in unusable))
+            cluster_id: str | None = None
+            opened: dict[Path, LogDir] = {}
+            for path, data in taken.items():
+                try:
+                    data.begin(cluster_id)
+                except DirectoryFailed as error:
+                    data.abandon()
+                    unusable[path] = UnusableDir(data.path, str(error), _stored_id(files, path))
+                    continue
                 cluster_id = data.cluster_id
                 opened[path] = LogDir(data)
                 for warning in data.warnings:
                     get_logger().warning("checkpoint not readable, its partitions are recovered", reason=warning)
+            if not opened:
+                raise StorageError("; ".join(unusable[path].failure for path in paths))
         except BaseException:
-            for log_dir in opened.values():
-                log_dir.data.abandon()
+            for data in taken.values():
+                data.abandon()
             raise
-        return cls([opened[path] for path in paths])
+        return cls([opened[path] if path in opened else unusable[path] for path in paths])
+
+    @property
+    def online(self) -> list[LogDir]:
+        """Those that can be used."""
+        return [log_dir for log_dir in self.directories if log_dir.failure is None]
+
+    def _failed(self, log_dir: LogDir) -> None:
+        get_logger().error(
+            "a log directory failed, its partitions are offline",
+            log_dir=log_dir.path,
+            reason=log_dir.failure,
+            partitions=len(log_dir.logs),
+        )
+        self.on_offline(log_dir)
+
+    def check_metadata(self) -> None:
+        """Raises StorageError if the directory with the metadata log is one that cannot be used, or may be."""
+        if self.unusable and self.metadata_holder() is None:
+            failures = "; ".join(log_dir.failure for log_dir in self.unusable)
+            raise StorageError(f"no directory that can be used has {METADATA_TOPIC}-0: {failures}")
 
     def metadata_holder(self) -> LogDir | None:
         """The directory in which a metadata log was found."""
@@ -109,27 +175,41 @@ class LogDirs:
 
     def open_metadata(self, now_ms: int) -> PartitionLog:
         """The log of `__cluster_metadata`, in the directory that has it, else in the first. Raises StorageError."""
-        holder = self.metadata_holder() or self.directories[0]
+        holder = self.metadata_dir = self.metadata_holder() or self.directories[0]
         config = LogConfig(segment_bytes=METADATA_SEGMENT_BYTES)
         return self._open(holder, METADATA_TOPIC, 0, METADATA_TOPIC_ID, config, now_ms)
 
-    def put_strays_aside(self, known: Mapping[tuple[str, int], bytes]) -> None:
-        """Renames every folder whose partition is not `known` {(topic, index): topic id}, so that nothing is lost."""
-        for log_dir in self.directories:
-            for topic, index in log_dir.data.partitions():
-                if topic == METADATA_TOPIC:
-                    continue
-                topic_id = log_dir.data.topic_id(topic, index)
-                elsewhere = self._found.get((topic, index)) is not log_dir
-                if elsewhere or (topic, index) not in known or topic_id not in (bytes(16), known[topic, index]):
-                    renamed = log_dir.data.set_aside(topic, index)
-                    if not elsewhere:
-                        del self._found[topic, index]
-                    get_logger().warning("a folder of no known partition was put aside", folder=renamed)
+    def put_strays_aside(self, known: Mapping[tuple[str, int], tuple[bytes, bytes | None]]) -> None:
+        """Renames every folder whose partition is not `known` {(topic, index): (topic id, directory id)}, so that
+        nothing is lost, and all but one of a partition's: the one in that directory stays, else the first."""
+        holders: dict[tuple[str, int], list[LogDir]] = {}
+        for log_dir in self.online:
+            with contextlib.suppress(DirectoryFailed):  # what it has is offline then
+                for key in log_dir.data.partitions():
+                    if key[0] != METADATA_TOPIC:
+                        topic_id = log_dir.data.topic_id(*key)
+                        if key in known and topic_id in (bytes(16), known[key][0]):
+                            holders.setdefault(key, []).append(log_dir)
+                        else:
+                            self._put_aside(log_dir, key, "no known partition")
+        self._found = {key: log_dir for key, log_dir in self._found.items() if key[0] == METADATA_TOPIC}
+        for key, found in holders.items():
+            named = known[key][1]
+            holder = self._found[key] = next((log_dir for log_dir in found if log_dir.id == named), found[0])
+            for log_dir in found:
+                if log_dir is not holder:
+                    with contextlib.suppress(DirectoryFailed):
+                        self._put_aside(log_dir, key, f"a partition that lies in {holder.path}")
+
+    def _put_aside(self, log_dir: LogDir, key: tuple[str, int], of: str) -> None:
+        renamed = log_dir.data.set_aside(*key)
+        get_logger().warning(f"a folder of {of} was put aside", folder=renamed)
 
     def place(self) -> bytes:
-        """The id of the directory for one more partition."""
-        chosen = min(self.directories, key=lambda log_dir: len(log_dir.logs) + log_dir.placed)
+        """The id of the directory for one more partition. Raises StorageError if none is left."""
+        chosen = min(self.online, key=lambda log_dir: len(log_dir.logs) + log_dir.placed, default=None)
+        if chosen is None:
+            raise StorageError("no log directory can be used")
         if len(self.directories) > 1:
             chosen.placed += 1
         return chosen.id
@@ -139,28 +219,38 @@ class LogDirs:
     ) -> PartitionLog:
         """Opens a partition where its folder is, else makes it in the directory of that id.
 
-        Raises StorageError, also when that directory was not given: the partition must not begin anew elsewhere.
+        Raises DirectoryFailed if its directory cannot be used, and StorageError, also when that directory was not
+        given: the partition must not begin anew elsewhere.
         """
         holder = self._found.pop((topic, index), None)
         is_new = holder is None
         if holder is None:
-            holder = self._holder(directory_id)
-            if holder is None:
-                raise StorageError(f"{topic}-{index} lies in a data directory that was not given: log.dirs lacks one")
+            holder = self._holder(topic, index, directory_id)
+        holder.placed = max(0, holder.placed - 1)
         try:
-            log = self._open(holder, topic, index, topic_id, config, now_ms)
+            return self._open(holder, topic, index, topic_id, config, now_ms)
         except StorageError:
             if is_new:  # what was made of it would stand in the way of the next topic of that name
                 with contextlib.suppress(StorageError):
                     holder.data.delete_partition(topic, index)()
             raise
-        holder.placed = max(0, holder.placed - 1)
-        return log
 
-    def _holder(self, directory_id: bytes | None) -> LogDir | None:
-        if directory_id is None or directory_id < FIRST_DIRECTORY_ID:
-            return self.directories[0]
-        return next((log_dir for log_dir in self.directories if log_dir.id == directory_id), None)
+    def _holder(self, topic: str, index: int, directory_id: bytes | None) -> LogDir:
+        """The directory in which a partition that was not found is to be made."""
+        is_named = directory_id is not None and directory_id >= FIRST_DIRECTORY_ID
+        for log_dir in self.directories:
+            if log_dir.id == directory_id:
+                return log_dir
+        for log_dir in self.unusable:
+            if not is_named or log_dir.id in (None, directory_id):
+                raise DirectoryFailed(log_dir.failure)
+        if is_named:
+            raise StorageError(f"{topic}-{index} lies in a data directory that was not given: log.dirs lacks one")
+        return self.directories[0]
+
+    def id_of(self, log: PartitionLog) -> bytes | None:
+        """The id of the directory in which this open log lies."""
+        return next((log_dir.id for log_dir in self.directories if log_dir.holds(log)), None)
 
     def _open(
         self, holder: LogDir, topic: str, index: int, topic_id: bytes, config: LogConfig, now_ms: int
@@ -181,16 +271,19 @@ class LogDirs:
                 remove() if at_once else self.later(remove)
 
     def checkpoint(self) -> None:
-        """Writes the recovery points as they are now. Raises StorageError."""
-        for log_dir in self.directories:
-            log_dir.data.write_checkpoints()
+        """Writes the recovery points as they are now; the first StorageError is raised when all have been tried."""
+        self._each(self.online, lambda log_dir: log_dir.data.write_checkpoints())
 
     def close(self) -> None:
         """Flushes and closes everything; the first StorageError is raised when all have been tried."""
+        self._each(self.directories, lambda log_dir: log_dir.data.close())
+
+    @staticmethod
+    def _each(directories: Sequence[LogDir], work: Callable[[LogDir], None]) -> None:
         failures = []
-        for log_dir in self.directories:
+        for log_dir in directories:
             try:
-                log_dir.data.close()
+                work(log_dir)
             except StorageError as error:
                 failures.append(error)
         if failures:
@@ -200,3 +293,26 @@ class LogDirs:
         """Gives the directories back without closing them, as after a crash."""
         for log_dir in self.directories:
             log_dir.data.abandon()
+
+
+def _stored_node_id(files: Files, paths: Sequence[Path]) -> int:
+    """The node of the first directory that was used before and can be read."""
+    for path in paths:
+        try:
+            stored = stored_node_id(files, path)
+        except StorageError as error:
+            if lasting_error(error) is None:
+                raise
+            continue
+        if stored is not None:
+            return stored
+    return DEFAULT_NODE_ID
+
+
+def _stored_id(files: Files, path: Path) -> bytes | None:
+    """The id of a directory that cannot be used, if at least that can be read."""
+    name = os.path.join(path, META_PROPERTIES)
+    try:
+        return decode_id(parse_properties(files.read_bytes(name), name)["directory.id"])
+    except (OSError, StorageError, KeyError, ValueError):
+        return None

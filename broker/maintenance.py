@@ -58,7 +58,7 @@ class Maintenance:
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
         for topic in self._topics:
-            for partition in topic.partitions:
+            for partition in topic.online_partitions():
                 partition.log.expire_producers(now_ms)
 
     def _retain(self) -> None:
@@ -66,7 +66,7 @@ class Maintenance:
         now_ms = self._clock.now_ms()
         for topic in self._topics:
             delay_ms: int = topic.config["file.delete.delay.ms"]
-            for partition in topic.partitions:
+            for partition in topic.online_partitions():
                 log = partition.log
                 try:
                     removed = log.retain(now_ms)

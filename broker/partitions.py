@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import ErrorCode
 from ..protocol.records import validate
-from ..storage.errors import DuplicateSequence
+from ..storage.errors import DirectoryFailed, DuplicateSequence
 from .errors import Refused
 from .turns import in_thread
 from .waiting import wake_all
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..protocol.records.batch import BatchHeader
     from ..protocol.records.validate import Prepared
     from ..storage.log import Appended, PartitionLog
+    from .log_dirs import LogDir
     from .turns import Turns
     from .waiting import FetchWaiter
 
@@ -28,15 +29,33 @@ Records = bytes | bytearray | memoryview
 class Partition:
     """One partition that this broker leads. Appending through it wakes the fetches that wait for it."""
 
-    __slots__ = ("_is_gone", "_last", "index", "log", "topic", "waiters")
+    __slots__ = ("_epoch", "_is_gone", "_last", "_log", "index", "offline", "topic", "waiters")
 
-    def __init__(self, topic: str, index: int, log: PartitionLog) -> None:
+    def __init__(
+        self,
+        topic: str,
+        index: int,
+        log: PartitionLog | None,
+        offline: str | None = None,
+        leader_epoch: int = LEADER_EPOCH,
+    ) -> None:
+        """Without a log it is offline; `offline` says why, and the epoch is the one to tell."""
         self.topic = topic
         self.index = index
-        self.log = log
+        self._log = log
+        self._epoch = leader_epoch
+        self.offline = offline
+        """Why nothing can be read or written: its directory has failed."""
         self.waiters: set[FetchWaiter] = set()
         self._last: asyncio.Task[Appended] | None = None  # the newest append that needs turns, while it is under way
         self._is_gone = False
+
+    @property
+    def log(self) -> PartitionLog:
+        """Its log. Raises StorageError where the partition is offline."""
+        if self._log is None:
+            raise DirectoryFailed(f"{self.topic}-{self.index} is offline: {self.offline}")
+        return self._log
 
     def append(self, records: Records, now_ms: int, produce_version: int) -> Appended:
         """Appends what a client sent, here and now. Raises what `PartitionLog.append` raises."""
@@ -126,15 +145,27 @@ class Partition:
         self._is_gone = True
         wake_all(self.waiters)
 
+    def lies_in(self, log_dir: LogDir) -> bool:
+        """Whether its log is open there."""
+        return self._log is not None and log_dir.holds(self._log)
+
+    def go_offline(self, reason: str) -> None:
+        """Its directory has failed: waiting fetches answer so at once, as does whoever comes later."""
+        self._epoch = self.leader_epoch
+        self.offline = reason
+        self._log = None
+        wake_all(self.waiters)
+
     @property
     def leader_epoch(self) -> int:
         """The epoch that clients are told, and that batches get."""
-        return self.log.leader_epoch
+        return self._epoch if self._log is None else self._log.leader_epoch
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """Refuses a client that knows of another leader epoch; -1 does not ask (KIP-320)."""
-        if current_leader_epoch in (-1, self.leader_epoch):
+        """Refuses a client that knows of another leader epoch; -1 does not ask (KIP-320). StorageError if offline."""
+        leader_epoch = self.log.leader_epoch
+        if current_leader_epoch in (-1, leader_epoch):
             return
-        if current_leader_epoch < self.leader_epoch:
+        if current_leader_epoch < leader_epoch:
             raise Refused(ErrorCode.FENCED_LEADER_EPOCH)
         raise Refused(ErrorCode.UNKNOWN_LEADER_EPOCH)

@@ -1,7 +1,8 @@
 """Starting and stopping the broker: sockets, data, connections, signals.
 
 Owns the order. Start: bind all sockets (nothing on disk is touched before that succeeds), open the data, accept, say
-so. Stop, on SIGTERM or SIGINT: stop accepting, answer what is in flight, flush and close the data, exit 0.
+so. Stop, on SIGTERM or SIGINT: stop accepting, answer what is in flight, flush and close the data, exit 0. The broker
+does the same by itself, and exits with 1, when the disk without which it cannot go on has failed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from ..storage.errors import StorageError
+from ..storage.files import Files
 from . import router
 from .clock import Clock, SystemClock
 from .connections import Connections
@@ -61,14 +63,16 @@ async def _serve(options: ServeOptions) -> int:
         print(f"ottla ready on {format_address(listener.host or host, port)}", flush=True)
     state = running.state
     get_logger().info("serving", profile=state.profile.name, cluster_id=state.cluster_id, topics=len(state.topics))
-    await stop
+    await asyncio.wait((stop, state.failed), return_when=asyncio.FIRST_COMPLETED)
+    if state.failed.done():
+        get_logger().error("the broker cannot go on and stops", reason=state.failed.result())
     try:
         await running.stop()
     except StorageError as error:
         get_logger().error("stopped, but not everything could be written", reason=str(error))
         return 1
     get_logger().info("stopped")
-    return 0
+    return 1 if state.failed.done() else 0
 
 
 class _Interrupted(BaseException):
@@ -140,8 +144,10 @@ async def start(
     loop: asyncio.AbstractEventLoop,
     clock: Clock | None = None,
     opening: AbstractContextManager[None] | None = None,
+    files: Files | None = None,
 ) -> Running:
-    """Binds, opens the data and accepts; `clock` is the machine's unless given. Raises StartupError, one line.
+    """Binds, opens the data and accepts; `clock` and `files` are the machine's unless given. Raises StartupError, one
+    line.
 
     The data are opened within `opening`.
     """
@@ -155,7 +161,7 @@ async def start(
         try:
             apis = router.apis_of(options.config.profile)
             with opening or contextlib.nullcontext():
-                state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop)
+                state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop, files)
         except StorageError as error:
             raise StartupError(str(error)) from error
     except BaseException:

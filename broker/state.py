@@ -7,12 +7,14 @@ topics, the group coordinator's log, the address that clients are told. Knows ne
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import uuid
 from collections.abc import Mapping, Sequence
 
 from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
 from ..protocol.records import batch
+from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
 from .adoption import adopt
 from .client_ledger import ClientLedger
@@ -24,7 +26,7 @@ from .forced_upgrade import ForcedUpgrade
 from .format_rules import behaviours_set, forced_upgrade
 from .groups.coordinator import GroupCoordinator
 from .groups.settings import CoordinatorSettings
-from .log_dirs import LogDirs
+from .log_dirs import LogDir, LogDirs
 from .logs import get_logger
 from .maintenance import Maintenance
 from .metadata_log import MetadataLog, read_all
@@ -71,6 +73,8 @@ class BrokerState:
         self._ports = ports
         self._random = random.SystemRandom()
         self.turns = Turns(loop)
+        self.failed: asyncio.Future[str] = loop.create_future()
+        """Done, with the reason, when the broker cannot go on: no directory is left, or not the metadata's."""
         self.fetch_sessions = FetchSessions(
             lambda: self._random.randrange(1, 1 << 31), self.config["max.incremental.fetch.session.cache.slots"]
         )
@@ -100,6 +104,14 @@ class BrokerState:
 
     def _load(self, files: Files) -> None:
         now_ms = self.clock.now_ms()
+        self.logs.on_offline = self._soon_offline
+        self.logs.check_metadata()
+        for log_dir in self.logs.unusable:
+            get_logger().error(
+                "a log directory cannot be used, its partitions are offline",
+                log_dir=log_dir.path,
+                reason=log_dir.failure,
+            )
         adopt(files, self.logs, self.config, now_ms, lambda: uuid.uuid4().bytes)
         self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms))
         self.producer_ids = ProducerIds(self.metadata_log, self.node_id)
@@ -111,7 +123,7 @@ class BrokerState:
             elif isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_BROKER:
                 self._replay_broker_config(record)
         placed = self.topics.replay(records)
-        self.logs.put_strays_aside({(topic.name, index): topic.id for topic, index, _ in placed})
+        self.logs.put_strays_aside({(topic.name, index): (topic.id, at) for topic, index, at in placed})
         if forced_upgrade(self.config):
             self.logs.upgrade = ForcedUpgrade(len(placed), self.clock)
         self.topics.open(placed, now_ms)
@@ -120,7 +132,11 @@ class BrokerState:
             self.logs.upgrade = None
         self._load_groups()
         self._maintenance = Maintenance(self.clock, self.config, self.logs, self.topics)
-        self.clients = ClientLedger.open(files, self.logs.directories[0].path, self.apis.advertised, self.clock)
+        for log_dir in self.logs.directories:
+            self._check_directory(log_dir)
+        if self.failed.done():
+            raise StorageError(self.failed.result())
+        self.clients = ClientLedger.open(files, self.logs.online[0].path, self.apis.advertised, self.clock)
 
     def _load_groups(self) -> None:
         offsets_topic = self.topics.get(GROUP_OFFSETS_TOPIC)
@@ -144,7 +160,9 @@ class BrokerState:
             settings=CoordinatorSettings.from_config(self.config),
         )
         for partition in offsets_topic.partitions if offsets_topic else ():
-            if partition.log.log_end_offset > partition.log.log_start_offset:
+            if partition.offline is not None:
+                self.groups.resign(partition.index)
+            elif partition.log.log_end_offset > partition.log.log_start_offset:
                 entries = ((record.key or b"", record.value) for record in read_all(partition.log))
                 if code := self.groups.load(partition.index, entries):
                     # Kafka too serves the others, and answers for these that their coordinator is not available.
@@ -189,6 +207,24 @@ class BrokerState:
         target.log.append_records(entries, now_ms=now_ms)
         if target.waiters:
             target.wake()
+
+    # Directories that fail
+
+    def _soon_offline(self, log_dir: LogDir) -> None:
+        """From any thread, and from the midst of anything: what follows from it has to wait for its turn."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: so is the broker
+            self.loop.call_soon_threadsafe(self._check_directory, log_dir)
+
+    def _check_directory(self, log_dir: LogDir) -> None:
+        """Does what follows from a directory's failure, if it has failed."""
+        if log_dir.failure is None:
+            return
+        for partition in self.topics.take_offline(log_dir):
+            if partition.topic == GROUP_OFFSETS_TOPIC:
+                self.groups.resign(partition.index)
+        lost = "the one with the cluster's metadata" if log_dir is self.logs.metadata_dir else "the last one"
+        if (log_dir is self.logs.metadata_dir or not self.logs.online) and not self.failed.done():
+            self.failed.set_result(f"log directory {log_dir.path}, {lost}, failed: {log_dir.failure}")
 
     # Stopping
 

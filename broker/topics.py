@@ -11,20 +11,23 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from ..storage.errors import StorageError
+from ..storage.errors import DirectoryFailed, StorageError
 from .config import Config, ConfigError, TopicConfig
 from .errors import Refused
 from .format_rules import topic_warning
 from .log_config import log_config
-from .log_dirs import LogDirs
+from .log_dirs import FIRST_DIRECTORY_ID, LogDir, LogDirs
 from .logs import get_logger
 from .metadata_log import TOPIC as METADATA_TOPIC
 from .metadata_log import MetadataLog
 from .partitions import LEADER_EPOCH, Partition
+
+if TYPE_CHECKING:
+    from ..storage.log import PartitionLog
 
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -45,6 +48,10 @@ class Topic:
         self.id = id
         self.config = config
         self.partitions: list[Partition] = []
+
+    def online_partitions(self) -> list[Partition]:
+        """Those whose disk works."""
+        return [partition for partition in self.partitions if partition.offline is None]
 
     @property
     def is_internal(self) -> bool:
@@ -166,6 +173,13 @@ class Topics:
     def create(self, name: str, partitions: int, configs: Mapping[str, str | None], now_ms: int) -> Topic:
         """Creates a topic. Raises Refused, ConfigError or StorageError; then nothing of it remains."""
         kept = self.check_new(name, configs)
+        while True:
+            try:
+                return self._create(name, partitions, kept, now_ms)
+            except DirectoryFailed:  # with one less to choose from
+                continue
+
+    def _create(self, name: str, partitions: int, kept: dict[str, str], now_ms: int) -> Topic:
         topic = Topic(name, new_topic_id(self._random_uuid), TopicConfig(self._config, kept))
         placed = [(index, self._logs.place()) for index in range(partitions)]
         records: list[Any] = [TopicRecord(name=name, topic_id=topic.id)]
@@ -187,8 +201,7 @@ class Topics:
         """Grows a topic to `count` partitions in all. Raises StorageError."""
         placed = [(index, self._logs.place()) for index in range(len(topic.partitions), count)]
         self._metadata.append([self._partition_record(topic, index, at) for index, at in placed], now_ms)
-        for index, directory in placed:
-            self._open(topic, index, directory, now_ms)
+        self.open([(topic, index, at) for index, at in placed], now_ms)
 
     def set_configs(self, topic: Topic, configs: Mapping[str, str], now_ms: int) -> None:
         """Replaces a topic's configs. Raises ConfigError or StorageError; then nothing has changed."""
@@ -263,24 +276,48 @@ class Topics:
         return kept
 
     def open(self, placed: list[tuple[Topic, int, bytes | None]], now_ms: int) -> None:
-        """Opens the logs that `replay` named. Raises StorageError."""
+        """Opens the logs that `replay` named; those on a disk that does not work are offline. Raises StorageError."""
+        moved: list[PartitionRecord] = []
         for topic, index, directory in placed:
-            self._open(topic, index, directory, now_ms)
+            try:
+                lies_in = self._logs.id_of(self._open(topic, index, directory, now_ms))
+            except DirectoryFailed as error:
+                self._add(Partition(topic.name, index, None, str(error), self._first_epoch(topic, index)), topic)
+                continue
+            # A folder that somebody moved: from here on it is looked for where it is.
+            if directory is not None and directory >= FIRST_DIRECTORY_ID and lies_in not in (None, directory):
+                moved.append(self._partition_record(topic, index, lies_in))
+        if moved:
+            self._metadata.append(moved, now_ms)
 
-    def _open(self, topic: Topic, index: int, directory: bytes | None, now_ms: int) -> None:
+    def take_offline(self, log_dir: LogDir) -> list[Partition]:
+        """Takes the partitions of a directory that has failed offline; those which were not before."""
+        reason = f"{log_dir.path}: {log_dir.failure}"
+        found = [partition for partition in self._partitions.values() if partition.lies_in(log_dir)]
+        for partition in found:
+            partition.go_offline(reason)
+        return found
+
+    def _open(self, topic: Topic, index: int, directory: bytes | None, now_ms: int) -> PartitionLog:
         log = self._logs.open_partition(topic.name, index, topic.id, self._log_config(topic), directory, now_ms)
         # Clients that have heard of this epoch do not go back to an older one.
-        log.leader_epoch = max(log.leader_epoch, self._adopted_epochs.get((topic.id, index), LEADER_EPOCH))
-        partition = Partition(topic.name, index, log)
+        log.leader_epoch = max(log.leader_epoch, self._first_epoch(topic, index))
+        self._add(Partition(topic.name, index, log), topic)
+        return log
+
+    def _first_epoch(self, topic: Topic, index: int) -> int:
+        return self._adopted_epochs.get((topic.id, index), LEADER_EPOCH)
+
+    def _add(self, partition: Partition, topic: Topic) -> None:
         topic.partitions.append(partition)
-        self._partitions[topic.name, index] = partition
+        self._partitions[topic.name, partition.index] = partition
 
     def _log_config(self, topic: Topic) -> Any:
         return log_config(topic.config, self._config)
 
     def _reconfigure(self, topic: Topic) -> None:
         config = self._log_config(topic)
-        for partition in topic.partitions:
+        for partition in topic.online_partitions():
             partition.log.configure(config)
 
     def _warn_of_format(self, topic: Topic) -> None:
@@ -288,10 +325,17 @@ class Topics:
             get_logger().warning("message.format.version of a topic is ignored", topic=topic.name, reason=reason)
 
     def _drop_logs(self, topic: Topic, *, at_once: bool = False) -> None:
+        """What cannot be removed is put aside by a later start, which finds it listed nowhere."""
         for partition in topic.partitions:
             del self._partitions[topic.name, partition.index]
             partition.gone()
-            self._logs.delete(partition.log, at_once=at_once)
+            if partition.offline is None:
+                try:
+                    self._logs.delete(partition.log, at_once=at_once)
+                except StorageError as error:
+                    get_logger().error(
+                        "a deleted partition's folder stays", folder=repr(partition.log), reason=str(error)
+                    )
 
     def _partition_record(self, topic: Topic, index: int, directory: bytes) -> PartitionRecord:
         return PartitionRecord(
@@ -302,7 +346,7 @@ class Topics:
             removing_replicas=[],
             adding_replicas=[],
             leader=self._node_id,
-            leader_epoch=LEADER_EPOCH,
+            leader_epoch=self._first_epoch(topic, index),
             partition_epoch=0,
             directories=[directory],
         )

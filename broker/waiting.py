@@ -41,6 +41,8 @@ class FetchWaiter:
 
     def check(self) -> None:
         """Called after an append to a watched partition."""
+        if self._future.done():  # woken already, maybe as one of the others went offline, whose log is no more
+            return
         need = self._min_bytes
         for partition, offset, max_bytes in self._watched:
             need -= min(partition.log.available_bytes(offset), max_bytes)

@@ -68,10 +68,11 @@ class AppendTransactional(Protocol):
 
 
 class Readiness(Enum):
-    """Why the groups of one partition of the log are not served; a partition without one is."""
+    """Why the groups of one partition of the log are not served; a partition without one is. What they answer."""
 
-    LOADING = "loading"
-    FAILED = "failed"
+    LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    RESIGNED = ErrorCode.NOT_COORDINATOR
 
 
 class ListedGroup(NamedTuple):
@@ -152,14 +153,27 @@ class GroupCoordinator:
         if self._sweep is not None:
             self._sweep.cancel()
         for entry in self._entries.values():
-            for timer in entry.timers.values():
-                timer.cancel()
-            entry.timers.clear()
-            for member in entry.group.members.values():
-                if member.join_token is not None:
-                    self._answer(member.join_token, JoinReply(ErrorCode.COORDINATOR_NOT_AVAILABLE, member.member_id))
-                if member.sync_token is not None:
-                    self._answer(member.sync_token, SyncReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            self._dismiss(entry, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _dismiss(self, entry: Entry, error: ErrorCode) -> None:
+        for timer in entry.timers.values():
+            timer.cancel()
+        entry.timers.clear()
+        for member in entry.group.members.values():
+            if member.join_token is not None:
+                self._answer(member.join_token, JoinReply(error, member.member_id))
+            if member.sync_token is not None:
+                self._answer(member.sync_token, SyncReply(error))
+
+    def resign(self, partition_index: int) -> None:
+        """The partition's log is offline: its groups are forgotten, and somebody else is to be asked for them."""
+        self._readiness[partition_index] = Readiness.RESIGNED
+        for group_id in [name for name, entry in self._entries.items() if entry.partition_index == partition_index]:
+            self._dismiss(self._entries.pop(group_id), ErrorCode.NOT_COORDINATOR)
+
+    def has_resigned(self, group_id: str) -> bool:
+        """Whether nobody coordinates the group."""
+        return self._readiness.get(self.partition_of(group_id)) is Readiness.RESIGNED
 
     def begin_loading(self, partition_index: int) -> None:
         """From here until `load` the groups of this partition answer that they are being loaded."""
@@ -202,9 +216,8 @@ class GroupCoordinator:
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID
         readiness = self._readiness.get(self.partition_of(group_id)) if self._readiness else None
-        if not self._active or readiness is Readiness.FAILED:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if readiness is Readiness.LOADING else ErrorCode.NONE
+        readiness = readiness if self._active else Readiness.FAILED
+        return readiness.value if readiness is not None else ErrorCode.NONE
 
     # --- membership ----------------------------------------------------------------------------------------------
 

@@ -1,9 +1,14 @@
-"""DescribeLogDirs v0-v5: data directories with their partitions and sizes (KIP-113, KIP-827)."""
+"""DescribeLogDirs v0-v5: data directories with their partitions and sizes (KIP-113, KIP-827).
+
+A directory that has failed is in error (KIP-112); which partitions are its is not told.
+"""
 
 from __future__ import annotations
 
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ..context import RequestContext, handles
+from ..log_dirs import UnusableDir
 
 Directory = DescribeLogDirsResponse.DescribeLogDirsResult
 TopicSizes = Directory.DescribeLogDirsTopic
@@ -19,10 +24,13 @@ async def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestCon
         else {(topic.topic, index) for topic in request.topics for index in topic.partitions}
     )
     results = []
-    for directory in context.broker.logs.directories:
+    for directory in context.broker.logs.all:
+        if directory.failure is not None or isinstance(directory, UnusableDir):
+            results.append(Directory(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[]))
+            continue
         topics: dict[str, list[PartitionSize]] = {}
         for topic in context.broker.topics:
-            for partition in topic.partitions:
+            for partition in topic.online_partitions():
                 if (wanted is None or (topic.name, partition.index) in wanted) and directory.holds(partition.log):
                     size = PartitionSize(
                         partition_index=partition.index,

@@ -11,7 +11,7 @@ from ...protocol.primitives import ZERO_UUID
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
 from ..topics import check_name
-from .metadata import TOPIC_OPERATIONS
+from .metadata import NO_LEADER, TOPIC_OPERATIONS
 
 Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = Topic.DescribeTopicPartitionsResponsePartition
@@ -68,13 +68,13 @@ def _topic(name: str, start: int, limit: int, context: RequestContext) -> Topic:
             Partition(
                 error_code=0,
                 partition_index=partition.index,
-                leader_id=node[0],
+                leader_id=node[0] if partition.offline is None else NO_LEADER,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=node,
                 isr_nodes=node,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=[],
+                offline_replicas=[] if partition.offline is None else node,
             )
             for partition in topic.partitions[start : start + limit]
         ],

@@ -19,28 +19,43 @@ SEVERAL_KEYS_SINCE = 4
 @handles(FindCoordinatorRequest)
 async def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     """Host and port are those of the listener that was asked. In an error the node is -1."""
-    error, message = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.name
-    if request.key_type == GROUP_KEY:
-        error, message = ErrorCode.NONE, ErrorCode.NONE.name
-    elif request.key_type == TRANSACTION_KEY:
-        error, message = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS
-    node_id, host, port = -1, "", -1
-    if error is ErrorCode.NONE:
-        node_id = context.broker.node_id
-        host, port = context.broker.endpoint(context.arrival)
     if context.api_version < SEVERAL_KEYS_SINCE:
+        error, message = _refusal(request.key_type, request.key, context)
+        node_id, host, port = _address(error, context)
         # Kafka writes the text of the code here, also of NONE.
-        return FindCoordinatorResponse(error_code=error, error_message=message, node_id=node_id, host=host, port=port)
-    return FindCoordinatorResponse(
-        coordinators=[
+        return FindCoordinatorResponse(
+            error_code=error, error_message=message or error.name, node_id=node_id, host=host, port=port
+        )
+    coordinators = []
+    for key in request.coordinator_keys:
+        error, message = _refusal(request.key_type, key, context)
+        node_id, host, port = _address(error, context)
+        coordinators.append(
             FindCoordinatorResponse.Coordinator(
                 key=key,
                 node_id=node_id,
                 host=host,
                 port=port,
                 error_code=error,
-                error_message=None if error is ErrorCode.NONE else message,
+                error_message=None if error is ErrorCode.NONE else message or error.name,
             )
-            for key in request.coordinator_keys
-        ]
-    )
+        )
+    return FindCoordinatorResponse(coordinators=coordinators)
+
+
+def _refusal(key_type: int, key: str, context: RequestContext) -> tuple[ErrorCode, str]:
+    """Why nobody coordinates it, and in words where the code does not say it all."""
+    if key_type == TRANSACTION_KEY:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS
+    if key_type != GROUP_KEY:
+        return ErrorCode.INVALID_REQUEST, ""
+    if context.broker.groups.has_resigned(key):  # as in Kafka, where the partition has no leader
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, ""
+    return ErrorCode.NONE, ""
+
+
+def _address(error: ErrorCode, context: RequestContext) -> tuple[int, str, int]:
+    """Node, host and port."""
+    if error is not ErrorCode.NONE:
+        return -1, "", -1
+    return context.broker.node_id, *context.broker.endpoint(context.arrival)

@@ -23,6 +23,7 @@ TopicAnswer = MetadataResponse.MetadataResponseTopic
 PartitionAnswer = TopicAnswer.MetadataResponsePartition
 
 NOT_ASKED = -(1 << 31)
+NO_LEADER = -1  # of a partition whose only replica lies in a directory that has failed
 # Bits of AclOperation: what a client may do where nothing forbids it.
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
@@ -88,12 +89,13 @@ def _topic_answer(topic: Topic, request: MetadataRequest, broker: BrokerState) -
         is_internal=topic.is_internal,
         partitions=[
             PartitionAnswer(
-                error_code=0,
+                error_code=0 if partition.offline is None else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=partition.index,
-                leader_id=node_id,
+                leader_id=node_id if partition.offline is None else NO_LEADER,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=[node_id],
                 isr_nodes=[node_id],
+                offline_replicas=[] if partition.offline is None else [node_id],
             )
             for partition in topic.partitions
         ],
