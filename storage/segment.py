@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 
 from ..protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
 from ..protocol.records.errors import CorruptRecords
-from ..protocol.records.formats import MIN_ENTRY_BYTES, read_header
+from ..protocol.records.formats import MIN_ENTRY_BYTES, crc_matches, read_header
 from .errors import StorageError
 from .files import File, Files
 from .index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES, OffsetIndex, TimeIndex
@@ -141,6 +141,7 @@ class Segment:
         `headers` has one for each entry of the buffer, which they fill. After StorageError the segment is as before:
         bytes that reached the file are cut off again, now or, where that fails too, before the next write.
         """
+        self.load()  # of one that was never looked at, as an upgrade leaves it, the indexes would begin here
         try:
             self.cut_torn()
             file = self._opened()
@@ -298,9 +299,12 @@ class Segment:
         self._offset_index, self._time_index = offset_index, time_index
         if len(time_index):
             timestamp_ms, offset = time_index.timestamps[-1], self.base_offset + time_index.offsets[-1]
-            if not (self._entry_is_true(offset) and self._is_true(self._scan(offset), offset, timestamp_ms)):
+            if not self._entry_is_true(offset):
                 return False
-            self.max_timestamp_ms, self.max_timestamp_offset = timestamp_ms, offset
+            last_offset = self._end_of_true(self._scan(offset), offset, timestamp_ms)
+            if last_offset is None:
+                return False
+            self.max_timestamp_ms, self.max_timestamp_offset = timestamp_ms, last_offset
         return True
 
     def _count_tail(self) -> bool:
@@ -321,16 +325,24 @@ class Segment:
         self.next_offset = max(next_offset, self.next_offset)
         return self.max_timestamp_ms == known_timestamp_ms
 
-    def _is_true(self, position: int | None, offset: int, timestamp_ms: int) -> bool:
-        """Whether the batch at a position is the one that a time entry speaks of."""
+    def _end_of_true(self, position: int | None, offset: int, timestamp_ms: int) -> int | None:
+        """The last offset of the batch at a position if it is the one that a time entry speaks of, else None.
+
+        Kafka 2.8 names the record of an uncompressed batch that has the timestamp, not the batch's last.
+        """
         if position is None:
-            return False
+            return None
         header = self.header(position)
-        return header.base_offset + header.last_offset_delta == offset and header.max_timestamp == timestamp_ms
+        begins_there = header.magic < MAGIC or header.base_offset <= offset
+        return header.last_offset if begins_there and header.max_timestamp == timestamp_ms else None
 
     def _points_at(self, position: int, relative_offset: int) -> bool:
-        """Whether a batch at the position ends with the offset."""
-        left = self.size_bytes - position
+        """Whether an index entry is true: the batch at the position ends with the offset.
+
+        Or one behind it does: of batches that were appended or cleaned together Kafka up to 3.8 notes the position of
+        the first and the offset of the last.
+        """
+        offset, left = self.base_offset + relative_offset, self.size_bytes - position
         if left < MIN_ENTRY_BYTES:
             return False
         data = self.read(position, min(HEADER_BYTES, left))
@@ -342,12 +354,25 @@ class Segment:
             last, smallest = base + delta, HEADER_BYTES
         else:
             return False
-        return last == self.base_offset + relative_offset and smallest <= _PREFIX_BYTES + length <= left
+        if not smallest <= _PREFIX_BYTES + length <= left:
+            return False
+        return last == offset or (last < offset and self._is_first_of_several(position, offset))
 
-    def save_indexes(self) -> None:
-        """Brings both index files up to date; the time index ends with the segment's largest timestamp. OSError."""
+    def _is_first_of_several(self, position: int, offset: int) -> bool:
+        """Whether a sound batch lies at the position, and one behind it ends with the offset."""
+        with contextlib.suppress(StorageError, CorruptRecords):
+            batches = self._walk(position)
+            _, size, _ = next(batches)
+            data = self.read(position, size)
+            if crc_matches(data, 0, read_header(data)):
+                return offset == next((last for _, _, last in batches if last >= offset), None)
+        return False
+
+    def save_indexes(self) -> bool:
+        """Brings both index files up to date; the time index ends with the segment's largest timestamp. Whether they
+        were written, so are to be synced. OSError."""
         if not self._unsaved:
-            return
+            return False
         self._time_index.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
         for index, suffix, entry_bytes in (
             (self._offset_index, INDEX_SUFFIX, OFFSET_ENTRY_BYTES),
@@ -362,6 +387,7 @@ class Segment:
             finally:
                 file.close()
         self._unsaved = False
+        return True
 
     def is_index_full(self, index_bytes: int, entries: int = 1) -> bool:
         """Whether an index has no room left for as many entries in files of segment.index.bytes; the last time entry is
@@ -509,7 +535,7 @@ class Segment:
             # All batches up to this entry's are earlier, if the entry is true.
             offset = self.base_offset + self._time_index.offsets[entry]
             position = self._position(offset)
-            if not self._is_true(position, offset, self._time_index.timestamps[entry]):
+            if self._end_of_true(position, offset, self._time_index.timestamps[entry]) is None:
                 self.rebuild()
                 position = 0
         for at, header in self.batches(position or 0):
