@@ -51,21 +51,24 @@ ACTED_ON = frozenset(
     """
     advertised.listeners auto.create.topics.enable broker.id cleanup.policy compression.gzip.level
     compression.lz4.level compression.type compression.zstd.level controller.listener.names delete.topic.enable
-    fetch.max.bytes file.delete.delay.ms group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
-    group.min.session.timeout.ms
+    fetch.max.bytes file.delete.delay.ms flush.messages flush.ms group.initial.rebalance.delay.ms
+    group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
     index.interval.bytes listener.security.protocol.map listeners log.cleanup.policy log.dir log.dirs
     inter.broker.protocol.version log.index.interval.bytes log.index.size.max.bytes log.message.downconversion.enable
     log.message.format.version log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
     log.message.timestamp.difference.max.ms log.message.timestamp.type log.record.version.force.upgrade log.roll.hours
-    log.cleaner.max.compaction.lag.ms log.retention.bytes log.retention.check.interval.ms log.retention.hours
-    log.retention.minutes log.retention.ms log.segment.delete.delay.ms max.compaction.lag.ms
+    log.cleaner.max.compaction.lag.ms log.flush.interval.messages log.flush.interval.ms
+    log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
+    log.flush.start.offset.checkpoint.interval.ms log.retention.bytes log.retention.check.interval.ms
+    log.retention.hours log.retention.minutes log.retention.ms log.segment.delete.delay.ms max.compaction.lag.ms
     log.roll.jitter.hours log.roll.jitter.ms log.roll.ms log.segment.bytes max.incremental.fetch.session.cache.slots
     max.message.bytes max.request.partition.size.limit message.downconversion.enable message.format.version
     message.max.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
     message.timestamp.difference.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
     offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.num.partitions
     offsets.topic.segment.bytes ottla.validate.records producer.duplicate.scan.bytes
-    producer.id.expiration.check.interval.ms producer.id.expiration.ms retention.bytes retention.ms segment.bytes
+    producer.id.expiration.check.interval.ms producer.id.expiration.ms
+    replica.high.watermark.checkpoint.interval.ms retention.bytes retention.ms segment.bytes
     segment.index.bytes segment.jitter.ms segment.ms socket.request.max.bytes transaction.state.log.num.partitions
     transaction.state.log.segment.bytes transactional.id.expiration.ms
     """.split()

@@ -60,6 +60,8 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
         retention_ms=topic["retention.ms"],
         retention_bytes=topic["retention.bytes"],
         deletes="delete" in policy,
+        flush_messages=topic["flush.messages"],
+        flush_ms=topic["flush.ms"],
         rules=rules,
         producer_rules=ProducerRules(
             unknown_producer=Answer[behaviour.unknown_producer.upper()],

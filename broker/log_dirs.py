@@ -270,10 +270,6 @@ class LogDirs:
                 remove = log_dir.data.delete_partition(log.topic, log.partition)
                 remove() if at_once else self.later(remove)
 
-    def checkpoint(self) -> None:
-        """Writes the recovery points as they are now; the first StorageError is raised when all have been tried."""
-        self._each(self.online, lambda log_dir: log_dir.data.write_checkpoints())
-
     def close(self) -> None:
         """Flushes and closes everything; the first StorageError is raised when all have been tried."""
         self._each(self.directories, lambda log_dir: log_dir.data.close())

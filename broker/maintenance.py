@@ -1,39 +1,52 @@
 """What the broker does now and then beside its requests, by its clock.
 
-Owns the timers and nothing of what they do: recovery points are written each minute, as Kafka does, producers that
-have written nothing for too long are forgotten (KIP-854, every ten minutes), and old segments are deleted (every
-log.retention.check.interval.ms). Files of what was deleted, segments or partitions, go after a delay; a stop leaves
-those that still wait to the next start. The log of the cluster's metadata is no topic: nothing of it goes.
+Owns the timers and nothing of what they do: recovery points, log starts and high watermarks are written (each at an
+interval of its own), logs of which something is not durable for longer than flush.ms are synced (looked for every
+log.flush.scheduler.interval.ms, which is never unless set, as in Kafka), producers that have written nothing for too
+long are forgotten (KIP-854), and old segments are deleted. What waits for the disk in this is done in a thread, but for
+the deletion. Files of what was deleted, segments or partitions, go after a delay; a stop leaves those that still wait
+to the next start. The log of the cluster's metadata is no topic: nothing of it goes.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
+from ..storage.directory import DataDirectory
 from ..storage.errors import StorageError
 from .logs import get_logger
 
 if TYPE_CHECKING:
     from .clock import Clock, Timer
     from .config import Config
+    from .durability import Durability
     from .log_dirs import LogDirs
     from .topics import Topics
 
-CHECKPOINT_MS = 60_000  # log.flush.offset.checkpoint.interval.ms
 EXPIRATION_CHECK_MS = 600_000  # of releases without the config
+NEVER_MS = 1 << 40  # from here on (35 years) an interval means never; a loop's timers do not take all numbers
 
 
 class Maintenance:
     """The timers of one broker. Made when its data are open; `close` ends them."""
 
-    def __init__(self, clock: Clock, config: Config, logs: LogDirs, topics: Topics) -> None:
+    def __init__(self, clock: Clock, config: Config, logs: LogDirs, topics: Topics, durability: Durability) -> None:
         self._clock = clock
         self._logs = logs
         self._topics = topics
+        self._durability = durability
         self._timers: dict[str, Timer] = {}
-        self._repeat("checkpoint", CHECKPOINT_MS, self._checkpoint)
+        self._writing: set[tuple[DataDirectory, str]] = set()
+        for name, write in (
+            ("log.flush.offset.checkpoint.interval.ms", DataDirectory.write_recovery_points),
+            ("log.flush.start.offset.checkpoint.interval.ms", DataDirectory.write_log_starts),
+            ("replica.high.watermark.checkpoint.interval.ms", DataDirectory.write_watermarks),
+        ):
+            self._repeat(name, config[name], partial(self._checkpoint, name, write))
+        self._repeat("flush", config["log.flush.scheduler.interval.ms"], self._flush)
         check_ms: int = config.get("producer.id.expiration.check.interval.ms", EXPIRATION_CHECK_MS)
         self._repeat("producers", check_ms, self._expire_producers)
         self._repeat("retention", config["log.retention.check.interval.ms"], self._retain)
@@ -42,18 +55,38 @@ class Maintenance:
         logs.later = lambda remove: self._remove_later(remove, config["log.segment.delete.delay.ms"])
 
     def _repeat(self, name: str, interval_ms: int, work: Callable[[], None]) -> None:
+        if not 0 < interval_ms < NEVER_MS:
+            return
+
         def fire() -> None:
             work()
             self._repeat(name, interval_ms, work)
 
         self._timers[name] = self._clock.call_at(self._clock.now_ms() + interval_ms, fire)
 
-    def _checkpoint(self) -> None:
-        """Writes the recovery points: less to read after a crash."""
-        try:
-            self._logs.checkpoint()
-        except StorageError as error:  # the next may do; until then more is read after a crash
-            get_logger().error("checkpoint not written", reason=str(error))
+    def _checkpoint(self, name: str, write: Callable[[DataDirectory], None]) -> None:
+        """Writes one checkpoint of each directory, unless the last time is not over: less to read after a crash."""
+
+        def done(writing: tuple[DataDirectory, str], error: Exception | None) -> None:
+            self._writing.discard(writing)
+            if error is not None:  # the next may do; until then more is read after a crash
+                get_logger().error("checkpoint not written", directory=writing[0].path, reason=str(error))
+
+        for log_dir in self._logs.online:
+            writing = log_dir.data, name
+            if writing not in self._writing:
+                self._writing.add(writing)
+                self._durability.in_background(partial(write, log_dir.data), partial(done, writing))
+
+    def _flush(self) -> None:
+        """Syncs the logs of which something is not durable for too long."""
+        now_ms = self._clock.now_ms()
+        for topic in self._topics:
+            for partition in topic.online_partitions():
+                log = partition.log
+                since_ms = log.unflushed_since_ms
+                if since_ms is not None and now_ms - since_ms >= log.config.flush_ms:
+                    partition.syncs.soon()
 
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()

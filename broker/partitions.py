@@ -16,7 +16,8 @@ from .waiting import wake_all
 if TYPE_CHECKING:
     from ..protocol.records.batch import BatchHeader
     from ..protocol.records.validate import Prepared
-    from ..storage.log import Appended, PartitionLog
+    from ..storage.log import Appended, LogConfig, PartitionLog
+    from .durability import Durability, LogSync
     from .log_dirs import LogDir
     from .turns import Turns
     from .waiting import FetchWaiter
@@ -26,16 +27,25 @@ LEADER_EPOCH = 0  # one node leads everything, from the first epoch on; what was
 Records = bytes | bytearray | memoryview
 
 
+async def settled(submitted: Appended | asyncio.Future[Any]) -> Appended:
+    """What an append came to in the end. A future is of work in several turns, of the sync that covers what was
+    appended, or of the one behind the other. Raises what the append raises."""
+    while isinstance(submitted, asyncio.Future):
+        submitted = await submitted
+    return submitted
+
+
 class Partition:
     """One partition that this broker leads. Appending through it wakes the fetches that wait for it."""
 
-    __slots__ = ("_epoch", "_is_gone", "_last", "_log", "index", "offline", "topic", "waiters")
+    __slots__ = ("_epoch", "_is_gone", "_last", "_log", "_syncs", "index", "offline", "topic", "waiters")
 
     def __init__(
         self,
         topic: str,
         index: int,
         log: PartitionLog | None,
+        durability: Durability,
         offline: str | None = None,
         leader_epoch: int = LEADER_EPOCH,
     ) -> None:
@@ -47,7 +57,11 @@ class Partition:
         self.offline = offline
         """Why nothing can be read or written: its directory has failed."""
         self.waiters: set[FetchWaiter] = set()
-        self._last: asyncio.Task[Appended] | None = None  # the newest append that needs turns, while it is under way
+        self._syncs: LogSync | None = None
+        if log is not None:
+            self._syncs = durability.of(log, self.wake)
+            log.on_roll = self._syncs.soon
+        self._last: asyncio.Task[Any] | None = None  # the newest append that needs turns, while it is under way
         self._is_gone = False
 
     @property
@@ -57,19 +71,28 @@ class Partition:
             raise DirectoryFailed(f"{self.topic}-{self.index} is offline: {self.offline}")
         return self._log
 
-    def append(self, records: Records, now_ms: int, produce_version: int) -> Appended:
-        """Appends what a client sent, here and now. Raises what `PartitionLog.append` raises."""
+    @property
+    def syncs(self) -> LogSync:
+        """The syncs of its log. Raises StorageError where the partition is offline."""
+        if self._log is None or self._syncs is None:
+            raise DirectoryFailed(f"{self.topic}-{self.index} is offline: {self.offline}")
+        return self._syncs
+
+    def append(self, records: Records, now_ms: int, produce_version: int) -> Appended | asyncio.Future[Any]:
+        """Appends what a client sent, here and now; the future is of its sync. Raises what `PartitionLog.append`
+        raises."""
         return self._adopt(
             validate.prepare(records, self.log.config.rules, now_ms, produce_version, self.log.log_end_offset), now_ms
         )
 
     def submit(
         self, records: Records, now_ms: int, produce_version: int, turns: Turns
-    ) -> Appended | asyncio.Task[Appended]:
+    ) -> Appended | asyncio.Future[Any]:
         """Appends what a client sent: at once, or in a task where that takes several turns of the loop.
 
         Appends keep the order in which they were submitted. The task ends its work even if nobody awaits it any more,
-        as for a client that wants no answer and is gone. Raises, or the task does, what `PartitionLog.append` raises.
+        as for a client that wants no answer and is gone. The result is for `settled`, which may wait for a sync too.
+        Raises, or the future does, what `PartitionLog.append` raises.
         """
         if self._last is None:
             steps = validate.preparing(records, self.log.config.rules, now_ms, produce_version, self.log.log_end_offset)
@@ -84,20 +107,20 @@ class Partition:
         # Begun anew over a copy: the memory of a request is used again as soon as its handler waits.
         return self._begin(self._append_later(self._last, bytearray(records), now_ms, produce_version, turns))
 
-    def _begin(self, later: Coroutine[Any, Any, Appended]) -> asyncio.Task[Appended]:
-        """Takes up work behind which all later appends of this partition wait."""
+    def _begin(self, later: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Takes up work behind which all later appends of this partition wait; it does not wait for syncs."""
         self._last = asyncio.get_running_loop().create_task(later)
         self._last.add_done_callback(self._done)
         return self._last
 
     async def _append_later(
         self,
-        before: asyncio.Task[Appended] | None,
+        before: asyncio.Task[Any] | None,
         records: bytearray,
         now_ms: int,
         produce_version: int,
         turns: Turns,
-    ) -> Appended:
+    ) -> Appended | asyncio.Future[Any]:
         if before is not None:
             await asyncio.wait([before])
         log = self.log
@@ -110,28 +133,44 @@ class Partition:
         except DuplicateSequence as refused:
             return await self._find_copy(prepared.header, refused, turns)
 
-    async def _find_copy(self, header: BatchHeader, refused: DuplicateSequence, turns: Turns) -> Appended:
+    async def _find_copy(
+        self, header: BatchHeader, refused: DuplicateSequence, turns: Turns
+    ) -> Appended | asyncio.Future[Any]:
         """Looks for the batch in the tail of the log, in a thread, where the broker does that (KAFKA-5494)."""
         scan = self.log.duplicate_scan(header)
         found = await turns.run(in_thread(scan)) if scan is not None else None
         if self._is_gone:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return self.log.answer_copy(found, refused)
+        return self.syncs.after(self.log.answer_copy(found, refused))
 
-    def _adopt(self, prepared: Prepared, now_ms: int) -> Appended:
-        appended = self.log.append_prepared(prepared, now_ms=now_ms)
+    def _adopt(self, prepared: Prepared, now_ms: int) -> Appended | asyncio.Future[Any]:
+        return self.appended(self.log.append_prepared(prepared, now_ms=now_ms))
+
+    def appended(self, appended: Appended) -> Appended | asyncio.Future[Any]:
+        """To be called with what an append to the log came to: shows it to consumers, at once or when it is synced,
+        for which the future waits."""
+        syncs = self._syncs
+        if syncs is not None and appended.last_offset >= syncs.due_at:
+            later = syncs.after(appended)
+            if later is not appended:
+                return later
         if self.waiters:
             self.wake()
         return appended
 
-    def _done(self, task: asyncio.Task[Appended]) -> None:
+    def configure(self, config: LogConfig) -> None:
+        """Takes new settings for its log."""
+        self.log.configure(config)
+        self.syncs.reckon()
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
         if self._last is task:
             self._last = None
         if not task.cancelled():
             task.exception()  # whoever awaits it sees it too; nobody may be left to
 
     @property
-    def unfinished(self) -> asyncio.Task[Appended] | None:
+    def unfinished(self) -> asyncio.Task[Any] | None:
         """The newest append that is not done; those before it end before it does."""
         return self._last
 
@@ -143,6 +182,8 @@ class Partition:
     def gone(self) -> None:
         """The partition was deleted: waiting fetches answer so at once."""
         self._is_gone = True
+        if self._syncs is not None:
+            self._syncs.end(Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         wake_all(self.waiters)
 
     def lies_in(self, log_dir: LogDir) -> bool:
@@ -150,10 +191,12 @@ class Partition:
         return self._log is not None and log_dir.holds(self._log)
 
     def go_offline(self, reason: str) -> None:
-        """Its directory has failed: waiting fetches answer so at once, as does whoever comes later."""
+        """Its directory has failed: all who wait are told so at once, as is whoever comes later."""
         self._epoch = self.leader_epoch
         self.offline = reason
         self._log = None
+        if self._syncs is not None:
+            self._syncs.end(DirectoryFailed(reason))
         wake_all(self.waiters)
 
     @property

@@ -21,6 +21,7 @@ from .client_ledger import ClientLedger
 from .clock import Clock
 from .config import Config, ConfigError, ConfigSource
 from .context import Apis, Arrival
+from .durability import Durability
 from .fetch_sessions import FetchSessions
 from .forced_upgrade import ForcedUpgrade
 from .format_rules import behaviours_set, forced_upgrade
@@ -75,6 +76,7 @@ class BrokerState:
         self.turns = Turns(loop)
         self.failed: asyncio.Future[str] = loop.create_future()
         """Done, with the reason, when the broker cannot go on: no directory is left, or not the metadata's."""
+        self.durability = Durability(loop, clock)
         self.fetch_sessions = FetchSessions(
             lambda: self._random.randrange(1, 1 << 31), self.config["max.incremental.fetch.session.cache.slots"]
         )
@@ -115,7 +117,9 @@ class BrokerState:
         adopt(files, self.logs, self.config, now_ms, lambda: uuid.uuid4().bytes)
         self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms))
         self.producer_ids = ProducerIds(self.metadata_log, self.node_id)
-        self.topics = Topics(self.logs, self.metadata_log, self.config, self.node_id, lambda: uuid.uuid4().bytes)
+        self.topics = Topics(
+            self.logs, self.metadata_log, self.config, self.node_id, lambda: uuid.uuid4().bytes, self.durability
+        )
         records = list(self.metadata_log.replay())
         for record in records:
             if isinstance(record, ProducerIdsRecord):
@@ -131,7 +135,7 @@ class BrokerState:
             self.logs.upgrade.finish()
             self.logs.upgrade = None
         self._load_groups()
-        self._maintenance = Maintenance(self.clock, self.config, self.logs, self.topics)
+        self._maintenance = Maintenance(self.clock, self.config, self.logs, self.topics, self.durability)
         for log_dir in self.logs.directories:
             self._check_directory(log_dir)
         if self.failed.done():
@@ -204,9 +208,7 @@ class BrokerState:
         topic = self.internal_topic(GROUP_OFFSETS_TOPIC, now_ms)
         entries = [batch.Record(index, now_ms, key, value, ()) for index, (key, value) in enumerate(records)]
         target = topic.partitions[partition]
-        target.log.append_records(entries, now_ms=now_ms)
-        if target.waiters:
-            target.wake()
+        target.appended(target.log.append_records(entries, now_ms=now_ms))
 
     # Directories that fail
 
@@ -236,10 +238,12 @@ class BrokerState:
         self.groups.close()
 
     async def finish_appends(self, seconds: float) -> None:
-        """Returns when what was submitted is appended, or the time is over: who sent it may have gone unanswered."""
+        """Returns when what was submitted is appended, or the time is over: who sent it may have gone unanswered.
+        Syncs that are under way then end first: the logs are theirs."""
         tasks = [p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
+        await self.durability.close()
 
     def close(self) -> None:
         """Flushes and closes all data. Raises StorageError when something could not be written."""

@@ -17,6 +17,7 @@ from ..protocol.errors import ErrorCode
 from ..protocol.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from ..storage.errors import DirectoryFailed, StorageError
 from .config import Config, ConfigError, TopicConfig
+from .durability import Durability
 from .errors import Refused
 from .format_rules import topic_warning
 from .log_config import log_config
@@ -106,8 +107,10 @@ class Topics:
         config: Config,
         node_id: int,
         random_uuid: Callable[[], bytes],
+        durability: Durability,
     ) -> None:
         self._logs = logs
+        self._durability = durability
         self._metadata = metadata
         self._config = config
         self._node_id = node_id
@@ -282,7 +285,8 @@ class Topics:
             try:
                 lies_in = self._logs.id_of(self._open(topic, index, directory, now_ms))
             except DirectoryFailed as error:
-                self._add(Partition(topic.name, index, None, str(error), self._first_epoch(topic, index)), topic)
+                epoch = self._first_epoch(topic, index)
+                self._add(Partition(topic.name, index, None, self._durability, str(error), epoch), topic)
                 continue
             # A folder that somebody moved: from here on it is looked for where it is.
             if directory is not None and directory >= FIRST_DIRECTORY_ID and lies_in not in (None, directory):
@@ -302,7 +306,7 @@ class Topics:
         log = self._logs.open_partition(topic.name, index, topic.id, self._log_config(topic), directory, now_ms)
         # Clients that have heard of this epoch do not go back to an older one.
         log.leader_epoch = max(log.leader_epoch, self._first_epoch(topic, index))
-        self._add(Partition(topic.name, index, log), topic)
+        self._add(Partition(topic.name, index, log, self._durability), topic)
         return log
 
     def _first_epoch(self, topic: Topic, index: int) -> int:
@@ -318,7 +322,7 @@ class Topics:
     def _reconfigure(self, topic: Topic) -> None:
         config = self._log_config(topic)
         for partition in topic.online_partitions():
-            partition.log.configure(config)
+            partition.configure(config)
 
     def _warn_of_format(self, topic: Topic) -> None:
         if reason := topic_warning(topic.config, self._config):

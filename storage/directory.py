@@ -66,6 +66,7 @@ class DataDirectory:
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._closed = False
         self._identity: dict[str, str] = {}
+        self._writing = threading.Lock()  # the checkpoints are written from several threads
         self._failing = threading.Lock()
         self.path = path
         self.node_id = 0
@@ -247,7 +248,9 @@ class DataDirectory:
         if key in self._logs:
             raise StorageError(f"{topic}-{partition} is open already")
         existed = key in self._unopened
-        if not existed and (key in self._log_starts or key in self._recovery_points):
+        with self._writing:
+            is_listed = key in self._log_starts or key in self._recovery_points
+        if is_listed and not existed:
             self.write_checkpoints()  # a deleted partition's offsets: a new one of that name must not inherit them
         with self._watched():
             log = PartitionLog.open(
@@ -344,31 +347,58 @@ class DataDirectory:
         self._write_log_starts({(log.topic, log.partition): offset})
 
     def _write_log_starts(self, moved: dict[TopicPartition, int] | None = None) -> None:
-        starts = {key: offset for key, offset in self._log_starts.items() if key in self._unopened}
-        for key, log in self._logs.items():
-            offset = (moved or {}).get(key, log.log_start_offset)
-            if offset > log.first_segment_offset:
-                starts[key] = offset
-        if starts != self._log_starts:
-            checkpoint.write_offsets(self._files, self._join(checkpoint.LOG_START_OFFSET), starts)
-            self._log_starts = starts
+        with self._writing:
+            starts = {key: offset for key, offset in self._log_starts.items() if key in self._unopened}
+            for key, log in list(self._logs.items()):
+                offset = (moved or {}).get(key, log.log_start_offset)
+                if offset > log.first_segment_offset:
+                    starts[key] = offset
+            if starts != self._log_starts:
+                checkpoint.write_offsets(self._files, self._join(checkpoint.LOG_START_OFFSET), starts)
+                self._log_starts = starts
 
     def write_checkpoints(self) -> None:
-        """Writes recovery points, log starts and high watermarks as they are now; worth a call now and then."""
+        """Writes recovery points, log starts and high watermarks as they are now."""
         self._check_open()
         with self._watched():
             self._write_checkpoints()
 
+    def write_recovery_points(self) -> None:
+        """Writes the recovery points as they are now; worth a call now and then, as are the next two, in any thread."""
+        self._check_open()
+        with self._watched():
+            self._write_recovery_points()
+
+    def write_log_starts(self) -> None:
+        """Writes the log starts. Each was written before it moved: what changes is those that say nothing any more."""
+        self._check_open()
+        with self._watched():
+            self._write_log_starts()
+
+    def write_watermarks(self) -> None:
+        """Writes the high watermarks."""
+        self._check_open()
+        with self._watched():
+            self._write_watermarks()
+
     def _write_checkpoints(self) -> None:
-        points = {key: offset for key, offset in self._recovery_points.items() if key in self._unopened}
-        points.update((key, log.recovery_point) for key, log in self._logs.items())
-        self._write_checkpoint(checkpoint.RECOVERY_POINT, points)
-        self._recovery_points = points
+        self._write_recovery_points()
         self._write_log_starts()
-        watermarks = {key: offset for key, offset in self._watermarks.items() if key in self._unopened}
-        watermarks.update((key, log.high_watermark) for key, log in self._logs.items())
-        self._write_checkpoint(checkpoint.REPLICATION_OFFSET, watermarks)
-        self._watermarks = watermarks
+        self._write_watermarks()
+
+    def _write_recovery_points(self) -> None:
+        with self._writing:
+            points = {key: offset for key, offset in self._recovery_points.items() if key in self._unopened}
+            points.update((key, log.recovery_point) for key, log in list(self._logs.items()))
+            self._write_checkpoint(checkpoint.RECOVERY_POINT, points)
+            self._recovery_points = points
+
+    def _write_watermarks(self) -> None:
+        with self._writing:
+            watermarks = {key: offset for key, offset in self._watermarks.items() if key in self._unopened}
+            watermarks.update((key, log.high_watermark) for key, log in list(self._logs.items()))
+            self._write_checkpoint(checkpoint.REPLICATION_OFFSET, watermarks)
+            self._watermarks = watermarks
 
     def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
         """Writes a checkpoint, unless it is what was last written: an idle directory costs nothing each minute."""

@@ -2,12 +2,14 @@
 
 v0-v2 carry message sets of the old formats, any number of messages in each; from v3 on it is exactly one batch v2. What
 a release does with them is `releases.py`'s. Left out: transactions (a transactional batch answers INVALID_TXN_STATE).
-With one node there is nothing to wait for beyond the append, so acks 1 and -1 are the same.
+With one node there is nothing to wait for beyond the append, so acks 1 and -1 are the same. Where `flush.messages` asks
+for a sync the append ends with it, as in Kafka: every answer waits, and so does what follows an acks=0 request.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from ...protocol.errors import ErrorCode, ProtocolViolation
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -27,7 +29,7 @@ from ...storage.errors import RecordListTooLarge, StorageError
 from ...storage.log import Appended
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
-from ..partitions import Partition
+from ..partitions import Partition, settled
 from ..topics import INTERNAL_TOPICS
 
 Topic = ProduceResponse.TopicProduceResponse
@@ -57,7 +59,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
         _close_for_wrong_batches(request, version)
     topics = broker.topics
     responses = []
-    later: list[tuple[list[Answer], int, Partition, asyncio.Task[Appended]]] = []
+    later: list[tuple[list[Answer], int, Partition, asyncio.Future[Any]]] = []
     failed = False
     for asked in request.topic_data:
         name = asked.name
@@ -83,7 +85,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                 broker.clients.note_records(context, data.records)
                 _refuse_transactional(request, data.records, partition)
                 appended = partition.submit(data.records, now_ms, version, broker.turns)
-                if isinstance(appended, asyncio.Task):
+                if isinstance(appended, asyncio.Future):
                     later.append((answers, len(answers), partition, appended))
                     answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
                 else:
@@ -93,10 +95,10 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                 answers.append(_refusal(data.index, partition, error, context))
         responses.append(Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=answers))
     # All are submitted before the first is awaited: the next request must find its place behind them.
-    for answers, position, partition, task in later:
+    for answers, position, partition, submitted in later:
         index = answers[position].index
         try:
-            answers[position] = _success(index, await task)
+            answers[position] = _success(index, await settled(submitted))
         except Exception as error:
             failed = True
             answers[position] = _refusal(index, partition, error, context)

@@ -31,6 +31,7 @@ from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.primitives import ZERO_UUID
 from ottla.protocol.records import batch, formats
 from ottla.protocol.schema import spec
+from ottla.storage.files import Files
 
 PATIENCE_SECONDS = 15  # a bound for what hangs, never waited for in a passing test
 COMMAND = [sys.executable, "-m", "ottla.broker", "serve"]
@@ -179,10 +180,12 @@ async def running(
     overrides: Mapping[str, str] | None = None,
     clock: ManualClock | None = None,
     release: str = "ottla",
+    files: Files | None = None,
 ) -> AsyncIterator[Broker]:
     """A broker over data directories, stopped at the end."""
     clock = clock or ManualClock()
-    started = await server.start(options(folders, overrides, release), asyncio.get_running_loop(), clock)
+    loop = asyncio.get_running_loop()
+    started = await server.start(options(folders, overrides, release), loop, clock, files=files)
     broker = Broker(started, clock)
     try:
         yield broker

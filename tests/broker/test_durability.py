@@ -301,17 +301,20 @@ async def test_the_checkpoint_goes_on_after_a_failure(tmp_path: Path, monkeypatc
         await broker.topic("t")
         broker.log("t").append(records(b"v"), now_ms=broker.clock.now_ms())
         broker.log("t").flush()
+        from ottla.storage import checkpoint
         from ottla.storage.errors import StorageError
 
-        def failing() -> None:
+        def failing(*args: Any) -> None:
             raise StorageError("no space left")
 
-        monkeypatch.setattr(broker.state.logs, "checkpoint", failing)
+        monkeypatch.setattr(checkpoint, "write_offsets", failing)
         broker.clock.advance(60_000)
+        await broker.state.durability.idle()
         monkeypatch.undo()
         point = folder / "recovery-point-offset-checkpoint"
         assert not point.exists() or "t 0 1" not in point.read_text()
         broker.clock.advance(60_000)
+        await broker.state.durability.idle()
         assert "t 0 1" in point.read_text()
 
 
@@ -323,7 +326,7 @@ def test_the_records_of_a_topic_are_those_that_are_replayed() -> None:
 
     first, second = b"1" * 16, b"2" * 16
     partition = {"replicas": [1], "isr": [1], "removing_replicas": [], "adding_replicas": []}
-    found = Topics(None, None, Config(), 1, lambda: b"").replay(  # type: ignore[arg-type]
+    found = Topics(None, None, Config(), 1, lambda: b"", None).replay(  # type: ignore[arg-type]
         [
             TopicRecord(name="t", topic_id=first),
             ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="9"),
