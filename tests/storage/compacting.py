@@ -34,9 +34,11 @@ def data(first: int, *pairs: tuple[bytes | None, bytes | None], time: int = 1000
     return batch.build(records, base_offset=first, **more)  # type: ignore[arg-type]
 
 
-def marker(offset: int, producer: int, *, commit: bool, epoch: int = 0, time: int = 1000) -> bytearray:
-    """The control batch that ends a transaction."""
-    key, value = struct.pack(">hh", 0, int(commit)), struct.pack(">hi", 0, 7)
+def marker(
+    offset: int, producer: int, *, commit: bool, epoch: int = 0, time: int = 1000, kind: int | None = None
+) -> bytearray:
+    """The control batch that ends a transaction, or one of another kind."""
+    key, value = struct.pack(">hh", 0, int(commit) if kind is None else kind), struct.pack(">hi", 0, 7)
     return batch.build(
         [Record(offset, time, key, value)], base_offset=offset, producer_id=producer, producer_epoch=epoch,
         transactional=True, control=True,
