@@ -20,7 +20,7 @@ import os
 import re
 import struct
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,9 +33,10 @@ from ..storage import checkpoint, inspect, snapshot
 from ..storage.config import LogConfig
 from ..storage.directory import DataDirectory
 from ..storage.errors import StorageError
-from ..storage.files import Files
+from ..storage.files import Files, write_atomically
 from ..storage.log import PartitionLog
 from ..storage.partition_metadata import FILE_NAME as PARTITION_METADATA
+from ..storage.partition_metadata import encode_id
 from .config import Config
 from .kraft_image import FileSource, Image, is_foreign, read_image
 from .log_dirs import LogDir, LogDirs
@@ -46,6 +47,7 @@ from .metadata_log import MetadataLog
 from .topics import GROUP_OFFSETS_TOPIC, RESOURCE_TOPIC, TRANSACTION_STATE_TOPIC, internal_configs, new_topic_id
 
 CLEANER_OFFSET = "cleaner-offset-checkpoint"
+METADATA_ELSEWHERE = ".ottla-metadata-elsewhere"  # holds the id of the directory with the metadata log
 HOLES_MAX = 10_000  # partitions of a topic that are made because one of a higher index is there
 # Ids that were handed out and never written with leave no trace; brokers take them in blocks of a thousand.
 PRODUCER_IDS_SKIPPED = 1_000_000
@@ -135,6 +137,8 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
         foreign = _foreign_metadata(files, logs)
         if foreign is None and (holder is not None or not logs.holds_partitions()):
             return
+        if holder is None:
+            _check_alone(files, logs)
         folders = find_folders(files, logs.directories)
         if foreign is None:
             adopted = _from_folders(files, logs, folders, config, random_uuid)
@@ -148,6 +152,30 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
     except OSError as error:
         raise StorageError(f"cannot take over the data of another Kafka: {error}") from error
     _tell(files, logs, adopted)
+
+
+def mark_others(files: Files, logs: LogDirs) -> None:
+    """Notes in each directory but that of the metadata log where the topics are known, so that a start without that
+    one does not take the others for those of another Kafka. Raises StorageError."""
+    holder = logs.metadata_holder() or logs.directories[0]
+    for log_dir in logs.directories:
+        path = os.path.join(log_dir.path, METADATA_ELSEWHERE)
+        try:
+            if log_dir is not holder and not files.exists(path):
+                write_atomically(files, path, f"{encode_id(holder.id)}\n".encode())
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error}") from error
+
+
+def _check_alone(files: Files, logs: LogDirs) -> None:
+    for log_dir in logs.directories:
+        path = os.path.join(log_dir.path, METADATA_ELSEWHERE)
+        if files.exists(path):
+            where = files.read_bytes(path).decode(errors="replace").strip()
+            raise StorageError(
+                f"the topics of {log_dir.path} are known in another data directory (directory.id={where}), which was"
+                " not given"
+            )
 
 
 def _foreign_metadata(files: Files, logs: LogDirs) -> tuple[LogDir, str] | None:
@@ -246,8 +274,13 @@ def check_ids(topics: Sequence[AdoptedTopic]) -> None:
 def _from_folders(
     files: Files, logs: LogDirs, folders: Folders, config: Config, random_uuid: Callable[[], bytes]
 ) -> Adopted:
-    adopted = Adopted(next_producer_id=next_producer_id(files, folders))
-    cleaned = {topic for log_dir in logs.directories for topic in _cleaned_topics(files, log_dir.path)}
+    places = [
+        (topic, folder.path(topic, index), folder.log_dir.data.was_clean)
+        for topic, found in folders.items()
+        for index, folder in found.items()
+    ]
+    adopted = Adopted(next_producer_id=next_producer_id(files, places))
+    cleaned = {topic for log_dir in logs.directories for topic in cleaned_topics(files, log_dir.path)}
     for name, found in sorted(folders.items()):
         topic_id = topic_id_of(name, found)
         if topic_id == ZERO_UUID:
@@ -306,7 +339,7 @@ def configs_unknown(topic: str, config: Config, *, is_cleaned: bool) -> dict[str
     return {} if is_told else {"retention.ms": "-1"}
 
 
-def _cleaned_topics(files: Files, path: str) -> set[str]:
+def cleaned_topics(files: Files, path: str) -> set[str]:
     """The topics that the cleaner has worked on, by its checkpoint. Of one that cannot be read nothing is known."""
     try:
         return {topic for topic, _ in checkpoint.read_offsets(files, os.path.join(path, CLEANER_OFFSET))}
@@ -318,20 +351,19 @@ def _cleaned_topics(files: Files, path: str) -> set[str]:
 # Producer ids
 
 
-def next_producer_id(files: Files, folders: Folders) -> int:
-    """The first id that no producer has, well beyond all that left a trace; 0 if none did. Raises StorageError.
+def next_producer_id(files: Files, partitions: Iterable[tuple[str, str, bool]]) -> int:
+    """The first id that no producer has, well beyond all that left a trace in partitions (topic, folder, was closed);
+    0 if none did. Raises StorageError.
 
-    Traces are snapshots, the transaction log, and, where a directory was not closed, the batches behind the newest
+    Traces are snapshots, the transaction log, and, where a partition was not closed, the batches behind the newest
     snapshot.
     """
     newest = -1
-    for topic, partitions in folders.items():
-        for index, folder in partitions.items():
-            path = folder.path(topic, index)
-            newest = max(newest, _in_snapshots(files, path))
-            is_transactions = topic == TRANSACTION_STATE_TOPIC
-            if is_transactions or not folder.log_dir.data.was_clean:
-                newest = max(newest, _in_batches(files, path, is_transactions))
+    for topic, path, was_closed in partitions:
+        newest = max(newest, _in_snapshots(files, path))
+        is_transactions = topic == TRANSACTION_STATE_TOPIC
+        if is_transactions or not was_closed:
+            newest = max(newest, _in_batches(files, path, is_transactions))
     return 0 if newest < 0 else newest + 1 + PRODUCER_IDS_SKIPPED
 
 

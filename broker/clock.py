@@ -33,6 +33,11 @@ class Clock(Protocol):
         ...
 
 
+def wall_ms() -> int:
+    """The machine's wall time, for a command that has no event loop."""
+    return time.time_ns() // 1_000_000
+
+
 class SystemClock:
     """The machine's clock, with timers on an event loop."""
 
@@ -41,7 +46,7 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """The machine's wall time."""
-        return time.time_ns() // 1_000_000
+        return wall_ms()
 
     def call_at(self, when_ms: int, callback: Callable[..., Any], *args: Any) -> Timer:
         """A timer of the loop: it runs on monotonic time, so a step of the wall clock does not fire it."""

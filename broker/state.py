@@ -16,7 +16,7 @@ from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
 from ..protocol.records import batch
 from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
-from .adoption import adopt
+from .adoption import adopt, mark_others
 from .client_ledger import ClientLedger
 from .clock import Clock
 from .config import Config, ConfigError, ConfigSource
@@ -116,6 +116,7 @@ class BrokerState:
             )
         adopt(files, self.logs, self.config, now_ms, lambda: uuid.uuid4().bytes)
         self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms))
+        mark_others(files, self.logs)
         self.producer_ids = ProducerIds(self.metadata_log, self.node_id)
         self.topics = Topics(
             self.logs, self.metadata_log, self.config, self.node_id, lambda: uuid.uuid4().bytes, self.durability

@@ -309,16 +309,27 @@ class DataDirectory:
         self._unopened.discard((topic, partition))
         return renamed
 
-    def put_in_place(self, prepared: str, topic: str, partition: int) -> None:
-        """Renames a folder of this directory, all of which is durable, to that of a partition, durably."""
+    def put_in_place(
+        self, prepared: str, topic: str, partition: int, *, end_offset: int = 0, log_start_offset: int = 0
+    ) -> None:
+        """Renames a folder of this directory, all of which is durable, to that of a partition, durably.
+
+        `end_offset` is where its log was closed; `log_start_offset` is to be told if it lies behind the first segment.
+        """
         self._check_open()
-        folder = self._folder(topic, partition)
+        folder, key = self._folder(topic, partition), (topic, partition)
+        if log_start_offset:
+            starts = {**self._log_starts, key: log_start_offset}
+            checkpoint.write_offsets(self._files, self._join(checkpoint.LOG_START_OFFSET), starts)
+            self._log_starts = starts
         try:
             self._files.replace(prepared, folder)
             self._files.sync_directory(self.path)
         except OSError as error:
             raise StorageError(f"cannot rename {prepared} to {folder}: {error}") from error
-        self._unopened.add((topic, partition))
+        self._unopened.add(key)
+        if end_offset:
+            self._recovery_points[key] = self._watermarks[key] = end_offset
 
     def _folder(self, topic: str, partition: int) -> str:
         if not _TOPIC.fullmatch(topic) or topic in (".", "..") or not 0 <= partition < 2**31:

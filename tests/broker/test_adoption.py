@@ -161,6 +161,18 @@ async def test_several_directories_are_one_broker(tmp_path: Path) -> None:
     assert (first / "__cluster_metadata-0").exists()
 
 
+async def test_a_directory_that_is_not_given_is_missed(tmp_path: Path) -> None:
+    """What lies in one of several directories of ours is no other Kafka's: a second history would begin."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    async with running(first, second) as broker:
+        await broker.topic("t", 2)
+        where = broker.state.logs.directories[0].id
+    line = await refusal(second)
+    assert f"the topics of {second} are known in another data directory" in line and encode_id(where) in line
+    async with running(second, first) as broker:
+        assert list(told(broker.state)) == ["t"]
+
+
 async def test_holes_are_made_as_empty_partitions(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     copy_golden(tmp_path, "v2-none")
     (tmp_path / "v2-none-0").rename(tmp_path / "v2-none-3")
