@@ -13,30 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import struct
 from collections.abc import Iterable, Sequence
 
-from ..protocol.records import batch
-from ..protocol.records.batch import BatchHeader
-from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from . import snapshot
+from . import snapshot, txn_index
 from .files import Files, write_atomically
 from .producer_state import Producer, ProducerRules, advance, forget_below, forget_expired
 from .segment import Segment
-
-_MARKER_VALUE = struct.Struct(">hi")  # version, the coordinator's epoch
-
-
-def coordinator_epoch(data: bytes | memoryview, position: int, header: BatchHeader) -> int:
-    """The epoch of the coordinator that wrote a transaction marker; -1 for other batches, and if it cannot be read."""
-    if not header.is_control:
-        return -1
-    try:
-        for record in batch.records(data, position):
-            return _MARKER_VALUE.unpack_from(record.value or b"")[1]
-    except (CorruptRecords, InvalidRecords, UnsupportedCodec, struct.error):
-        pass
-    return -1
 
 
 class Producers:
@@ -71,6 +53,23 @@ class Producers:
             return {}
         return self._read(offset, log_start_offset, rules) if offset in self._offsets else None
 
+    def at(
+        self, offset: int, segments: Sequence[Segment], log_start_offset: int, rules: ProducerRules
+    ) -> dict[int, Producer]:
+        """The state at an offset, from the newest good snapshot at or below it and the batches of these segments behind
+        that. StorageError."""
+        found: dict[int, Producer] = {}
+        start = log_start_offset
+        for taken in reversed([taken for taken in self._offsets if log_start_offset < taken <= offset]):
+            read = self._read(taken, log_start_offset, rules)
+            if read is not None:
+                found, start = read, taken
+                break
+        for segment in segments:
+            if start < segment.next_offset and segment.base_offset < offset:
+                _replay(segment, found, (start, offset), rules)
+        return found
+
     def settle(self, bases: Sequence[int], log_start_offset: int, end_offset: int) -> None:
         """Removes the snapshots that do not belong to a log of these segments.
 
@@ -87,23 +86,17 @@ class Producers:
         if self.known is None and end_offset <= log_start_offset:
             self.known = {}
 
+    def remove_above(self, offset: int) -> None:
+        """Removes the snapshots above an offset. OSError."""
+        for found in [found for found in self._offsets if found > offset]:
+            self._remove(found)
+
     def load(self, segments: Sequence[Segment], log_start_offset: int, rules: ProducerRules) -> dict[int, Producer]:
         """The state, from the newest good snapshot and the batches behind it; `known` from now on.
 
         Batches below the log start are passed over, see `producer_state.replay`.
         """
-        found: dict[int, Producer] = {}
-        start = log_start_offset
-        for offset in reversed(self._offsets.copy()):
-            if offset <= log_start_offset:
-                break
-            read = self._read(offset, log_start_offset, rules)
-            if read is not None:
-                found, start = read, offset
-                break
-        for segment in segments:
-            if start < segment.next_offset and segment.base_offset < self._replay_end:
-                _replay(segment, found, (start, self._replay_end), rules)
+        found = self.at(self._replay_end, segments, log_start_offset, rules)
         forget_below(found, log_start_offset, rules)
         if self._checked_ms is not None:
             forget_expired(found, self._checked_ms, rules)
@@ -175,5 +168,6 @@ def _replay(segment: Segment, known: dict[int, Producer], offsets: tuple[int, in
         if header.base_offset >= end:
             return
         if header.producer_id >= 0:
-            marker = segment.read(at, header.size_bytes) if header.is_control else b""
-            advance(known, header, start, rules, coordinator_epoch(marker, 0, header))
+            data = segment.read(at, header.size_bytes) if header.is_control else b""
+            marker = txn_index.read_marker(data, 0, header)
+            advance(known, header, start, rules, marker.coordinator_epoch if marker is not None else -1)

@@ -21,18 +21,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..protocol.records.batch import MAGIC, BatchHeader
 from ..protocol.records.errors import CorruptRecords
 from ..protocol.records.formats import crc_matches, read_header
-from . import checkpoint
+from . import checkpoint, snapshot, txn_index
 from .append import MAX_RELATIVE_OFFSET
 from .config import LogConfig
 from .errors import StorageError
 from .files import Files
+from .partition_metadata import FILE_NAME as PARTITION_METADATA
 from .producer_state import Producer, advance
-from .producers import Producers, coordinator_epoch
+from .producers import Producers
 from .segment import LOG_SUFFIX, SUFFIXES, Segment, file_name
 from .swap import SEGMENT_FILE, finish_leftovers
 
@@ -78,9 +80,19 @@ def open_segments(
         _ensure_segment(files, directory, recovered, config, now_ms)
         _settle_epochs(files, directory, recovered, scanned_from, checkpoint.LEADER_EPOCH in names)
         _settle_producers(recovered, scanned_from)
+        if not clean_shutdown:
+            _note_small_files(recovered, names, recovery_point)
     except OSError as error:
         raise StorageError(f"cannot open {directory}: {error}") from error
     return recovered
+
+
+def _note_small_files(recovered: Recovered, names: list[str], recovery_point: int) -> None:
+    """Those that were found may not be durable either: after a kill they are as they were written, and no more."""
+    recovered.unsynced_files.update(name for name in (checkpoint.LEADER_EPOCH, PARTITION_METADATA) if name in names)
+    recovered.unsynced_files.update(
+        snapshot.file_name(offset) for offset in recovered.producers.snapshots if offset >= recovery_point
+    )
 
 
 # -- pass 2 (pass 1 is `finish_leftovers`)
@@ -130,9 +142,12 @@ def _check_segments(
         return None
     scanned_from = segments[first].base_offset
     producers = recovered.producers.begin(scanned_from, recovered.log_start_offset, config.producer_rules)
+    if producers is None and _has_transactions(segments[first:]):
+        before = segments[:first]
+        producers = recovered.producers.at(scanned_from, before, recovered.log_start_offset, config.producer_rules)
     for number in range(first, len(segments)):
         segment = segments[number]
-        end = _check_batches(segment, recovered, producers, config)
+        end = _check_batches(files, segment, recovered, producers, config)
         is_last = number == len(segments) - 1
         # Between segments offsets may only be missing where the cleaner took them; elsewhere the end of this file never
         # reached the disk although the next file did.
@@ -150,16 +165,29 @@ def _check_segments(
 
 
 def _save_producers(recovered: Recovered, producers: dict[int, Producer] | None, offset: int) -> None:
-    """Writes a snapshot that is missing."""
-    if producers is not None and offset > recovered.log_start_offset and offset not in recovered.producers.snapshots:
+    """Writes a snapshot, also where there is one: that may be of batches that were lost, or torn."""
+    if producers is not None and offset > recovered.log_start_offset:
         recovered.unsynced_files.add(recovered.producers.write(offset, producers))
 
 
+def _has_transactions(segments: Sequence[Segment]) -> bool:
+    """Whether a control batch seems to be in them: then what was aborted is to be known from the producers before."""
+    for segment in segments:
+        with contextlib.suppress(StorageError):  # at the end of what is sound
+            if any(header.is_control for _, header in segment.batches()):
+                return True
+    return False
+
+
 def _check_batches(
-    segment: Segment, recovered: Recovered, producers: dict[int, Producer] | None, config: LogConfig
+    files: Files, segment: Segment, recovered: Recovered, producers: dict[int, Producer] | None, config: LogConfig
 ) -> int:
-    """Counts a segment's batches up to the first that is not sound; the position behind the last sound one."""
+    """Counts a segment's batches up to the first that is not sound; the position behind the last sound one.
+
+    Its transaction index is written anew.
+    """
     segment.reset()
+    aborted: list[txn_index.AbortedTransaction] = []
     data = memoryview(segment.read(0, segment.size_bytes)) if segment.size_bytes else memoryview(b"")
     position = 0
     while position < len(data):
@@ -176,9 +204,14 @@ def _check_batches(
         if header.magic < MAGIC:
             recovered.epochs_from = header.next_offset
         if producers is not None:
-            marker_epoch = coordinator_epoch(data, position, header)
-            advance(producers, header, recovered.log_start_offset, config.producer_rules, marker_epoch)
+            marker = txn_index.read_marker(data, position, header)
+            if marker is not None and (entry := txn_index.aborted(marker, header, producers)) is not None:
+                aborted.append(entry)
+            epoch = marker.coordinator_epoch if marker is not None else -1
+            advance(producers, header, recovered.log_start_offset, config.producer_rules, epoch)
         position += header.size_bytes
+    if producers is not None and txn_index.write(files, segment.path(txn_index.SUFFIX), aborted) and aborted:
+        recovered.unsynced_files.add(file_name(segment.base_offset, txn_index.SUFFIX))
     return position
 
 
@@ -187,7 +220,8 @@ def _cut(files: Files, directory: str, recovered: Recovered, number: int, end: i
     segments = recovered.segments
     behind = segments[number + 1 :]
     for later in reversed(behind):
-        for suffix in SUFFIXES[::-1]:  # the log last: an index without one is removed, a log alone is still recovered
+        # The log last: an index without one is removed, a log alone is still recovered.
+        for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):
             with contextlib.suppress(FileNotFoundError):
                 files.remove(later.path(suffix))
         recovered.cut_bytes += later.size_bytes
@@ -209,7 +243,7 @@ def _ensure_segment(files: Files, directory: str, recovered: Recovered, config: 
     if segments and segments[-1].next_offset >= recovered.log_start_offset:
         return
     for segment in reversed(segments):
-        for suffix in SUFFIXES[::-1]:
+        for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):
             with contextlib.suppress(FileNotFoundError):
                 files.remove(segment.path(suffix))
     created = Segment.create(
@@ -269,6 +303,8 @@ def _settle_producers(recovered: Recovered, scanned_from: int | None) -> None:
     """Pass 6. What was written while segments were read stays only if the log reaches there."""
     end_offset = recovered.segments[-1].next_offset
     bases = [segment.base_offset for segment in recovered.segments]
-    recovered.producers.settle(bases, recovered.log_start_offset, end_offset)
     if scanned_from is not None:
+        if recovered.producers.known is None:  # those behind may be torn, or of batches that were lost in another crash
+            recovered.producers.remove_above(scanned_from)
         _save_producers(recovered, recovered.producers.known, end_offset)
+    recovered.producers.settle(bases, recovered.log_start_offset, end_offset)

@@ -15,14 +15,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..protocol.records import formats
 from ..protocol.records.batch import BatchHeader
-from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from . import checkpoint, inspect, snapshot
+from . import checkpoint, inspect, snapshot, txn_index
 from .errors import StorageError
 from .files import Files
 from .producer_state import Producer, advance
-from .producers import coordinator_epoch
 from .schemas import ABORTED_TRANSACTION_BYTES
 from .segment import LOG_SUFFIX
 from .swap import SEGMENT_FILE
@@ -33,8 +30,6 @@ TRANSACTION_SUFFIX = ".txnindex"
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
 SNAPSHOT_BYTES_MAX = 256 << 20
 _ABORTED = struct.Struct(">hqqqq")
-_CONTROL_KEY = struct.Struct(">hh")
-_ABORT = 0
 
 
 class Finding(NamedTuple):
@@ -174,8 +169,9 @@ class Walk:
                 for index, problems in ((offsets, offsets.end(log.size)), (times, times.end(largest))):
                     for at, what, wrong in problems:
                         yield Finding(self._name(index.path), at, None, what, wrong, "index")
-                if self.circumstances.clean and not offsets.exists:
-                    yield Finding(self._name(offsets.path), None, None, "missing; it is rebuilt", False, "index")
+                for index in (offsets, times):
+                    if self.circumstances.clean and not index.exists:
+                        yield Finding(self._name(index.path), None, None, "missing; it is rebuilt", False, "index")
                 yield from self._transactions(stem + TRANSACTION_SUFFIX)
         if is_last and log.size == 0:
             self.end_offset = max(self.end_offset, base)
@@ -232,9 +228,11 @@ class Walk:
         marker_epoch = -1
         if header.is_control and found.size_bytes <= inspect.WINDOW_BYTES:
             data = log.read(found.position, found.size_bytes)
-            marker_epoch = coordinator_epoch(data, 0, header)
-            if _is_abort(data):
-                self._aborts[header.base_offset] = self._aborted(header)
+            marker = txn_index.read_marker(data, 0, header)
+            if marker is not None:
+                marker_epoch = marker.coordinator_epoch
+                if marker.kind == txn_index.ABORT:
+                    self._aborts[header.base_offset] = self._aborted(header)
         advance(self._producers, header, 0, coordinator_epoch=marker_epoch)
 
     def _aborted(self, header: BatchHeader) -> Aborted:
@@ -364,14 +362,6 @@ def _small_file(files: Files, path: str, most: int) -> bytes | None:
         return None
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _is_abort(data: bytes) -> bool:
-    try:
-        record = next(formats.records(data), None)
-        return record is not None and _CONTROL_KEY.unpack_from(record.key or b"")[1] == _ABORT
-    except (CorruptRecords, InvalidRecords, UnsupportedCodec, struct.error):
-        return False
 
 
 def _contradiction(known: Producer, replayed: Producer | None, first_offset: int) -> str | None:

@@ -18,7 +18,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.files import DiskFiles
 from ottla.storage.log import PartitionLog
 from ottla.storage.producer_state import Producer, advance
-from ottla.storage.producers import coordinator_epoch
+from ottla.storage.txn_index import read_marker
 
 SNAPSHOTS = sorted(golden.LOGS.glob("*/*.snapshot"))
 EMPTY = snapshot.dump({})
@@ -54,7 +54,8 @@ def test_a_replay_of_the_log_leaves_what_kafka_wrote(path: Path) -> None:
     for data in golden.segments(path.parent.name.removesuffix("-0")).values():
         for position, header in formats.headers(data):
             if header.next_offset <= offset_of(path) and header.producer_id >= 0:
-                advance(producers, header, 0, coordinator_epoch=coordinator_epoch(data, position, header))
+                marker = read_marker(data, position, header)
+                advance(producers, header, 0, coordinator_epoch=marker.coordinator_epoch if marker else -1)
     assert snapshot.dump(producers) == path.read_bytes()
 
 
