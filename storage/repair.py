@@ -30,8 +30,9 @@ from ..protocol.primitives import ZERO_UUID
 from . import checkpoint, inspect
 from .directory import CLEAN_SHUTDOWN, META_PROPERTIES
 from .errors import StorageError
-from .files import Files
+from .files import Files, write_atomically
 from .leader_epochs import LeaderEpochs
+from .overlay import Overlay
 from .partition_metadata import FILE_NAME, read_topic_id, write_topic_id
 from .repair_log import apply_plan, plan_log
 from .saving import Backup, SavingFiles
@@ -85,7 +86,8 @@ class Repair:
         self._options = options or Options()
         self._only = only
         inspect.partitions(root, files)  # or it is no data directory
-        self._ends: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}  # of the logs that are sound
+        self._untold: set[TopicPartition] = set()  # those of which the end is not known
         self._stored: dict[str, dict[TopicPartition, int] | None] = {}  # None: malformed
 
     def run(self) -> Iterator[Step]:
@@ -96,8 +98,10 @@ class Repair:
             except StorageError:
                 self._stored[name] = None
         for name in sorted(self._files.list(self.root)):
-            if inspect.partition_of(name) and self._only in (None, name):
-                yield from self._guarded(name, self._partition(os.path.join(self.root, name)))
+            key = inspect.partition_of(name)
+            if key and self._only in (None, name):
+                self._untold.add(key)
+                yield from self._guarded(name, self._partition(os.path.join(self.root, name), key))
         yield from self._guarded(FILE_NAME, self._identities())
         self._settle()
         for name in CHECKPOINTS:
@@ -134,11 +138,10 @@ class Repair:
 
     # -- a partition
 
-    def _partition(self, path: str) -> Iterator[Step]:
+    def _partition(self, path: str, key: TopicPartition) -> Iterator[Step]:
         label = os.path.basename(path)
-        key = inspect.partition_of(label)
-        assert key is not None
         if not inspect.is_folder(path, self._files):
+            self._untold.discard(key)
             return
         yield from self._leftovers(path, label)
         log_start = (self._stored[checkpoint.LOG_START_OFFSET] or {}).get(key, 0)
@@ -150,12 +153,14 @@ class Repair:
                     yield self._step(finding, f"make an empty segment at the log start {log_start}")
                     self._saving.open(os.path.join(path, file_name(log_start)), create=True).close()
                     continue
+                self._untold.discard(key)
                 return
             walk, findings = self._walk(folder, key, log_start)
             findings = [one for one in findings if one.part != "leftover"]
             reached = not findings and self._must_be_empty(key, walk.end_offset)
-            self._ends[key] = walk.end_offset
             if not findings and not reached:
+                self._ends[key] = walk.end_offset
+                self._untold.discard(key)
                 return
             unmended: list[Step] = []
             done = False
@@ -166,10 +171,8 @@ class Repair:
                 else:  # what was mended may be the cause
                     unmended.append(step)
             if not done:
-                del self._ends[key]  # it cannot be told
                 yield from unmended
                 return
-        del self._ends[key]
         yield Step(Finding(label, None, None, "still not sound"), "cannot be mended", False)
 
     def _leftovers(self, path: str, label: str) -> Iterator[Step]:
@@ -261,15 +264,19 @@ class Repair:
         base_offset = int(os.path.basename(path)[:20])
         found = next(segment for segment in folder.segments if segment.base_offset == base_offset)
         interval = self._options.index_interval_bytes(folder.topic)
-        segment = Segment(self._saving, folder.path, base_offset, found.size_bytes, interval)
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            if self._files.exists(segment.path(suffix)):
-                self._saving.remove(segment.path(suffix))
-        try:
-            segment.rebuild()
-            segment.save_indexes()
-        finally:
-            segment.close()
+        with Overlay(self._saving) as aside:
+            segment = Segment(aside, folder.path, base_offset, found.size_bytes, interval)
+            try:
+                segment.rebuild()
+                segment.save_indexes()
+            finally:
+                segment.close()
+            made = {segment.path(suffix): b"" for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)}
+            made = {name: aside.read_bytes(name) for name in made}
+        # The one that is known to be wrong comes last: as long as it is, a repair comes back here.
+        for name in sorted(made, key=lambda name: name == path):
+            if not self._files.exists(name) or self._files.read_bytes(name) != made[name]:
+                write_atomically(self._saving, name, made[name])
 
     def _make_transactions(self, folder: inspect.PartitionFolder, walk: Walk, path: str) -> None:
         """From the markers; where these no longer tell where a transaction began, from the old file."""
@@ -281,7 +288,6 @@ class Repair:
                 told = Aborted(*fields)
                 if version == 0 and 0 <= told.first_offset <= told.last_offset >= told.last_stable_offset - 1:
                     stored[told.producer_id, told.last_offset] = told
-            self._saving.remove(path)
         made = b""
         for aborted in walk.aborted.get(path.removesuffix(TRANSACTION_SUFFIX) + LOG_SUFFIX, []):
             old = stored.get((aborted.producer_id, aborted.last_offset))
@@ -292,12 +298,9 @@ class Repair:
             if chosen is not None:
                 made += _ABORTED.pack(0, *chosen)
         if made:
-            file = self._saving.open(path, create=True)
-            try:
-                file.write(0, made)
-                file.sync()
-            finally:
-                file.close()
+            write_atomically(self._saving, path, made)
+        else:
+            self._saving.remove(path)
 
     def _must_be_empty(self, key: TopicPartition, end_offset: int) -> bool:
         """Whether the log start lies behind the log's end, and the log once reached there: then its offsets are used,
@@ -360,9 +363,9 @@ class Repair:
         stored = self._stored[name]
         wanted = dict(stored or {})
         if stored is None:
-            if self._only is not None:
+            if self._only is not None or self._untold:
                 finding = Finding(name, 0, None, "malformed", True, "checkpoint")
-                yield Step(finding, "is mended only with the whole directory", False)
+                yield Step(finding, "can be mended only when all partitions are sound", False)
                 return
             wanted = self._salvaged(name, path)
             try:

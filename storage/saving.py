@@ -19,7 +19,7 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .errors import StorageError
@@ -42,6 +42,7 @@ class Backup:
         self._root = root
         self._manifest: File | None = None
         self._end = 0
+        self._is_broken = False
         self._names: set[str] = set()
         self.saved_bytes = 0
 
@@ -55,61 +56,69 @@ class Backup:
         self._names.add(name)
         return name
 
+    @contextlib.contextmanager
+    def _made(self) -> Iterator[File]:
+        """The manifest, made at first. After an error nothing is saved any more, so nothing may be changed: what the
+        backup holds up to there is true."""
+        if self._is_broken:
+            raise OSError(errno.EIO, "an error ended this backup", self.path)
+        try:
+            if self._manifest is None:
+                self._files.make_directory(self.path)
+                self._files.sync_directory(os.path.dirname(self.path))
+                self._manifest = self._files.open(os.path.join(self.path, MANIFEST), create=True)
+                self._append(self._manifest, {"version": VERSION, "directory": self._root})
+                self._files.sync_directory(self.path)
+            yield self._manifest
+        except OSError:
+            self._is_broken = True
+            raise
+
+    def _append(self, manifest: File, line: dict[str, Any]) -> None:
+        data = json.dumps(line).encode() + b"\n"
+        manifest.write(self._end, data)
+        manifest.sync()
+        self._end += len(data)
+
     def note(self, line: dict[str, Any]) -> None:
         """Writes a line of the manifest, durably."""
-        self._make()
-        self._append(line)
-
-    def _make(self) -> None:
-        """Makes the folder and the first line."""
-        if self._manifest is None:
-            self._files.make_directory(self.path)
-            self._files.sync_directory(os.path.dirname(self.path))
-            self._manifest = self._files.open(os.path.join(self.path, MANIFEST), create=True)
-            self._append({"version": VERSION, "directory": self._root})
-            self._files.sync_directory(self.path)
-
-    def _append(self, line: dict[str, Any]) -> None:
-        assert self._manifest is not None
-        data = json.dumps(line).encode() + b"\n"
-        self._manifest.write(self._end, data)
-        self._manifest.sync()
-        self._end += len(data)
+        with self._made() as manifest:
+            self._append(manifest, line)
 
     def save(self, source: File, name: str, start: int, end: int) -> None:
         """Copies a part of a file into the folder, durably."""
-        self._make()
         target = os.path.join(self.path, name)
-        folder = os.path.dirname(target)
-        self._files.make_directory(folder)
-        copy = self._files.open(target, create=True)
-        try:
-            copy.truncate(0)
-            _copy(source, start, end, copy, 0)
-            copy.sync()
-        finally:
-            copy.close()
-        self._files.sync_directory(folder)
-        self._files.sync_directory(self.path)
+        with self._made():
+            self._files.make_directory(os.path.dirname(target))
+            copy = self._files.open(target, create=True)
+            try:
+                copy.truncate(0)
+                _copy(source, start, end, copy, 0)
+                copy.sync()
+            finally:
+                copy.close()
+            self._files.sync_directory(os.path.dirname(target))
+            self._files.sync_directory(self.path)
         self.saved_bytes += end - start
 
     def take(self, path: str, name: str) -> None:
         """Moves a whole file into the folder, durably."""
         target = os.path.join(self.path, name)
-        self._files.make_directory(os.path.dirname(target))
         file = self._files.open(path)
         try:
             size = file.size()
-            file.sync()
+            with self._made():
+                file.sync()
+                self._files.make_directory(os.path.dirname(target))
+                self._files.sync_directory(self.path)
             try:
                 self._files.replace(path, target)
+                self.saved_bytes += size
             except OSError as error:
                 if error.errno != errno.EXDEV:  # else the backup lies on another disk
                     raise
                 self.save(file, name, 0, size)
                 self._files.remove(path)
-            else:
-                self.saved_bytes += size
         finally:
             file.close()
         self._files.sync_directory(os.path.dirname(target))
@@ -363,15 +372,22 @@ def _write_parts(files: Files, path: str, parts: Sequence[tuple[File, Part]], mo
 
 
 def read_manifest(files: Files, backup: str) -> list[dict[str, Any]]:
-    """The lines of a backup's manifest; a last one that was being written is left out. Raises StorageError."""
+    """The lines of a backup's manifest, up to one that was being written when the power was lost: what it tells of was
+    not done. Raises StorageError."""
     path = os.path.join(backup, MANIFEST)
+    lines: list[dict[str, Any]] = []
     try:
-        data = files.read_bytes(path)
-        lines = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
-        if not lines or lines[0].get("version") != VERSION:
-            raise ValueError("not a manifest of this version")
-    except (OSError, ValueError, AttributeError) as error:
+        for line in files.read_bytes(path).splitlines(keepends=True):
+            told = json.loads(line) if line.endswith(b"\n") else None
+            if not isinstance(told, dict):
+                break
+            lines.append(told)
+    except OSError as error:
         raise StorageError(f"cannot read {path}: {error}") from error
+    except ValueError:
+        pass
+    if not lines or lines[0].get("version") != VERSION:
+        raise StorageError(f"{path} is no manifest of a repair")
     return lines
 
 
@@ -462,6 +478,8 @@ def _undo(files: Files, path: str, line: dict[str, Any], root: str, backup: str)
 
 def _undo_rewrite(files: Files, path: str, line: dict[str, Any], backup: str) -> None:
     """Puts what was left out between what was kept."""
+    with contextlib.suppress(FileNotFoundError):
+        files.remove(path + ".tmp")  # the new file, half written
     new_size = sum(part if isinstance(part, int) else part[1] - part[0] for part in line["parts"])
     with contextlib.ExitStack() as stack:
 
