@@ -51,6 +51,24 @@ class Flusher:
             if not self._segments or self._segments[-1] is not segment:
                 self._segments.append(segment)
 
+    def wrote_indexes(self, segment: Segment) -> None:
+        """Notes a segment whose index files were written."""
+        with self._lock:
+            if segment not in self._segments:
+                self._segments.append(segment)
+                self._directory_changed = True
+
+    def cover_indexes(self, segment: Segment) -> None:
+        """Makes the index files of a segment that is complete durable, if the recovery point has reached its end: a
+        recovery would not look at them any more. OSError."""
+        with self._turn:
+            if self.recovery_point >= segment.next_offset and self.failure is None:
+                try:
+                    segment.sync()
+                except OSError as error:
+                    self._undone(error, [], set(), False)
+                    raise
+
     def wrote_all(self, segments: Iterable[Segment], names: Iterable[str]) -> None:
         """Notes what a recovery left: segments, and small files of the folder by name."""
         with self._lock:
@@ -102,7 +120,7 @@ class Flusher:
     def _sync(self, segments: list[Segment], names: set[str], directory_changed: bool) -> None:
         for segment in segments:
             segment.sync()
-        for name in names:
+        for name in sorted(names):
             with contextlib.suppress(FileNotFoundError):  # a damaged snapshot is removed when it is read
                 file = self._files.open(os.path.join(self._directory, name))
                 try:

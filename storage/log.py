@@ -302,7 +302,8 @@ class PartitionLog(Watched):
         old = self._active
         try:
             old.cut_torn()
-            old.save_indexes()
+            self._save_indexes(old)
+            self._flusher.cover_indexes(old)
             self._save_producers()
             created = Segment.create(
                 self._files,
@@ -339,6 +340,11 @@ class PartitionLog(Watched):
         if known is not None:
             return known
         return self._producers.load(self._segments, self.log_start_offset, self.config.producer_rules)
+
+    def _save_indexes(self, segment: Segment) -> None:
+        """Writes a segment's index files, to be synced by the next flush: its log may be durable already. OSError."""
+        if segment.save_indexes():
+            self._flusher.wrote_indexes(segment)
 
     def _save_producers(self) -> None:
         """Writes a snapshot of the producers at the end of the log, to be synced by the next flush. OSError."""
@@ -545,7 +551,7 @@ class PartitionLog(Watched):
             self._unusable = CLOSED
             for segment in self._segments:
                 segment.cut_torn()
-                segment.save_indexes()
+                self._save_indexes(segment)
             self._save_producers()
             if self._flusher.failure is not None or not self._flusher.is_idle:
                 self._flusher.flush()

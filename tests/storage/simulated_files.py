@@ -116,7 +116,7 @@ def _apply(live: bytearray, position: int, data: bytes | None) -> None:
     if data is None:
         del live[position:]
         live.extend(bytes(position - len(live)))
-    else:
+    elif data:  # a write of nothing changes no size
         if position > len(live):
             live.extend(bytes(position - len(live)))
         live[position : position + len(data)] = data
@@ -223,7 +223,7 @@ class Names:
         elif path in self.directories:
             for name in [name for name in self.contents if name.startswith(path + "/")]:
                 self.contents[target + name.removeprefix(path)] = self.contents.pop(name)
-            for name in [name for name in self.directories if name == path or name.startswith(path + "/")]:
+            for name in sorted(name for name in self.directories if name == path or name.startswith(path + "/")):
                 self.directories.discard(name)
                 self.directories.add(target + name.removeprefix(path))
         else:
@@ -414,9 +414,9 @@ class SimulatedFiles:
         if path not in self.directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         self.look("list", path)
-        start = len(path.rstrip("/")) + 1
-        everything = [*self.contents, *self.directories]
-        return [name[start:] for name in everything if posixpath.dirname(name) == path and name != path]
+        front = path.rstrip("/") + "/"
+        below = [name[len(front) :] for name in (*self.contents, *self.directories) if name.startswith(front)]
+        return sorted(name for name in below if name and "/" not in name)
 
     def make_directory(self, path: str) -> None:
         if path not in self.directories:

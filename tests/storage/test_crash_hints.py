@@ -1,0 +1,119 @@
+"""Small files and indexes that nobody flushed by themselves: durable by the time at which nobody looks at them again."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from batches import FOLDER, TOPIC_ID, make, old, open_log, sequenced, storing, values
+from simulated_files import SimulatedFiles
+
+from ottla.storage import snapshot
+from ottla.storage.log import LogConfig, PartitionLog
+
+CONFIG = LogConfig(segment_bytes=69 * 3, index_interval_bytes=0)
+
+
+def durable(files: SimulatedFiles) -> bool:
+    return all(content.live == content.durable for content in files.contents.values())
+
+
+def test_what_a_kill_left_is_made_durable_by_the_next_flush_or_close():
+    """It was never synced: only the folder's files are there as they were written."""
+    for closes in (True, False):
+        files = SimulatedFiles()
+        log = open_log(files, config=CONFIG)
+        for number in range(7):
+            log.append(sequenced(number), now_ms=0)
+        log.abandon()
+        files.restart()
+        log = open_log(files, config=CONFIG, clean=False)
+        log.append(sequenced(7), now_ms=0)
+        _ = log.close() if closes else log.flush()
+        assert durable(files)
+        for seed in range(20):
+            fork = files.fork()
+            fork.crash(random.Random(seed))
+            again = open_log(fork, config=CONFIG, clean=closes)
+            assert (len(values(again)), again.topic_id, again.log_end_offset) == (8, TOPIC_ID, 8)
+
+
+def stamped(files: SimulatedFiles) -> PartitionLog:
+    """A log that is durable up to its end, whose segment is full, and whose indexes are only in memory."""
+    log = open_log(files, config=CONFIG)
+    for timestamp in (500, 300, -1):
+        log.append(make(b"a", timestamp=timestamp), now_ms=0)
+    assert log.flush() == 3 and f"{FOLDER}/{0:020d}.timeindex" not in files.contents
+    return log
+
+
+def test_the_indexes_of_a_segment_that_is_durable_already_are_so_once_it_is_rolled():
+    """A recovery from the recovery point does not look at it."""
+    files = SimulatedFiles()
+    log = stamped(files)
+    log.append(make(b"b", timestamp=100), now_ms=0)
+    for seed in range(60):
+        fork = files.fork()
+        fork.crash(random.Random(seed))
+        again = open_log(fork, config=CONFIG, clean=False, recovery_point=3)
+        found = again.find_timestamp(450)
+        assert found is not None and found[:2] == (500, 0)
+
+
+def test_a_close_syncs_the_indexes_of_what_was_flushed_before():
+    files = SimulatedFiles()
+    stamped(files).close()
+    assert durable(files) and f"{FOLDER}/{0:020d}.timeindex" in files.contents
+
+
+def test_an_error_in_the_sync_of_indexes_at_a_roll_stops_the_log():
+    files = SimulatedFiles()
+    log = stamped(files)
+    files.failing = lambda operation, path: operation == "sync" and path.endswith(".timeindex")
+    with pytest.raises(Exception, match="cannot begin a segment"):
+        log.append(make(b"b"), now_ms=0)
+    files.failing = lambda operation, path: False
+    assert log.failure is not None and len(values(log)) == 3
+
+
+def test_an_upgraded_segment_that_is_appended_to_keeps_its_index_entries():
+    files = SimulatedFiles()
+    config = storing(1, index_interval_bytes=0)
+    log = open_log(files, config=config)
+    for timestamp in (500, 100, 200, 300):
+        log.append(old(1, b"x", timestamp=timestamp), now_ms=0, produce_version=2)
+    log.close()
+    log = open_log(files, config=LogConfig(index_interval_bytes=0), upgrade=lambda progress: None)
+    log.append(make(b"new", timestamp=250), now_ms=0)
+    (segment,) = log._segments
+    assert list(segment._offset_index.offsets) == [1, 2, 3, 4]
+    log.close()
+    log = open_log(files, config=LogConfig(index_interval_bytes=0))
+    assert log.max_timestamp() == (500, 0, -1) and log.find_timestamp(400) == (500, 0, -1)
+
+
+def snapshots(files: SimulatedFiles) -> list[str]:
+    return sorted(name for name in files.list(FOLDER) if name.endswith(".snapshot"))
+
+
+@pytest.mark.parametrize("first_is_torn", [False, True])
+def test_a_recovery_leaves_no_snapshot_that_it_did_not_write_behind_where_it_began(first_is_torn: bool):
+    """One with a good checksum may still be of batches that were lost in an earlier crash."""
+    files = SimulatedFiles()
+    log = open_log(files, config=CONFIG)
+    for number in range(8):
+        log.append(sequenced(number), now_ms=0)
+    log.flush()
+    log.abandon()
+    files.restart()
+    stale = bytes(snapshot.dump({}))
+    for offset in (3, 6, 7):
+        file = files.open(f"{FOLDER}/{snapshot.file_name(offset)}", create=True)
+        if offset > 3 or first_is_torn:
+            file.truncate(0)
+            file.write(0, stale if offset > 3 else stale[:5])
+    log = open_log(files, config=CONFIG, clean=False, recovery_point=4)
+    assert snapshots(files) == ([] if first_is_torn else [snapshot.file_name(offset) for offset in (3, 6, 8)])
+    assert log.producers()[9].batches[-1].last_sequence == 7
+    log.close()
+    assert [name for name in snapshots(files) if snapshot.parse(files.read_bytes(f"{FOLDER}/{name}")) is None] == []
