@@ -232,7 +232,7 @@ class LogDirs:
         except StorageError:
             if is_new:  # what was made of it would stand in the way of the next topic of that name
                 with contextlib.suppress(StorageError):
-                    holder.data.delete_partition(topic, index)()
+                    holder.data.discard_partition(topic, index)
             raise
 
     def _holder(self, topic: str, index: int, directory_id: bytes | None) -> LogDir:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import ErrorCode
 from ..protocol.records import validate
-from ..storage.errors import DirectoryFailed, DuplicateSequence
+from ..storage.errors import DirectoryFailed, DuplicateSequence, StorageError
 from .errors import Refused
 from .turns import in_thread
 from .waiting import wake_all
@@ -137,8 +137,13 @@ class Partition:
         self, header: BatchHeader, refused: DuplicateSequence, turns: Turns
     ) -> Appended | asyncio.Future[Any]:
         """Looks for the batch in the tail of the log, in a thread, where the broker does that (KAFKA-5494)."""
-        scan = self.log.duplicate_scan(header)
-        found = await turns.run(in_thread(scan)) if scan is not None else None
+        log = self.log
+        scan = log.duplicate_scan(header)
+        try:
+            found = await turns.run(in_thread(scan)) if scan is not None else None
+        except StorageError as error:
+            log.report(error)
+            raise
         if self._is_gone:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.syncs.after(self.log.answer_copy(found, refused))

@@ -294,6 +294,11 @@ class DataDirectory:
             log.abandon()
         return lambda: self._remove_deleted(renamed)
 
+    def discard_partition(self, topic: str, partition: int) -> None:
+        """Removes what was made of a new partition that could not be opened, if there is anything. StorageError."""
+        if self._files.exists(self._folder(topic, partition)):
+            self.delete_partition(topic, partition)()
+
     def set_aside(self, topic: str, partition: int) -> str:
         """Renames the folder of a partition that nobody knows to `...-stray`, which is kept; its new path."""
         self._check_open()

@@ -248,14 +248,14 @@ class PartitionLog(Watched):
         active, base_offset = self._active, self.log_end_offset
         buffer, header, log_append_time_ms, _, headers, _ = validate.place(prepared, base_offset, self.leader_epoch)
         producers = self._producers.known
-        if producers is None and header.producer_id >= 0:
-            producers = self._known_producers()
-        known = producers.get(header.producer_id) if producers else None
-        planned = plan(headers, len(buffer), known, active, self.config, now_ms=now_ms)
-        if isinstance(planned, CachedBatch):
-            return self._copy(planned)
         epochs = self._epochs.entries
         try:
+            if producers is None and header.producer_id >= 0:
+                producers = self._known_producers()
+            known = producers.get(header.producer_id) if producers else None
+            planned = plan(headers, len(buffer), known, active, self.config, now_ms=now_ms)
+            if isinstance(planned, CachedBatch):
+                return self._copy(planned)
             self._epochs.note(header.magic, self.leader_epoch, base_offset)
             if planned.roll:
                 active = self._roll(base_offset, now_ms)
@@ -270,6 +270,7 @@ class PartitionLog(Watched):
     def _copy(self, of: CachedBatch) -> Appended:
         return Appended(of.base_offset, of.last_offset, of.max_timestamp_ms, self.log_start_offset, True)
 
+    @watched
     def duplicate_scan(self, header: BatchHeader) -> DuplicateScan | None:
         """A look for the copy of a refused batch in the tail of the log, to be called in any thread while nothing is
         appended; None where that is turned off. Raises StorageError."""
@@ -326,6 +327,7 @@ class PartitionLog(Watched):
         bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
         return self._pick(bound) if bound > 0 else 0
 
+    @watched
     def producers(self) -> dict[int, Producer]:
         """What is known of each producer, by its id; not for the caller to change. Raises StorageError."""
         return self._known_producers()

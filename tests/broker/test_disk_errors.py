@@ -1,0 +1,348 @@
+"""Errors of the disk at every door: whichever operation fails, clients get a code that says so, or are served.
+
+Each request that touches a log or the metadata is asked of a broker whose n-th operation on the disk fails, for every n
+until it needs no more of them: with EIO, and with what passes by itself. No stack trace, no hang, no closed connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import structlog
+from failing_files import CHANGES, FailingFiles
+from harness import Broker, create_topics, fetch, options, produce, records
+from idempotence import numbered
+
+from ottla.broker import server
+from ottla.broker.clock import ManualClock
+from ottla.broker.logs import get_logger
+from ottla.broker.topics import GROUP_OFFSETS_TOPIC
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.describe_producers import DescribeProducersRequest
+from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
+from ottla.protocol.records import legacy
+from ottla.protocol.records.batch import Record
+
+GROUP = "g"
+# Segments are as short as they may be, and each batch has an index entry: much is read that is not in memory.
+OVERRIDES = {
+    "log.index.size.max.bytes": "48",
+    "log.index.interval.bytes": "0",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+DISK_CALLS = CHANGES | {"open", "read", "read_bytes", "size", "list", "modified"}
+OPENINGS = frozenset(("open", "create", "read_bytes", "list", "syncdir"))
+GROWTH = frozenset(("create", "write", "mkdir"))
+
+
+class Asked(NamedTuple):
+    """A request, and where its error code is: the path of fields and positions. `mapped` are the codes for the error;
+    `whole` says that it needs the metadata log, whose failure ends the broker."""
+
+    request: Callable[[], Any]
+    version: int
+    path: str
+    mapped: tuple[int, ...] = (56,)
+    whole: bool = False
+    reads: bool = False  # needs nothing written, so a full disk is nothing to it
+
+
+def _partition(cls: Any, topic: str, group: str, partition: str, **fields: Any) -> Any:
+    of = getattr(cls, group)
+    return of(**{topic: "t", "partitions": [getattr(of, partition)(**fields)]})
+
+
+def _config(cls: Any, config: str, **more: Any) -> Any:
+    resource = next(getattr(cls, name) for name in ("AlterConfigsResource",))
+    entry = getattr(resource, config)(name="retention.ms", value="1000", **more)
+    return cls(
+        resources=[resource(resource_type=2, resource_name="t", configs=[entry])],
+        validate_only=False,
+    )
+
+
+def _offsets(timestamp: int, **more: Any) -> ListOffsetsRequest:
+    topic = _partition(
+        ListOffsetsRequest, "name", "ListOffsetsTopic", "ListOffsetsPartition", partition_index=0, timestamp=timestamp
+    )
+    for name, value in more.items():
+        setattr(topic.partitions[0], name, value)
+    return ListOffsetsRequest(replica_id=-1, topics=[topic])
+
+
+def _old_messages() -> bytes:
+    return bytes(legacy.build([Record(n, 1, None, b"o" * 100, ()) for n in range(3)], magic=1))
+
+
+PARTITION = "topics.0.partitions.0.error_code"
+PRODUCED = "responses.0.partition_responses.0.error_code"
+FETCHED = "responses.0.partitions.0.error_code"
+
+ASKED = {
+    "produce": Asked(lambda: produce(records(b"v" * 10)), 9, PRODUCED),
+    "produce old messages": Asked(lambda: produce(_old_messages()), 2, PRODUCED, (6,)),
+    "produce idempotently": Asked(lambda: produce(numbered(20)), 9, PRODUCED),
+    "produce a late copy": Asked(lambda: produce(numbered(0)), 9, PRODUCED, reads=True),
+    "produce in turns": Asked(lambda: produce(records(b"w" * 700_000)), 9, PRODUCED),
+    "fetch the first": Asked(lambda: fetch(("t", 0, 0)), 11, FETCHED, reads=True),
+    "fetch in the midst": Asked(lambda: fetch(("t", 0, 9), partition_max_bytes=150), 11, FETCHED, reads=True),
+    "fetch the end": Asked(lambda: fetch(("t", 0, 21)), 11, FETCHED, reads=True),
+    "fetch and convert": Asked(lambda: fetch(("t", 0, 0)), 3, FETCHED, (6,), reads=True),
+    "fetch as a follower": Asked(
+        lambda: fetch(("t", 0, 3), partition_fields={"last_fetched_epoch": 0}), 12, FETCHED, reads=True
+    ),
+    "offset of a time": Asked(lambda: _offsets(1_700_000_000_008), 7, PARTITION, reads=True),
+    "offset of the latest time": Asked(lambda: _offsets(-3), 7, PARTITION, reads=True),
+    "offsets before a time": Asked(lambda: _offsets(1, max_num_offsets=5), 0, PARTITION, reads=True),
+    "delete records": Asked(
+        lambda: DeleteRecordsRequest(
+            timeout_ms=1,
+            topics=[
+                _partition(
+                    DeleteRecordsRequest,
+                    "name",
+                    "DeleteRecordsTopic",
+                    "DeleteRecordsPartition",
+                    partition_index=0,
+                    offset=3,
+                )
+            ],
+        ),
+        1,
+        PARTITION,
+    ),
+    "describe producers": Asked(
+        lambda: DescribeProducersRequest(
+            topics=[DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])]
+        ),
+        0,
+        PARTITION,
+        reads=True,
+    ),
+    "create topics": Asked(lambda: create_topics("new", partitions=3), 7, "topics.0.error_code", whole=True),
+    "create by metadata": Asked(
+        lambda: MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name="new")], allow_auto_topic_creation=True
+        ),
+        9,
+        "topics.0.error_code",
+        whole=True,
+    ),
+    "create partitions": Asked(
+        lambda: CreatePartitionsRequest(
+            timeout_ms=1,
+            validate_only=False,
+            topics=[CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=4, assignments=None)],
+        ),
+        1,
+        "results.0.error_code",
+        whole=True,
+    ),
+    "delete topics": Asked(
+        lambda: DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 4, "responses.0.error_code", whole=True
+    ),
+    "alter configs": Asked(
+        lambda: _config(AlterConfigsRequest, "AlterableConfig"), 1, "responses.0.error_code", whole=True
+    ),
+    "alter configs by increments": Asked(
+        lambda: _config(IncrementalAlterConfigsRequest, "AlterableConfig", config_operation=0),
+        1,
+        "responses.0.error_code",
+        whole=True,
+    ),
+    "producer id": Asked(
+        lambda: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), 1, "error_code", whole=True
+    ),
+    "commit offsets": Asked(
+        lambda: OffsetCommitRequest(
+            group_id=GROUP,
+            topics=[
+                _partition(
+                    OffsetCommitRequest,
+                    "name",
+                    "OffsetCommitRequestTopic",
+                    "OffsetCommitRequestPartition",
+                    partition_index=0,
+                    committed_offset=5,
+                    committed_metadata="",
+                )
+            ],
+        ),
+        2,
+        PARTITION,
+        (16,),
+    ),
+    "delete offsets": Asked(
+        lambda: OffsetDeleteRequest(
+            group_id=GROUP,
+            topics=[
+                _partition(
+                    OffsetDeleteRequest,
+                    "name",
+                    "OffsetDeleteRequestTopic",
+                    "OffsetDeleteRequestPartition",
+                    partition_index=0,
+                )
+            ],
+        ),
+        0,
+        "error_code",
+        (16,),
+    ),
+    "delete a group": Asked(lambda: DeleteGroupsRequest(groups_names=[GROUP]), 1, "results.0.error_code", (16,)),
+}
+
+
+def code_in(answer: Any, path: str) -> int:
+    for step in path.split("."):
+        answer = answer[int(step)] if step.isdigit() else getattr(answer, step)
+    return answer
+
+
+@contextlib.asynccontextmanager
+async def running(files: FailingFiles, folder: Path) -> AsyncIterator[Broker]:
+    clock = ManualClock()
+    asked = options([folder / "one", folder / "two"], OVERRIDES)
+    started = await server.start(asked, asyncio.get_running_loop(), clock, files=files)
+    broker = Broker(started, clock)
+    try:
+        yield broker
+    finally:
+        files.repair()
+        with contextlib.suppress(Exception):
+            await broker.stop()
+
+
+async def fill(folder: Path) -> None:
+    async with running(FailingFiles(), folder) as broker:
+        broker.state.topics.create("t", 1, {}, broker.clock.now_ms())
+        broker.state.topics.create("filler", 1, {}, broker.clock.now_ms())
+        broker.state.internal_topic(GROUP_OFFSETS_TOPIC, broker.clock.now_ms())
+        client = await broker.client()
+        for sequence in range(0, 20, 2):
+            assert code_in(await client.call(produce(numbered(sequence)), 9), PRODUCED) == 0
+        assert code_in(await client.call(produce(_old_messages()), 2), PRODUCED) == 0
+        assert code_in(await client.call(ASKED["commit offsets"].request(), 2), PARTITION) == 0
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed broker's directories: the metadata in one, topic t and the groups in two. t has 20 numbered records of
+    one producer, then old ones, in several segments."""
+    folder = tmp_path_factory.mktemp("stored")
+    asyncio.run(fill(folder))
+    assert (folder / "two" / "t-0").exists() and (folder / "one" / "__cluster_metadata-0").exists()
+    assert (folder / "two" / f"{GROUP_OFFSETS_TOPIC}-0").exists()
+    assert len(list((folder / "two" / "t-0").glob("*.log"))) > 2
+    return folder
+
+
+class Trouble:
+    """Lets the n-th operation of these kinds fail, from when it is armed, below one folder."""
+
+    def __init__(self, files: FailingFiles, folder: Path, code: int, operations: frozenset[str]) -> None:
+        self._files, self._top, self._code, self._operations = files, str(folder) + os.sep, code, operations
+        self.failed: str | None = None
+
+    def arm(self, nth: int, count: int = 1) -> None:
+        """`count` operations from the n-th on fail."""
+        seen = itertools.count()
+
+        def fails(operation: str, path: str) -> int:
+            if operation not in self._operations or not (path + os.sep).startswith(self._top):
+                return 0
+            if not nth <= next(seen) < nth + count:
+                return 0
+            self.failed = self.failed or f"{operation} {path.removeprefix(self._top)}"
+            return self._code
+
+        self._files.fails = fails
+
+
+class Outcome(NamedTuple):
+    """What failed, the answer's code, the code of the same request once the disk works again, and whether a directory
+    was lost."""
+
+    failed: str | None
+    answered: int
+    again: int
+    lost: bool
+
+
+async def one_failure(
+    stored: Path, folder: Path, asked: Asked, code: int, operations: frozenset[str], nth: int
+) -> Outcome:
+    files = FailingFiles()
+    shutil.copytree(stored, folder)
+    async with running(files, folder) as broker:
+        client = await broker.client()
+        trouble = Trouble(files, folder if asked.whole else folder / "two", code, operations)
+        with structlog.testing.capture_logs() as events:
+            trouble.arm(nth)
+            answered = code_in(await client.call(asked.request(), asked.version), asked.path)
+            files.repair()
+            again = code_in(await client.call(asked.request(), asked.version), asked.path)
+        assert not [event for event in events if event.get("exc_info")], (trouble.failed, events)
+        lost = broker.state.logs.online != broker.state.logs.directories
+    shutil.rmtree(folder)
+    return Outcome(trouble.failed, answered, again, lost)
+
+
+@pytest.mark.parametrize("name", ASKED)
+async def test_whichever_operation_fails_the_answer_says_so(name: str, stored: Path, tmp_path: Path) -> None:
+    asked = ASKED[name]
+    get_logger()
+    seen = set()
+    for nth in itertools.count():
+        failed, answered, _, lost = await one_failure(
+            stored, tmp_path / str(nth), asked, errno.EIO, DISK_CALLS, nth
+        )
+        if failed is None:
+            assert (answered, lost) == (0, False)
+            break
+        assert answered in (0, *asked.mapped), failed
+        assert lost or answered == 0, failed  # it may have been no more than a hint that could not be read or written
+        seen.add(answered)
+        assert nth < 200
+    assert seen >= set(asked.mapped), seen
+
+
+@pytest.mark.parametrize(("code", "operations"), [(errno.ENOSPC, GROWTH), (errno.EMFILE, OPENINGS)])
+@pytest.mark.parametrize("name", ASKED)
+async def test_what_passes_leaves_no_trace(
+    name: str, code: int, operations: frozenset[str], stored: Path, tmp_path: Path
+) -> None:
+    """The same request succeeds when the disk does: nothing is offline, nothing half done stands in its way."""
+    asked = ASKED[name]
+    get_logger()
+    seen = set()
+    for nth in itertools.count():
+        failed, answered, again, lost = await one_failure(stored, tmp_path / str(nth), asked, code, operations, nth)
+        if failed is None:
+            break
+        assert answered in (0, *asked.mapped), failed
+        assert not lost, failed
+        seen.add(answered)
+        done = answered == 0 and name in ("create topics", "delete topics", "create partitions", "delete a group")
+        assert again == 0 or done, (failed, answered, again)
+        assert nth < 200
+    assert seen or asked.reads or code == errno.EMFILE
