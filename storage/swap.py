@@ -49,7 +49,7 @@ def swap_in(
     those who still read it; without it the files are removed. Durable on return. After an OSError the folder is to be
     opened anew, which completes or undoes the swap, before anything else is done with it.
     """
-    names = files.list(directory)
+    names, replaced = files.list(directory), old
     for base_offset in sorted(new, reverse=True):
         ready = [name for name in names if name.startswith(f"{base_offset:020d}.") and name.endswith(CLEANED)]
         for name in sorted(ready, key=_log_last):
@@ -67,7 +67,8 @@ def swap_in(
         _remove_segment(files, directory, names, base_offset)
         if base_offset not in new and snapshot.file_name(base_offset) in names:  # if not here, the next opening does it
             files.remove(os.path.join(directory, snapshot.file_name(base_offset)))
-    _complete(files, directory, files.list(directory))
+    # Nothing is to be found out here, as by an opening: a look for the end of a large log would take a while.
+    _complete(files, directory, files.list(directory), max(replaced) + 1)
 
 
 def replacements(
@@ -122,15 +123,17 @@ def finish_leftovers(files: Files, directory: str, names: list[str]) -> list[str
     return files.list(directory)
 
 
-def _complete(files: Files, directory: str, names: list[str]) -> None:
-    """The third step. A log gets its name before its indexes: those are rebuilt, were they lost."""
+def _complete(files: Files, directory: str, names: list[str], end: int | None = None) -> None:
+    """The third step; `end` lies behind the base offsets of all that is replaced, None if that is to be found out. A
+    log gets its name before its indexes: those are rebuilt, were they lost."""
     matches = [match for match in map(SEGMENT_FILE.fullmatch, names) if match]
     swaps = sorted(
         (match for match in matches if match[3] == SWAP), key=lambda match: (match[2] != LOG_SUFFIX, match[0])
     )
     logs = [int(match[1]) for match in swaps if match[2] == LOG_SUFFIX]
     if logs:
-        end = _end_of_swap(files, directory, max(logs))
+        if end is None:
+            end = _end_of_swap(files, directory, max(logs))
         for match in matches:
             if match[3] is None and min(logs) <= int(match[1]) < end:
                 files.remove(os.path.join(directory, match[0]))
