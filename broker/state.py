@@ -12,6 +12,7 @@ import random
 import uuid
 from collections.abc import Mapping, Sequence
 
+from ..protocol.errors import ErrorCode
 from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
 from ..protocol.records import batch
 from ..storage.errors import StorageError
@@ -22,11 +23,12 @@ from .clock import Clock
 from .config import Config, ConfigError, ConfigSource
 from .context import Apis, Arrival
 from .durability import Durability
+from .errors import code_of
 from .fetch_sessions import FetchSessions
 from .forced_upgrade import ForcedUpgrade
 from .format_rules import behaviours_set, forced_upgrade
 from .groups.coordinator import GroupCoordinator
-from .groups.settings import CoordinatorSettings
+from .groups.settings import WRITE_ERRORS, CoordinatorSettings
 from .log_dirs import LogDir, LogDirs
 from .logs import get_logger
 from .maintenance import Maintenance
@@ -210,6 +212,21 @@ class BrokerState:
         entries = [batch.Record(index, now_ms, key, value, ()) for index, (key, value) in enumerate(records)]
         target = topic.partitions[partition]
         target.appended(target.log.append_records(entries, now_ms=now_ms))
+
+    async def group_records_durable(self, group_id: str) -> ErrorCode:
+        """NONE when what the coordinator knows of a group is as durable as `flush.messages` of its log asks for; else
+        why it will not be. Waits for a sync that is under way: nobody is told what a power loss could take back."""
+        topic = self.topics.get(GROUP_OFFSETS_TOPIC)
+        if topic is None:
+            return ErrorCode.NONE
+        try:
+            covered = topic.partitions[self.groups.partition_of(group_id)].syncs.covered()
+            if covered is not None:
+                await covered
+        except Exception as error:
+            code = code_of(error)
+            return WRITE_ERRORS.get(code, code)
+        return ErrorCode.NONE
 
     # Directories that fail
 

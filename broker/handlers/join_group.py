@@ -6,8 +6,10 @@ from v9 a returning static leader need not assign. The reason (v8) is not kept.
 
 from __future__ import annotations
 
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ..context import RequestContext, handles
+from ..groups.state import JoinReply
 
 MEMBER_ID_REQUIRED_SINCE = 4
 NULL_PROTOCOL_SINCE = 7
@@ -31,6 +33,10 @@ async def join_group(request: JoinGroupRequest, context: RequestContext) -> Join
         requires_member_id=context.api_version >= MEMBER_ID_REQUIRED_SINCE,
         may_skip_assignment=context.api_version >= SKIP_ASSIGNMENT_SINCE,
     )
+    if reply.error is ErrorCode.NONE:
+        error = await context.broker.group_records_durable(request.group_id)
+        if error is not ErrorCode.NONE:
+            reply = JoinReply(error, reply.member_id)
     protocol_name = reply.protocol_name
     if protocol_name is None and context.api_version < NULL_PROTOCOL_SINCE:
         protocol_name = ""

@@ -15,6 +15,10 @@ async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Le
     alone = context.api_version < SEVERAL_MEMBERS_SINCE
     members = [(member.member_id, member.group_instance_id) for member in request.members]
     reply = context.broker.groups.leave(request.group_id, [(request.member_id, None)] if alone else members)
+    if reply.error is ErrorCode.NONE:
+        error = await context.broker.group_records_durable(request.group_id)
+        if error is not ErrorCode.NONE:
+            return LeaveGroupResponse(error_code=error)
     if alone:
         error = reply.error if reply.error is not ErrorCode.NONE else reply.members[0].error
         return LeaveGroupResponse(error_code=error)

@@ -46,6 +46,8 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
             commits=commits,
             unknown_group=ErrorCode.GROUP_ID_NOT_FOUND if member_gone else ErrorCode.ILLEGAL_GENERATION,
         )
+        if outcome is ErrorCode.NONE and commits:
+            outcome = await context.broker.group_records_durable(request.group_id)
     return OffsetCommitResponse(
         topics=[
             Topic(

@@ -16,6 +16,8 @@ async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -
     asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
     known = [partition for partition in asked if groups.partition_exists(*partition)]
     error, results = groups.delete_offsets(request.group_id, known) if known or not asked else (ErrorCode.NONE, {})
+    if error is ErrorCode.NONE and results:
+        error = await context.broker.group_records_durable(request.group_id)
     if error is not ErrorCode.NONE:
         return OffsetDeleteResponse(error_code=error, throttle_time_ms=0, topics=[])
     topics = [

@@ -14,7 +14,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ...protocol.primitives import ZERO_UUID
 from ..context import RequestContext, handles
-from ..groups.coordinator import FetchedOffset, GroupCoordinator
+from ..groups.coordinator import FetchedOffset
 from ..groups.offsets import CommittedOffset
 
 GROUPS_SINCE = 8
@@ -34,12 +34,15 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
     groups = context.broker.groups
     if context.api_version >= GROUPS_SINCE:
         by_id = context.api_version >= TOPIC_IDS_SINCE
-        found = [_group(groups, asked, request.require_stable, by_id) for asked in request.groups]
+        found = [await _group(context, asked, request.require_stable, by_id) for asked in request.groups]
         return OffsetFetchResponse(groups=found)
     asked = None
     if request.topics is not None:
         asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
     error, fetched = groups.fetch(request.group_id, asked, require_stable=request.require_stable)
+    error = error or await context.broker.group_records_durable(request.group_id)
+    if error is not ErrorCode.NONE:
+        fetched = []
     if error is not ErrorCode.NONE and context.api_version < TOP_LEVEL_ERROR_SINCE:
         fetched = [FetchedOffset(partition, None, error) for partition in asked or ()]
     elif context.api_version == 0:
@@ -52,8 +55,9 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
     return OffsetFetchResponse(topics=topics, error_code=error)
 
 
-def _group(groups: GroupCoordinator, asked: AskedGroup, require_stable: bool, by_id: bool) -> Group:
+async def _group(context: RequestContext, asked: AskedGroup, require_stable: bool, by_id: bool) -> Group:
     """One group's answer. By id, an unknown topic is in error; asking for all leaves out topics that have no id."""
+    groups = context.broker.groups
     partitions = None
     topics: list[Group.OffsetFetchResponseTopics] = []
     if asked.topics is not None:
@@ -65,6 +69,7 @@ def _group(groups: GroupCoordinator, asked: AskedGroup, require_stable: bool, by
             else:
                 partitions += [(name, index) for index in topic.partition_indexes]
     error, fetched = groups.fetch(asked.group_id, partitions, require_stable=require_stable)
+    error = error or await context.broker.group_records_durable(asked.group_id)
     if error is not ErrorCode.NONE:
         return Group(group_id=asked.group_id, topics=[], error_code=error)
     for name, ones in _by_topic(fetched):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..context import RequestContext, handles
+from ..groups.state import SyncReply
 
 PROTOCOL_REQUIRED_SINCE = 5
 
@@ -25,6 +26,10 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
         protocol_name=request.protocol_name,
         assignments=[(given.member_id, bytes(given.assignment)) for given in request.assignments],
     )
+    if reply.error is ErrorCode.NONE:
+        error = await context.broker.group_records_durable(request.group_id)
+        if error is not ErrorCode.NONE:
+            reply = SyncReply(error)
     return SyncGroupResponse(
         error_code=reply.error,
         protocol_type=reply.protocol_type,

@@ -48,9 +48,13 @@ class Wire:
         self.harness = harness
 
     async def call(self, handler: Any, request: Any, version: int) -> Any:
+        async def durable(group_id: str) -> ErrorCode:
+            return ErrorCode.NONE
+
         broker = SimpleNamespace(
-            groups=self.harness.coordinator, node_id=1, endpoint=lambda arrival: (f"host-of-{arrival}", 9092)
-        )
+            groups=self.harness.coordinator, node_id=1, endpoint=lambda arrival: (f"host-of-{arrival}", 9092),
+            group_records_durable=durable,
+        )  # fmt: skip
         context: Any = SimpleNamespace(
             broker=broker, api_version=version, client_id="cl", client_host="10.0.0.1", arrival="PLAIN",
             now_ms=self.harness.clock.now_ms,

@@ -1,0 +1,150 @@
+"""The groups' own log under `flush.messages`: nobody is told of a commit, a membership or a deletion that a power loss
+could take back."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from typing import Any
+
+from harness import Broker, Client, only
+from held_syncs import begun, holding, still_waits
+
+from ottla.broker.durability import RETRY_MS
+from ottla.broker.topics import GROUP_OFFSETS_TOPIC
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.join_group import JoinGroupRequest
+from ottla.protocol.messages.leave_group import LeaveGroupRequest
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.sync_group import SyncGroupRequest
+
+OVERRIDES = {
+    "log.flush.interval.messages": "1",
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+async def commit(client: Client, offset: int, group: str = "g", **more: Any) -> int:
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    request = OffsetCommitRequest(group_id=group, topics=[topic(name="t", partitions=[asked])], **more)
+    return only(await client.call(request, 5)).error_code
+
+
+async def committed(client: Client, group: str = "g", version: int = 5) -> tuple[int, int]:
+    """(error, offset)"""
+    if version >= 8:
+        topics = [OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+        asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)
+        (found,) = (await client.call(OffsetFetchRequest(groups=[asked]), version)).groups
+    else:
+        topics = [OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+        found = await client.call(OffsetFetchRequest(group_id=group, topics=topics), version)
+    return found.error_code, found.topics[0].partitions[0].committed_offset if found.topics else -1
+
+
+async def started(broker: Broker, syncs: Any, number: int) -> list[Client]:
+    """Clients of a broker with topic t and the groups' log, of which syncs wait from here on."""
+    await broker.topic("t", configs={"flush.messages": "1000"})
+    broker.state.internal_topic(GROUP_OFFSETS_TOPIC, broker.clock.now_ms())
+    syncs.prefix = GROUP_OFFSETS_TOPIC
+    return [await broker.client() for _ in range(number)]
+
+
+async def test_commits_wait_together_and_so_does_who_asks_for_them(tmp_path: Path) -> None:
+    async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
+        clients = await started(broker, syncs, 8)
+        first = begun(commit(clients[0], 7))
+        await syncs.until(1)
+        others = [begun(commit(client, 8, f"g{n}")) for n, client in enumerate(clients[1:6])]
+        asked = [begun(committed(clients[6])), begun(committed(clients[7], "g0", 8))]
+        await still_waits(broker, first, *others, *asked)
+        assert len(syncs.begun) == 1
+        syncs.let()
+        assert await first == 0
+        await syncs.until(2)
+        await still_waits(broker, *others)
+        syncs.let()
+        assert [await task for task in others] == [0] * 5
+        assert [await task for task in asked] == [(0, 7), (0, 8)]
+        assert len(syncs.begun) == 2
+        assert await committed(clients[0]) == (0, 7)
+
+
+async def test_a_failed_sync_is_told_as_the_coordinators_loss(tmp_path: Path) -> None:
+    """KAFKA_STORAGE_ERROR is nothing that a consumer knows what to do with."""
+    async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
+        one, two, three = await started(broker, syncs, 3)
+        syncs.code = errno.EMFILE
+        calls = [begun(commit(one, 7))]
+        await syncs.until(1)
+        calls += [begun(commit(two, 8)), begun(committed(three))]
+        await still_waits(broker, *calls)
+        syncs.let_all()
+        assert await calls[0] == ErrorCode.NOT_COORDINATOR
+        await still_waits(broker, *calls[1:])
+        syncs.code = 0
+        broker.clock.advance(RETRY_MS)
+        assert (await calls[1], await calls[2]) == (0, (0, 8))
+
+
+async def test_memberships_and_deletions_wait(tmp_path: Path) -> None:
+    async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
+        client, second = await started(broker, syncs, 2)
+        allowed = 0
+
+        async def waits(call: Any) -> Any:
+            """The answer, which is there when the sync is done and not before."""
+            nonlocal allowed
+            allowed += 1
+            task = begun(call)
+            await syncs.until(allowed)
+            await still_waits(broker, task)
+            syncs.let()
+            async with asyncio.timeout(15):
+                return await task
+
+        join = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+        )
+        joining = begun(client.call(join, 3))
+        await broker.settle()
+        broker.clock.advance(1)
+        joined = await joining
+        assert joined.error_code == 0
+        assigned = SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"x")
+        member = {"group_id": "g", "member_id": joined.member_id}
+        sync = SyncGroupRequest(generation_id=joined.generation_id, assignments=[assigned], **member)
+        synced = await waits(client.call(sync, 3))
+        assert (synced.error_code, bytes(synced.assignment)) == (0, b"x")
+        generation = {"generation_id_or_member_epoch": joined.generation_id, "member_id": joined.member_id}
+        assert await waits(commit(client, 7, **generation)) == 0
+        assert (await waits(client.call(LeaveGroupRequest(**member), 2))).error_code == 0
+        topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        partition = topic.OffsetDeleteRequestPartition(partition_index=0)
+        assert await waits(commit(client, 8, "simple")) == 0
+        deletion = OffsetDeleteRequest(group_id="simple", topics=[topic(name="t", partitions=[partition])])
+        deleted = await waits(client.call(deletion, 0))
+        assert (deleted.error_code, only(deleted).error_code) == (0, 0)
+        (result,) = (await waits(client.call(DeleteGroupsRequest(groups_names=["g"]), 1))).results
+        assert result.error_code == 0
+        assert await committed(second) == (0, -1)
+
+
+async def test_nobody_waits_for_the_groups_log_unless_asked(tmp_path: Path) -> None:
+    quiet = {**OVERRIDES, "log.flush.interval.messages": "1000"}
+    async with holding(tmp_path, overrides=quiet) as (broker, syncs):
+        (client,) = await started(broker, syncs, 1)
+        assert await commit(client, 7) == 0
+        assert await committed(client) == (0, 7)
+        assert not syncs.begun
