@@ -327,10 +327,14 @@ class PartitionLog(Watched):
         bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
         return self._pick(bound) if bound > 0 else 0
 
-    @watched
     def producers(self) -> dict[int, Producer]:
-        """What is known of each producer, by its id; not for the caller to change. Raises StorageError."""
-        return self._known_producers()
+        """What is known of each producer, by its id, also of a log that is closed; not for the caller to change. Raises
+        StorageError."""
+        try:
+            return self._known_producers()
+        except StorageError as error:
+            self.report(error)
+            raise
 
     def expire_producers(self, now_ms: int) -> int:
         """Forgets the producers that have written nothing for `producer_rules.expiration_ms`; how many. To be called

@@ -313,9 +313,7 @@ async def test_whichever_operation_fails_the_answer_says_so(name: str, stored: P
     get_logger()
     seen = set()
     for nth in itertools.count():
-        failed, answered, _, lost = await one_failure(
-            stored, tmp_path / str(nth), asked, errno.EIO, DISK_CALLS, nth
-        )
+        failed, answered, _, lost = await one_failure(stored, tmp_path / str(nth), asked, errno.EIO, DISK_CALLS, nth)
         if failed is None:
             assert (answered, lost) == (0, False)
             break
