@@ -18,7 +18,7 @@ import os
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats, legacy, validate
@@ -109,7 +109,7 @@ class PartitionLog(Watched):
         on_log_start: Callable[[PartitionLog, int], None] | None = None,
         pick: Callable[[int], int] = random.randrange,
         upgrade: OnUpgrade | None = None,
-    ) -> PartitionLog:
+    ) -> Self:
         """Opens the log in a folder, which is made if it is missing.
 
         Without `clean_shutdown` the segments from `recovery_point` on are checked and cut, see recovery.py. A

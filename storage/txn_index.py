@@ -115,3 +115,12 @@ def write(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> boo
     else:
         files.remove(path)
     return True
+
+
+def append(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> None:
+    """Adds entries behind the others, not synced. OSError."""
+    file = files.open(path, create=True)
+    try:
+        file.write(file.size(), dump(entries))
+    finally:
+        file.close()
