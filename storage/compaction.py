@@ -146,7 +146,8 @@ def active_producers(producers: Mapping[int, Producer]) -> dict[int, tuple[int, 
 
 class Clean(NamedTuple):
     """What is to be done. `segments`: oldest first, all that lie below `end_offset`, the first offset that no pass may
-    touch (from `dirtiness`); `active_producers` as above. The rest as the configs of these names say, and by release:
+    touch (from `dirtiness`). They are durable: else a power loss could take the record for which an older one of its
+    key was dropped. `active_producers` as above. The rest as the configs of these names say, and by release:
     old formats stay up to 3.9, the delete horizon is noted from 3.1 on, and the last batch stays from 4.0 on.
     """
 
