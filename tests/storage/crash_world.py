@@ -139,7 +139,7 @@ class World:
             (3, self.retain),
             (2, self.delete_records),
             (2, self.remove_files),
-            (2, self.checkpoint),
+            (4, self.checkpoint),
             (2, self.reopen),
             (1, self.upgrade),
             (2, self.stop_and_go_on),

@@ -49,7 +49,7 @@ def test_the_work_is_mixed_and_follows_from_its_seed():
     """Every kind of work is done within some seeds, and one seed does the same twice."""
     done: set[str] = set()
     operations: set[str] = set()
-    for seed in range(12):
+    for seed in range(30):
         worlds = [World(seed, lambda stop, rng: None) for _ in range(2)]
         for world in worlds:
             world.run()

@@ -1,0 +1,154 @@
+"""The checker is checked: each of these mistakes, planted into the code, is found within a few seeds.
+
+A sync left out, two steps swapped: what the tests of crashes are there to find, and the only proof that they would.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from crash_check import check
+from crash_world import Violation, World
+
+from ottla.storage import checkpoint, directory, recovery, upgrade
+from ottla.storage.directory import DataDirectory
+from ottla.storage.files import Files
+from ottla.storage.flusher import Flusher
+from ottla.storage.producers import Producers
+from ottla.storage.segment import Segment
+
+SEEDS = 40
+Patch = pytest.MonkeyPatch
+
+
+def syncs_no_log(patch: Patch) -> None:
+    """A flush that vouches for bytes which it did not sync."""
+    patch.setattr(Segment, "sync", lambda self: None)
+
+
+def syncs_no_folder(patch: Patch) -> None:
+    """A flush that syncs files whose names are not durable."""
+    sync = Flusher._sync
+    patch.setattr(Flusher, "_sync", lambda self, segments, names, changed: sync(self, segments, names, False))
+
+
+def renames_before_the_sync(patch: Patch) -> None:
+    """A checkpoint that takes the place of the old one before its bytes are durable."""
+
+    def write(files: Files, path: str, data: bytes, *, sync: bool = True) -> None:
+        file = files.open(path + ".tmp", create=True)
+        file.truncate(0)
+        file.write(0, data)
+        files.replace(path + ".tmp", path)
+        if sync:
+            files.sync_directory(os.path.dirname(path))
+            file.sync()
+        file.close()
+
+    patch.setattr(checkpoint, "write_atomically", write)
+
+
+def marks_before_the_flush(patch: Patch) -> None:
+    """A clean shutdown that is announced before the logs are closed."""
+    close = DataDirectory.close
+
+    def close_late(self: DataDirectory) -> None:
+        path = os.path.join(self.path, directory.CLEAN_SHUTDOWN)
+        directory.write_atomically(self._files, path, directory._CLEAN_SHUTDOWN_BYTES)
+        close(self)
+
+    patch.setattr(DataDirectory, "close", close_late)
+
+
+def checkpoints_before_the_sync(patch: Patch) -> None:
+    """A recovery point that runs ahead of what is durable."""
+    patch.setattr(Flusher, "recovery_point", property(lambda self: self._end_offset(), lambda self, value: None), False)
+
+
+def forgets_the_log_start(patch: Patch) -> None:
+    """DeleteRecords that is answered before its checkpoint is written."""
+    patch.setattr(DataDirectory, "_log_start_moves", lambda self, log, offset: None)
+
+
+def cuts_nothing(patch: Patch) -> None:
+    """A recovery that leaves torn bytes behind the log's end."""
+    patch.setattr(Segment, "truncate", lambda self, size: setattr(self, "size_bytes", size))
+
+
+def keeps_the_marker(patch: Patch) -> None:
+    """An opening that does not take the mark of a clean shutdown away."""
+    begin = DataDirectory._begin
+
+    def begin_and_mark(self: DataDirectory) -> None:
+        begin(self)
+        if self.was_clean:
+            path = os.path.join(self.path, directory.CLEAN_SHUTDOWN)
+            directory.write_atomically(self._files, path, directory._CLEAN_SHUTDOWN_BYTES)
+
+    patch.setattr(DataDirectory, "_begin", begin_and_mark)
+
+
+def believes_bad_checksums(patch: Patch) -> None:
+    """A recovery that does not read what it counts."""
+    patch.setattr(recovery, "crc_matches", lambda data, position, header: True)
+
+
+def careless(files: Files) -> Any:
+    return Careless(files)
+
+
+class Careless:
+    """Files that are not synced when they say so."""
+
+    def __init__(self, files: Any) -> None:
+        self._files = files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        file = self._files.open(path, create=create)
+        file.sync = lambda: None
+        return file
+
+
+def swaps_before_the_sync(patch: Patch) -> None:
+    """An upgrade that removes the old segment without knowing that the new one's bytes are there."""
+    made = upgrade.rewrite
+    patch.setattr(upgrade, "rewrite", lambda files, *args, **named: made(careless(files), *args, **named))
+
+
+def keeps_producers_of_lost_batches(patch: Patch) -> None:
+    """A recovery that leaves snapshots of what was cut."""
+    patch.setattr(Producers, "settle", lambda self, bases, start, end: setattr(self, "_replay_end", end))
+    patch.setattr(Producers, "remove_above", lambda self, offset: None)
+
+
+PLANTS = [
+    syncs_no_log,
+    syncs_no_folder,
+    renames_before_the_sync,
+    marks_before_the_flush,
+    checkpoints_before_the_sync,
+    forgets_the_log_start,
+    cuts_nothing,
+    keeps_the_marker,
+    believes_bad_checksums,
+    swaps_before_the_sync,
+    keeps_producers_of_lost_batches,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+def test_a_planted_mistake_is_found(plant: Callable[[Patch], None], monkeypatch: Patch):
+    plant(monkeypatch)
+    for seed in range(SEEDS):
+        try:
+            World(seed, check).run()
+        except Violation as violation:
+            print(f"{plant.__name__}: found by seed {seed}: {violation}")
+            return
+    raise AssertionError(f"not found within {SEEDS} seeds")
