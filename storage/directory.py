@@ -248,6 +248,9 @@ class DataDirectory:
         if key in self._logs:
             raise StorageError(f"{topic}-{partition} is open already")
         existed = key in self._unopened
+        if not existed and not self._files.exists(self.path):  # making the folder would make a new one of it
+            self.fail(f"{self.path} is gone")
+            self._check_open()
         with self._writing:
             is_listed = key in self._log_starts or key in self._recovery_points
         if is_listed and not existed:

@@ -11,20 +11,22 @@ import contextlib
 import errno
 import itertools
 import os
+import random
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import structlog
 from failing_files import CHANGES, FailingFiles
-from harness import Broker, create_topics, fetch, options, produce, records
+from harness import Broker, create_topics, fetch, options, produce, records, values
 from idempotence import numbered
 
 from ottla.broker import server
 from ottla.broker.clock import ManualClock
 from ottla.broker.logs import get_logger
+from ottla.broker.options import StartupError
 from ottla.broker.topics import GROUP_OFFSETS_TOPIC
 from ottla.protocol.messages.alter_configs import AlterConfigsRequest
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
@@ -38,8 +40,10 @@ from ottla.protocol.messages.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
-from ottla.protocol.records import legacy
+from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.records import formats, legacy
 from ottla.protocol.records.batch import Record
+from ottla.storage.errors import StorageError
 
 GROUP = "g"
 # Segments are as short as they may be, and each batch has an index entry: much is read that is not in memory.
@@ -66,7 +70,7 @@ class Asked(NamedTuple):
     reads: bool = False  # needs nothing written, so a full disk is nothing to it
 
 
-def _partition(cls: Any, topic: str, group: str, partition: str, **fields: Any) -> Any:
+def _partition(cls: Any, topic: str, group: str, partition: str, /, **fields: Any) -> Any:
     of = getattr(cls, group)
     return of(**{topic: "t", "partitions": [getattr(of, partition)(**fields)]})
 
@@ -344,3 +348,146 @@ async def test_what_passes_leaves_no_trace(
         assert again == 0 or done, (failed, answered, again)
         assert nth < 200
     assert seen or asked.reads or code == errno.EMFILE
+
+
+OFFLINE = {
+    **{name: asked for name, asked in ASKED.items() if not asked.whole},
+    "end of an epoch": Asked(
+        lambda: OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[
+                _partition(
+                    OffsetForLeaderEpochRequest,
+                    "topic",
+                    "OffsetForLeaderTopic",
+                    "OffsetForLeaderPartition",
+                    partition=0,
+                    current_leader_epoch=7,
+                    leader_epoch=0,
+                )
+            ],
+        ),
+        3,
+        PARTITION,
+    ),
+    "fetch with another epoch": Asked(
+        lambda: fetch(("t", 0, 0), partition_fields={"current_leader_epoch": 7}), 11, FETCHED
+    ),
+    "produce as admin": Asked(lambda: produce(records(b"x")), 3, PRODUCED, (6,)),
+}
+
+
+@pytest.mark.parametrize("when", ["at the start", "later"])
+async def test_what_an_offline_partition_answers(when: str, stored: Path, tmp_path: Path) -> None:
+    """Also long after the error, and to what would need no disk."""
+    folder = shutil.copytree(stored, tmp_path / "data")
+    files = FailingFiles()
+    if when == "at the start":
+        files.break_down(folder / "two")
+    async with running(files, folder) as broker:
+        client = await broker.client()
+        if when == "later":
+            broker.state.logs.directories[1].data.fail("pulled out")
+            await broker.settle()
+        with structlog.testing.capture_logs() as events:
+            for name, asked in OFFLINE.items():
+                answer = await client.call(asked.request(), asked.version)
+                assert code_in(answer, asked.path) in asked.mapped, name
+            broker.clock.advance(3_600_000)
+        assert not [event for event in events if event.get("exc_info")], events
+        assert not broker.state.failed.done()
+
+
+# Starting and stopping
+
+
+async def contents(broker: Broker) -> list[bytes | None]:
+    """All that topic t holds."""
+    found: list[bytes | None] = []
+    log = broker.log("t")
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, 1 << 20).records
+        found += values(data)
+        offset = [header.next_offset for _, header in formats.headers(data)][-1]
+    return found
+
+
+def turns(scaled: Callable[[int], int]) -> Iterator[int]:
+    """The numbers of operations that fail, one after the other: all of them in a soak, else every third one."""
+    stride = 1 if scaled(1) > 1 else 3
+    return itertools.count(random.randrange(stride), stride)
+
+
+@pytest.mark.parametrize("after", ["a stop", "a kill"])
+@pytest.mark.parametrize("where", ["one", "two"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+async def test_whichever_operation_fails_at_the_start(
+    code: int, where: str, after: str, stored: Path, tmp_path: Path, scaled: Callable[[int], int]
+) -> None:
+    """The start is refused in one line, or goes on without that directory; and the next one has everything."""
+    get_logger()
+    expected: list[bytes | None] | None = None
+    outcomes = set()
+    operations = DISK_CALLS | {"lock"} if code == errno.EIO else GROWTH
+    for nth in turns(scaled):
+        files, folder = FailingFiles(), shutil.copytree(stored, tmp_path / str(nth))
+        if after == "a kill":
+            for marker in folder.glob("*/.kafka_cleanshutdown"):
+                marker.unlink()
+        trouble = Trouble(files, folder / where, code, operations)
+        trouble.arm(nth)
+        try:
+            with structlog.testing.capture_logs() as events:
+                async with running(files, folder) as broker:
+                    online = [Path(log_dir.path).name for log_dir in broker.state.logs.online]
+                    outcomes.add(",".join(online))
+                    assert where == "two" or online == ["one", "two"]
+            assert not [event for event in events if event.get("exc_info")], (trouble.failed, events)
+        except StartupError as error:
+            assert where == "one" or code == errno.ENOSPC, trouble.failed
+            assert "\n" not in str(error)
+            outcomes.add("refused")
+        files.repair()
+        async with running(files, folder) as broker:
+            found = await contents(broker)
+            expected = expected or found
+            assert found == expected, trouble.failed
+            assert broker.state.groups.offsets(GROUP)
+        shutil.rmtree(folder)
+        if trouble.failed is None:
+            break
+    assert "one,two" in outcomes
+    if code == errno.EIO:
+        assert outcomes == {"one,two", "refused" if where == "one" else "one"}
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+async def test_whichever_operation_fails_at_the_stop(
+    code: int, stored: Path, tmp_path: Path, scaled: Callable[[int], int]
+) -> None:
+    """The stop ends, and says so if not everything could be written; the next start has everything."""
+    get_logger()
+    refused = 0
+    for nth in turns(scaled):
+        files, folder = FailingFiles(), shutil.copytree(stored, tmp_path / str(nth))
+        trouble = Trouble(files, folder, code, DISK_CALLS if code == errno.EIO else GROWTH)
+        asked = options([folder / "one", folder / "two"], OVERRIDES)
+        started = await server.start(asked, asyncio.get_running_loop(), ManualClock(), files=files)
+        broker = Broker(started, ManualClock())
+        client = await broker.client()
+        assert code_in(await client.call(produce(numbered(20)), 9), PRODUCED) == 0
+        trouble.arm(nth)
+        try:
+            await broker.stop()
+        except StorageError:
+            refused += 1
+            lost = folder / (trouble.failed or "/").split("/")[0]
+            assert not (lost / ".kafka_cleanshutdown").exists()
+        files.repair()
+        async with running(files, folder) as again:
+            assert (await contents(again))[-2:] == [b"20", b"21"], trouble.failed
+        shutil.rmtree(folder)
+        if trouble.failed is None:
+            break
+    assert refused

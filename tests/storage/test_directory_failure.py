@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,16 @@ def test_the_directory_itself_meets_the_error(operation: str, files: FailingFile
     directory.close()
     files.repair()
     open_directory(files, tmp_path / "d").close()
+
+
+def test_a_directory_that_is_gone_is_not_made_anew(files: FailingFiles, tmp_path: Path):
+    directory = open_directory(files, tmp_path / "d")
+    open_partition(directory).append(make(b"a"), now_ms=0)
+    shutil.rmtree(tmp_path / "d")
+    with pytest.raises(DirectoryFailed, match="is gone"):
+        open_partition(directory, "other")
+    directory.close()
+    assert not (tmp_path / "d").exists()
 
 
 def test_a_failure_at_the_close_leaves_no_marker(files: FailingFiles, tmp_path: Path):
