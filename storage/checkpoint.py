@@ -18,6 +18,7 @@ from .files import Files, write_atomically
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET = "log-start-offset-checkpoint"
 REPLICATION_OFFSET = "replication-offset-checkpoint"
+CLEANER_OFFSET = "cleaner-offset-checkpoint"
 LEADER_EPOCH = "leader-epoch-checkpoint"
 
 TopicPartition = tuple[str, int]

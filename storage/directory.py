@@ -63,6 +63,7 @@ class DataDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._watermarks: dict[TopicPartition, int] = {}
+        self._cleaner_offsets: dict[TopicPartition, int] = {}
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._closed = False
         self._identity: dict[str, str] = {}
@@ -196,6 +197,7 @@ class DataDirectory:
         self._recovery_points = self._read_checkpoint(checkpoint.RECOVERY_POINT)
         self._log_starts = self._read_checkpoint(checkpoint.LOG_START_OFFSET)
         self._watermarks = self._read_checkpoint(checkpoint.REPLICATION_OFFSET)
+        self._cleaner_offsets = self._read_checkpoint(checkpoint.CLEANER_OFFSET)
         for name in names:
             match = _PARTITION_FOLDER.fullmatch(name)
             if _DELETED_FOLDER.fullmatch(name):
@@ -255,6 +257,8 @@ class DataDirectory:
             is_listed = key in self._log_starts or key in self._recovery_points
         if is_listed and not existed:
             self.write_checkpoints()  # a deleted partition's offsets: a new one of that name must not inherit them
+        if not existed:
+            self.write_cleaner_offset(topic, partition, None)
         with self._watched():
             log = PartitionLog.open(
                 self._files,
@@ -267,6 +271,7 @@ class DataDirectory:
                 clean_shutdown=self.was_clean or not existed,
                 recovery_point=self._recovery_points.get(key, 0) if existed else 0,
                 log_start_offset=self._log_starts.get(key, 0) if existed else 0,
+                has_gaps=key in self._cleaner_offsets,
                 on_log_start=self._log_start_moves,
                 pick=self._pick,
                 upgrade=upgrade,
@@ -295,6 +300,7 @@ class DataDirectory:
         log = self._logs.pop(key, None)
         if log is not None:
             log.abandon()
+        self.write_cleaner_offset(topic, partition, None)
         return lambda: self._remove_deleted(renamed)
 
     def discard_partition(self, topic: str, partition: int) -> None:
@@ -399,6 +405,23 @@ class DataDirectory:
         self._check_open()
         with self._watched():
             self._write_watermarks()
+
+    def cleaner_offset(self, topic: str, partition: int) -> int | None:
+        """Up to where a partition was cleaned; None if it never was. Wherever it was, offsets may be missing."""
+        return self._cleaner_offsets.get((topic, partition))
+
+    def write_cleaner_offset(self, topic: str, partition: int, offset: int | None) -> None:
+        """Notes durably up to where a partition is clean now, or with None that it is dirty from its start on. In any
+        thread."""
+        self._check_open()
+        key = (topic, partition)
+        with self._watched(), self._writing:
+            offsets = {at: clean for at, clean in self._cleaner_offsets.items() if at != key}
+            if offset is not None:
+                offsets[key] = offset
+            if offsets != self._cleaner_offsets:
+                checkpoint.write_offsets(self._files, self._join(checkpoint.CLEANER_OFFSET), offsets)
+                self._cleaner_offsets = offsets
 
     def _write_checkpoints(self) -> None:
         self._write_recovery_points()

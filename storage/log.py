@@ -107,15 +107,17 @@ class PartitionLog(Watched):
         recovery_point: int = 0,
         log_start_offset: int = 0,
         on_log_start: Callable[[PartitionLog, int], None] | None = None,
+        has_gaps: bool = False,
         pick: Callable[[int], int] = random.randrange,
         upgrade: OnUpgrade | None = None,
     ) -> Self:
         """Opens the log in a folder, which is made if it is missing.
 
-        Without `clean_shutdown` the segments from `recovery_point` on are checked and cut, see recovery.py. A
-        `topic_id` of zeros stands for the folder's own. `on_log_start(log, offset)` makes a log start durable before it
-        is adopted; `pick(n)` is a random number in [0, n), for the jitter of time rolls. With `upgrade`,
-        which is told of the progress, all segments hold v2 only when this returns. Raises StorageError.
+        Without `clean_shutdown` the segments from `recovery_point` on are checked and cut, see recovery.py; `has_gaps`
+        says that a cleaner has taken offsets, as it does from a compacted topic. A `topic_id` of zeros stands for the
+        folder's own. `on_log_start(log, offset)` makes a log start durable before it is adopted; `pick(n)` is a random
+        number in [0, n), for the jitter of time rolls. With `upgrade`, which is told of the progress, all segments
+        hold v2 only when this returns. Raises StorageError.
         """
         path = os.fspath(directory)
         try:
@@ -137,6 +139,7 @@ class PartitionLog(Watched):
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             now_ms=now_ms,
+            has_gaps=has_gaps or config.rules.compacted,
         )
         if upgrade is not None:
             from .upgrade import upgrade_segments  # asked for once in the life of a directory

@@ -69,6 +69,7 @@ def open_segments(
     log_start_offset: int,
     now_ms: int,
 ) -> Recovered:
+    has_gaps: bool,
     """Runs the passes. At least one segment results. Raises StorageError."""
     try:
         names = finish_leftovers(files, directory, files.list(directory))
@@ -76,7 +77,7 @@ def open_segments(
         recovered = Recovered(segments, log_start_offset, [], Producers(files, directory, names, now_ms))
         first = recovered.segments[0].base_offset if recovered.segments else 0
         recovered.log_start_offset = max(log_start_offset, first)
-        scanned_from = _check_segments(files, directory, recovered, config, clean_shutdown, recovery_point)
+        scanned_from = _check_segments(files, directory, recovered, config, clean_shutdown, recovery_point, has_gaps)
         _ensure_segment(files, directory, recovered, config, now_ms)
         _settle_epochs(files, directory, recovered, scanned_from, checkpoint.LEADER_EPOCH in names)
         _settle_producers(recovered, scanned_from)
@@ -123,7 +124,13 @@ def _list_segments(files: Files, directory: str, names: list[str], config: LogCo
 
 
 def _check_segments(
-    files: Files, directory: str, recovered: Recovered, config: LogConfig, clean_shutdown: bool, recovery_point: int
+    files: Files,
+    directory: str,
+    recovered: Recovered,
+    config: LogConfig,
+    clean_shutdown: bool,
+    recovery_point: int,
+    has_gaps: bool,
 ) -> int | None:
     """Pass 3. The base offset of the first segment that was read as a whole, or None."""
     segments = recovered.segments
@@ -151,7 +158,7 @@ def _check_segments(
         is_last = number == len(segments) - 1
         # Between segments offsets may only be missing where the cleaner took them; elsewhere the end of this file never
         # reached the disk although the next file did.
-        has_hole = not is_last and segment.next_offset < segments[number + 1].base_offset and not config.rules.compacted
+        has_hole = not is_last and segment.next_offset < segments[number + 1].base_offset and not has_gaps
         if end < segment.size_bytes or has_hole:
             _cut(files, directory, recovered, number, end)
             break

@@ -337,3 +337,43 @@ def test_checkpoints_that_would_say_the_same_are_not_written_again(files: Simula
     log.flush()
     directory.write_checkpoints()
     assert files.read_bytes("/data/recovery-point-offset-checkpoint") == b"0\n1\norders 0 2\n"
+
+
+def test_how_far_a_partition_was_cleaned_is_durable_and_goes_with_it(files: SimulatedFiles):
+    directory = DataDirectory.open(files, "/data", node_id=1)
+    for index in (0, 1):
+        directory.open_partition("t", index, config=LogConfig(), now_ms=0)
+    assert directory.cleaner_offset("t", 0) is None
+    directory.write_cleaner_offset("t", 0, 17)
+    directory.write_cleaner_offset("t", 1, 4)
+    files.lose_power(lambda path, durable, live: durable)
+    assert files.read_bytes("/data/cleaner-offset-checkpoint") == b"0\n2\nt 0 17\nt 1 4\n"
+    directory = DataDirectory.open(files, "/data", node_id=1)
+    assert (directory.cleaner_offset("t", 0), directory.cleaner_offset("t", 1)) == (17, 4)
+    for index in (0, 1):
+        directory.open_partition("t", index, config=LogConfig(), now_ms=0)
+    directory.delete_partition("t", 0)
+    assert directory.cleaner_offset("t", 0) is None
+    assert files.read_bytes("/data/cleaner-offset-checkpoint") == b"0\n1\nt 1 4\n"
+    directory.write_cleaner_offset("t", 1, None)
+    directory.close()
+    assert files.read_bytes("/data/cleaner-offset-checkpoint") == b"0\n0\n"
+
+
+@pytest.mark.parametrize("cleaned", [True, False])
+def test_offsets_may_be_missing_where_a_cleaner_was(files: SimulatedFiles, cleaned: bool):
+    """Also if the topic is not compacted any more; elsewhere the end of the first segment was lost."""
+    directory = DataDirectory.open(files, "/data", node_id=1)
+    log = directory.open_partition("t", 0, config=LogConfig(segment_bytes=100), now_ms=0)
+    for number in range(4):
+        log.append(make(b"%d" % number), now_ms=0)
+    log.flush()
+    if cleaned:
+        directory.write_cleaner_offset("t", 0, 3)
+    directory.abandon()
+    path = f"/data/t-0/{1:020d}"
+    for suffix in (".log", ".index", ".timeindex", ".snapshot"):
+        if files.exists(path + suffix):
+            files.remove(path + suffix)
+    log = DataDirectory.open(files, "/data", node_id=1).open_partition("t", 0, config=LogConfig(), now_ms=0)
+    assert log.log_end_offset == (4 if cleaned else 1)
