@@ -1,0 +1,127 @@
+"""When the checkpoints are written, and that nobody waits for it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from harness import Broker, only, produce, records, running
+from held_syncs import PATIENCE_SECONDS, FailingFiles, begun
+
+T0 = 1_700_000_000_000
+POINTS, STARTS, WATERMARKS = (
+    f"{name}-checkpoint" for name in ("recovery-point-offset", "log-start-offset", "replication-offset")
+)
+CONFIGS = {
+    POINTS: "log.flush.offset.checkpoint.interval.ms",
+    STARTS: "log.flush.start.offset.checkpoint.interval.ms",
+    WATERMARKS: "replica.high.watermark.checkpoint.interval.ms",
+}
+DEFAULT_MS = {POINTS: 60_000, STARTS: 60_000, WATERMARKS: 5_000}
+# As they are once all is written: the log start is that of the first segment, and needs no mention.
+WRITTEN = {POINTS: "t 0 3", STARTS: "", WATERMARKS: "t 0 3"}
+
+
+def found(folder: Path) -> dict[str, str]:
+    """What each says of topic t."""
+    texts = {name: (folder / name).read_text() if (folder / name).exists() else "" for name in CONFIGS}
+    return {name: "".join(line for line in text.splitlines() if line[0] == "t") for name, text in texts.items()}
+
+
+async def prepare(broker: Broker) -> None:
+    """A log whose end, recovery point and start have moved, and whose old segments are gone."""
+    await broker.topic("t", configs={"segment.ms": "1"})
+    log = broker.log("t")
+    for number in range(3):
+        log.append(records(b"v", timestamp=T0 + 2 * number), now_ms=T0)
+    log.flush()
+    log.delete_records_before(2)
+    removed = log.retain(T0)
+    assert removed is not None and log.first_segment_offset == 2
+    await broker.state.durability.idle()
+
+
+@pytest.mark.parametrize("written", CONFIGS)
+@pytest.mark.parametrize("interval_ms", [1000, None])
+async def test_each_has_its_interval(written: str, interval_ms: int | None, tmp_path: Path) -> None:
+    """The others are never written here: their interval is 0."""
+    overrides = {config: "0" for name, config in CONFIGS.items() if name != written}
+    if interval_ms is not None:
+        overrides[CONFIGS[written]] = str(interval_ms)
+    async with running(tmp_path, overrides=overrides) as broker:
+        await prepare(broker)
+        before = found(tmp_path)
+        assert before == {POINTS: "", STARTS: "t 0 2", WATERMARKS: ""}
+        broker.clock.advance((interval_ms or DEFAULT_MS[written]) - 1)
+        await broker.state.durability.idle()
+        assert found(tmp_path) == before
+        broker.clock.advance(1)
+        await broker.state.durability.idle()
+        assert found(tmp_path) == {**before, written: WRITTEN[written]}
+        at = (tmp_path / written).stat().st_mtime_ns
+        broker.clock.advance(10 * DEFAULT_MS[written])
+        await broker.state.durability.idle()
+        assert (tmp_path / written).stat().st_mtime_ns == at  # nothing has changed
+    assert found(tmp_path) == WRITTEN
+
+
+async def test_a_slow_disk_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Nor does the next time begin before this one is over. A new topic waits: it must not inherit an old one's."""
+    files = FailingFiles()
+    may_end, syncs = threading.Event(), []
+
+    def held(operation: str, path: str) -> int:
+        if operation == "sync" and WATERMARKS in path:
+            syncs.append(path)
+            assert may_end.wait(PATIENCE_SECONDS)
+        return 0
+
+    async with running(tmp_path, files=files) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        files.fails = held
+        try:
+            broker.clock.advance(5_000)
+            for _ in range(3):
+                assert only(await client.call(produce(records(b"v")), 9)).error_code == 0
+                await broker.settle()
+                broker.clock.advance(5_000)
+            assert len(syncs) == 1
+            stopping = begun(broker.state.durability.idle())
+            await broker.settle()
+            assert not stopping.done()
+        finally:
+            may_end.set()
+        await stopping
+        broker.clock.advance(5_000)
+        await broker.state.durability.idle()
+        assert len(syncs) == 2 and found(tmp_path)[WATERMARKS] == "t 0 3"
+
+
+async def test_a_topic_that_is_made_again_inherits_nothing(tmp_path: Path) -> None:
+    """Also when its predecessor's offsets are just being written."""
+    files = FailingFiles()
+    async with running(tmp_path / "data", files=files) as broker:
+        await broker.topic("t")
+        for _ in range(3):
+            broker.log("t").append(records(b"v"), now_ms=T0)
+        broker.log("t").flush()
+        is_begun, may_end = threading.Event(), threading.Event()
+
+        def held(operation: str, path: str) -> int:
+            if operation == "sync" and POINTS in path and not is_begun.is_set():
+                is_begun.set()
+                # The loop is to wait for this, so somebody else has to let it go on.
+                threading.Timer(0.05, may_end.set).start()
+                assert may_end.wait(PATIENCE_SECONDS)
+            return 0
+
+        files.fails = held
+        broker.clock.advance(60_000)
+        assert is_begun.wait(PATIENCE_SECONDS)
+        broker.state.topics.delete(broker.state.topics.named("t"), broker.clock.now_ms())
+        await broker.topic("t")
+        assert found(tmp_path / "data") == {POINTS: "", STARTS: "", WATERMARKS: ""}
+        await broker.state.durability.idle()
+        assert found(tmp_path / "data")[POINTS] in ("", "t 0 0")

@@ -1,0 +1,258 @@
+"""A broker whose power goes at any moment, with `flush.messages` = 1: what anybody was told is there afterwards.
+
+The disk is the simulated one, shared by the event loop and the threads that sync. A sync takes a while there after it
+has made its bytes durable, so that what comes in the meantime is not covered by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, Client, Closed, fetch, only, produce, records, running, values
+
+from ottla.broker.durability import LogSync
+from ottla.broker.topics import GROUP_OFFSETS_TOPIC
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.records import batch
+from ottla.storage.log import Appended
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+
+from simulated_files import SimulatedFile, SimulatedFiles  # type: ignore[import-not-found]
+
+FOLDER = Path("/data")
+OVERRIDES = {"log.flush.interval.messages": "1", "offsets.topic.num.partitions": "1", "log.roll.ms": "3"}
+PARTITIONS = 3
+WRITERS = 6
+T0 = 1_700_000_000_000
+
+
+class SharedFile:
+    """A file whose operations happen one at a time."""
+
+    def __init__(self, disk: SharedDisk, file: SimulatedFile) -> None:
+        self._disk, self._file = disk, file
+        self.path = file._path
+
+    def __getattr__(self, name: str) -> Any:
+        return self._disk.guarded(getattr(self._file, name))
+
+    def sync(self) -> None:
+        with self._disk.turn:
+            self._file.sync()
+        time.sleep(random.random() * 0.002)  # a sync is slow: no clock is waited for here
+
+
+class SharedDisk(SimulatedFiles):
+    """The same for the operations of a whole disk; `cut` forks it as it is at one moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = threading.RLock()
+        for name in (
+            "read_bytes size exists modified_ns set_modified_ns list make_directory replace remove remove_directory"
+            " sync_directory"
+        ).split():
+            setattr(self, name, self.guarded(getattr(self, name)))
+
+    def guarded(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def one_at_a_time(*args: Any, **kwargs: Any) -> Any:
+            with self.turn:
+                return call(*args, **kwargs)
+
+        return one_at_a_time
+
+    def open(self, path: str, *, create: bool = False) -> SharedFile:
+        with self.turn:
+            return SharedFile(self, super().open(path, create=create))
+
+    def cut(self) -> SimulatedFiles:
+        """The disk at this moment."""
+        with self.turn:
+            return self.fork()
+
+
+class Told:
+    """What the broker has answered so far."""
+
+    def __init__(self) -> None:
+        self.stored: dict[tuple[int, int], bytes] = {}  # (partition, offset) -> value: acknowledged, or read
+        self.committed = 0
+        self.sent = 0
+
+    def copy(self) -> Told:
+        made = Told()
+        made.stored, made.committed = dict(self.stored), self.committed
+        return made
+
+
+def committing(offset: int) -> OffsetCommitRequest:
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+    return OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[asked])])
+
+
+async def committed(client: Client) -> int:
+    asked = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+    (topic,) = (await client.call(OffsetFetchRequest(group_id="g", topics=[asked]), 5)).topics
+    return topic.partitions[0].committed_offset
+
+
+async def write(client: Client, number: int, told: Told, rng: random.Random) -> None:
+    """An idempotent producer, one of WRITERS, with several batches under way on its connection."""
+    sequences = [0] * PARTITIONS
+    waiting: list[tuple[int, list[bytes]]] = []
+
+    async def answered() -> None:
+        partition, sent = waiting.pop(0)
+        answer = only((await client.receive())[1])
+        assert answer.error_code == 0
+        for position, value in enumerate(sent):
+            told.stored[partition, answer.base_offset + position] = value
+
+    for _ in range(12):
+        partition = rng.randrange(PARTITIONS)
+        sent = [b"%d-%d-%d" % (number, partition, sequences[partition] + n) for n in range(rng.randrange(1, 4))]
+        data = records(
+            *sent,
+            timestamp=T0 + rng.randrange(40),
+            producer_id=number,
+            producer_epoch=0,
+            base_sequence=sequences[partition],
+        )
+        sequences[partition] += len(sent)
+        await client.send(produce(data, partition=partition, acks=rng.choice((-1, 1))), 9)
+        waiting.append((partition, sent))
+        while len(waiting) > rng.randrange(4):
+            await answered()
+    while waiting:
+        await answered()
+
+
+async def read(client: Client, partition: int, told: Told) -> None:
+    """A consumer: what it has seen is as good as acknowledged."""
+    offset = 0
+    while True:
+        data = only(await client.call(fetch(("t", partition, offset), partition_max_bytes=200), 11)).records
+        for position, header in batch.headers(data):
+            for record in batch.records(data, position):
+                told.stored[partition, record.offset] = record.value or b""
+            offset = header.next_offset
+        await asyncio.sleep(0)
+
+
+async def commit(client: Client, told: Told) -> None:
+    for offset in range(1, 15):
+        told.sent = offset
+        assert only(await client.call(committing(offset), 5)).error_code == 0
+        told.committed = offset
+
+
+async def cut_now_and_then(disk: SharedDisk, told: Told, cuts: list[tuple[SimulatedFiles, Told]], number: int) -> None:
+    """The copy of what was told comes first: what is told later need not be on the disk."""
+    for _ in range(number):
+        before = told.copy()
+        cuts.append((disk.cut(), before))
+        await asyncio.sleep(0.01)
+
+
+async def load(broker: Broker, told: Told, rng: random.Random) -> None:
+    await broker.topic("t", PARTITIONS)
+    broker.state.internal_topic(GROUP_OFFSETS_TOPIC, broker.clock.now_ms())
+    clients = [await broker.client() for _ in range(WRITERS + PARTITIONS + 1)]
+    readers = [asyncio.ensure_future(read(clients.pop(), index, told)) for index in range(PARTITIONS)]
+    work = [write(clients.pop(), number, told, rng) for number in range(WRITERS)]
+    try:
+        await asyncio.gather(*work, commit(clients.pop(), told))
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+
+async def check(disk: SimulatedFiles, told: Told, sent: int, where: str) -> None:
+    """Everything that was told is there, at its offset; nothing is there twice, and the broker goes on."""
+    async with running(FOLDER, files=disk, overrides=OVERRIDES) as broker:
+        client = await broker.client()
+        if broker.state.topics.get("t") is None:  # the power went before there was one
+            assert not told.stored, where
+            return
+        for partition in range(PARTITIONS):
+            found: list[bytes | None] = []
+            log = broker.log("t", partition)
+            while len(found) < log.log_end_offset:
+                found += values(only(await client.call(fetch(("t", partition, len(found))), 11)).records)
+            lost = {
+                offset: value
+                for (index, offset), value in told.stored.items()
+                if index == partition and (offset >= len(found) or found[offset] != value)
+            }
+            assert not lost, f"{where}: t-{partition} lost {lost}"
+            assert len(set(found)) == len(found), f"{where}: t-{partition} doubled"
+        if told.committed:
+            assert told.committed <= await committed(client) <= sent, where
+        assert only(await client.call(produce(records(b"new"), "t"), 9)).error_code == 0
+
+
+async def played(seed: int, cuts_wanted: int) -> None:
+    rng = random.Random(seed)
+    disk, told = SharedDisk(), Told()
+    cuts: list[tuple[SimulatedFiles, Told]] = []
+    async with running(FOLDER, files=disk, overrides=OVERRIDES) as broker:
+        cutting = asyncio.ensure_future(cut_now_and_then(disk, told, cuts, cuts_wanted))
+        await load(broker, told, rng)
+        cuts.append((disk.cut(), told.copy()))
+        cutting.cancel()
+        await asyncio.gather(cutting, return_exceptions=True)
+    for number, (cut, then) in enumerate(cuts):
+        cut.crash(random.Random(seed + number))
+        await check(cut, then, told.sent, f"seed {seed}, cut {number}")
+
+
+async def test_nothing_that_was_told_is_lost(scaled: Callable[[int], int]) -> None:
+    first = random.randrange(1 << 32)
+    for seed in range(first, first + scaled(6)):
+        await played(seed, 25)
+
+
+PLANTED = ["answered before the sync", "answered by the sync before", "shown before the sync", "not synced"]
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+async def test_it_finds_what_is_wrong(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these bugs is found within a few power losses."""
+    if planted == "answered before the sync":
+
+        def at_once(self: LogSync, appended: Appended) -> Appended:
+            after(self, appended)
+            return appended
+
+        after = LogSync.after
+        monkeypatch.setattr(LogSync, "after", at_once)
+    elif planted == "answered by the sync before":
+
+        def too_early(self: LogSync, error: Exception | None) -> None:
+            following = self._following
+            finished(self, error)
+            if following is not None:
+                following.done()
+
+        finished = LogSync.finished
+        monkeypatch.setattr(LogSync, "finished", too_early)
+    elif planted == "shown before the sync":
+        monkeypatch.setattr(LogSync, "_hold", LogSync.reckon)
+    else:
+        sync = SharedFile.sync
+        monkeypatch.setattr(SharedFile, "sync", lambda self: None if "/t-" in self.path else sync(self))
+    with pytest.raises((AssertionError, Closed)):
+        for seed in range(10):
+            await played(seed, 60)
