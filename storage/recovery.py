@@ -68,8 +68,8 @@ def open_segments(
     recovery_point: int,
     log_start_offset: int,
     now_ms: int,
-) -> Recovered:
     has_gaps: bool,
+) -> Recovered:
     """Runs the passes. At least one segment results. Raises StorageError."""
     try:
         names = finish_leftovers(files, directory, files.list(directory))
