@@ -3,8 +3,10 @@
 Owns what is done with each kind of finding, and the order. The log decides: of it only goes what cannot stay (see
 `repair_log`), all else is made anew from it or taken away:
 
-1. The marker of a clean shutdown goes before the first change, and stays away: the next start recovers from the
-   recovery points, which lie at the ends of the logs.
+1. The marker of a clean shutdown goes before the first change, and does not come back: the next start recovers from
+   the recovery points. While a repair is under way the marker has another name, by which a repair that goes on after a
+   crash knows that the directory had been closed. In one that had not, what every opening recovers is left to it, but
+   for the unfinished end of a log.
 2. Per partition: leftovers are completed or removed as an opening does. Then the log; then indexes, transaction indexes
    and leader epochs, from the log; producer snapshots which it contradicts are removed. It is walked over again each
    time, so a repair ends with a look that finds nothing, or says what it cannot mend.
@@ -38,7 +40,7 @@ from .repair_log import apply_plan, plan_log
 from .saving import Backup, SavingFiles
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_name
 from .swap import SEGMENT_FILE, finish_leftovers
-from .verify import CHECKPOINTS, CLEANER_OFFSET, COMPACTED_TOPICS, MayHaveGaps, check_properties
+from .verify import CHECKPOINTS, CLEANER_OFFSET, COMPACTED_TOPICS, REPAIRING, MayHaveGaps, check_properties
 from .verify_log import LEFTOVERS, TRANSACTION_SUFFIX, Aborted, Circumstances, Finding, Walk
 
 _ABORTED = struct.Struct(">hqqqq")
@@ -79,8 +81,9 @@ class Repair:
         self, files: Files, root: str, backup: Backup, options: Options | None = None, only: str | None = None
     ) -> None:
         self.root = root
-        self.was_clean = files.exists(os.path.join(root, CLEAN_SHUTDOWN))
+        self.was_clean = any(files.exists(os.path.join(root, name)) for name in (CLEAN_SHUTDOWN, REPAIRING))
         self.changed = False
+        self._met_error = False
         self._files = files
         self._saving = SavingFiles(files, root, backup, self._before_first)
         self._options = options or Options()
@@ -109,12 +112,15 @@ class Repair:
         if self._only is None:
             yield from self._guarded(META_PROPERTIES, self._beside())
         self._settle()
+        yield from self._guarded(REPAIRING, self._end())
+        self._settle()
 
     def _guarded(self, name: str, steps: Iterator[Step]) -> Iterator[Step]:
         """An error of the disk ends the work on one thing."""
         try:
             yield from steps
         except (StorageError, OSError) as error:
+            self._met_error = True
             yield Step(Finding(name, None, None, str(error)), "cannot be mended", False)
 
     def _before_first(self) -> None:
@@ -122,9 +128,19 @@ class Repair:
         path = os.path.join(self.root, CLEAN_SHUTDOWN)
         if self._files.exists(path):
             why, self._saving.why = self._saving.why, "a directory that is being repaired is not clean"
-            self._saving.remove(path)
+            self._saving.replace(path, os.path.join(self.root, REPAIRING))
             self._saving.sync_directory(self.root)
             self._saving.why = why
+
+    def _end(self) -> Iterator[Step]:
+        """Takes the marker's other name away."""
+        path = os.path.join(self.root, REPAIRING)
+        if self._files.exists(path) and not self._met_error:
+            if not self.changed:
+                finding = Finding(REPAIRING, None, None, "of a repair that did not end", False, "leftover")
+                yield self._step(finding, "remove it")
+            self._saving.why = "the repair ended"
+            self._saving.remove(path)
 
     def _settle(self) -> None:
         try:
@@ -197,8 +213,7 @@ class Repair:
         return by_cleaner or key[0] in COMPACTED_TOPICS or self._options.may_have_gaps(key[0])
 
     def _walk(self, folder: inspect.PartitionFolder, key: TopicPartition, log_start: int) -> tuple[Walk, list[Finding]]:
-        """Nobody writes here, so an end that is unfinished is a fault whether the directory was closed or not."""
-        circumstances = Circumstances(True, self._gaps(key), False, log_start)
+        circumstances = Circumstances(self.was_clean, self._gaps(key), False, log_start)
         walk = Walk(folder, self._files.list(folder.path), circumstances, self._files)
         return walk, list(walk.findings())
 

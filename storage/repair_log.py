@@ -264,7 +264,7 @@ class _Planner:
     def _true_offset(self, source: inspect.Source, found: inspect.BatchFacts, place: Place) -> int | None:
         """The offset that an entry must have between its neighbours; None if they leave a choice."""
         header = found.header
-        if found.is_wrapper or header.last_offset_delta < 0:
+        if found.is_wrapper or header.last_offset_delta < 0 or header.base_offset == place.expected:
             return None
         next_offset = place.expected + header.last_offset_delta + 1
         behind = found.position + found.size_bytes

@@ -400,18 +400,28 @@ def put_back(files: Files, root: str, backup: str) -> int:
     lines = read_manifest(files, backup)
     if os.path.realpath(lines[0]["directory"]) != os.path.realpath(root):
         raise StorageError(f"{backup} is of {lines[0]['directory']}")
+    undone = [line["change"] for line in lines if line.get("does") == "undone"]
+    changes = [line for line in lines[1:] if line["does"] not in ("ends", "undone")]
+    left = min(undone, default=len(changes))
     try:
         if lines[-1].get("does") == "ends":
             _check_unchanged(files, root, lines[-1]["files"])
-            _note_undoing(files, backup)
-        changes = [line for line in lines[1:] if line["does"] not in ("ends", "undoes")]
-        folders: set[str] = set()
-        for line in reversed(changes):
-            path = os.path.join(root, line["file"])
-            _undo(files, path, line, root, backup)
-            folders.add(os.path.dirname(path))
-        for folder in sorted(folders):
-            files.sync_directory(folder)
+        manifest = files.open(os.path.join(backup, MANIFEST))
+        try:
+            end = sum(len(json.dumps(line)) + 1 for line in lines)
+            for number in reversed(range(left)):
+                path = os.path.join(root, changes[number]["file"])
+                _undo(files, path, changes[number], root, backup)
+                if files.exists(os.path.dirname(path)):
+                    files.sync_directory(os.path.dirname(path))
+                # Each can be undone twice, but not two of them one after the other: so it is noted how far this came.
+                data = json.dumps({"does": "undone", "change": number}).encode() + b"\n"
+                manifest.truncate(end)
+                manifest.write(end, data)
+                manifest.sync()
+                end += len(data)
+        finally:
+            manifest.close()
     except OSError as error:
         raise StorageError(f"cannot put back {backup}: {error}") from error
     return len(changes)
@@ -422,16 +432,6 @@ def _check_unchanged(files: Files, root: str, told: dict[str, list[int]]) -> Non
         path = os.path.join(root, name)
         if not files.exists(path) or files.size(path) != size or files.modified_ns(path) != modified_ns:
             raise StorageError(f"{name} was changed since the repair: it is not put back")
-
-
-def _note_undoing(files: Files, backup: str) -> None:
-    """From here on files may be half put back, and are not held to the manifest's last line."""
-    file = files.open(os.path.join(backup, MANIFEST))
-    try:
-        file.write(file.size(), b'{"does": "undoes"}\n')
-        file.sync()
-    finally:
-        file.close()
 
 
 def _undo(files: Files, path: str, line: dict[str, Any], root: str, backup: str) -> None:

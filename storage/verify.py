@@ -28,6 +28,7 @@ CHECKPOINTS = (
     checkpoint.REPLICATION_OFFSET,
     CLEANER_OFFSET,
 )
+REPAIRING = CLEAN_SHUTDOWN + ".repairing"
 COMPACTED_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 _SET_ASIDE = {
     "-delete": "deleted; whoever opens the directory removes it",
@@ -101,6 +102,8 @@ class Verification:
                     yield Finding(name, None, None, what, False, "leftover")
             if name.endswith(LEFTOVERS):
                 yield Finding(name, None, None, "a file half written; not used", False, "leftover")
+            if name == REPAIRING:
+                yield Finding(name, None, None, "of a repair that did not end: run it again", False, "leftover")
         for name in CHECKPOINTS:
             try:
                 self._offsets[name] = checkpoint.read_offsets(self._files, os.path.join(self.root, name))
