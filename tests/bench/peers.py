@@ -21,7 +21,7 @@ from pathlib import Path
 from raw import Address, BenchError, served
 
 START_SECONDS = 15.0
-OPEN_FILES = 8192  # for the connections of the memory measurement, in the client and in the brokers
+OPEN_FILES = 16384  # for 2,000 connections, in the client and in the brokers, and for 10,000 partitions
 HERE = Path(__file__).resolve().parent
 
 
@@ -45,6 +45,16 @@ class Peer:
             if line.startswith("VmRSS:"):
                 return int(line.split()[1])
         raise BenchError("the process is gone")
+
+    def stop_cleanly(self) -> None:
+        """Asks the process to end, and gives it time to; its data stay. BenchError unless it ends well."""
+        self.process.terminate()
+        try:
+            code = self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            code = None
+        if code != 0:
+            raise BenchError(f"a clean stop ended with {code}")
 
     def stop(self) -> None:
         """Asks the process to end, and insists after five seconds."""
@@ -142,6 +152,12 @@ def start_ottla(*more: str) -> Peer:
     data = Path(tempfile.mkdtemp(prefix="ottla-bench-"))
     port = free_port()
     return _spawn("ottla", [*ottla_command(port, data), *more], ("127.0.0.1", port), data)
+
+
+def start_ottla_on(data: Path) -> Peer:
+    """Ottla with its defaults on a folder that stays."""
+    port = free_port()
+    return _spawn("ottla", ottla_command(port, data), ("127.0.0.1", port), None)
 
 
 def start_tansu() -> Peer:

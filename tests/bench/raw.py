@@ -11,7 +11,7 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from ottla.protocol.compiler import build, parse
@@ -226,14 +226,16 @@ def check_versions(address: Address, requests: Sequence[type]) -> None:
             raise BenchError(f"{cls.__name__} v{VERSIONS[cls]} is not served")
 
 
-def make_topic(address: Address, topic: str) -> None:
-    """Creates a topic of one partition; with a peer that has no CreateTopics (the mock), by asking about it."""
+def make_topic(address: Address, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+    """Creates a topic; with a peer that has no CreateTopics (the mock), by asking about it: then of one partition."""
     creatable = CreateTopicsRequest.CreatableTopic
-    wanted = creatable(name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    given = [creatable.CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()]
+    wanted = creatable(name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=given)
     explicit = spec(CreateTopicsRequest).api_key in served(address)
     with Connection(address) as connection:
         if explicit:
-            request = CreateTopicsRequest(topics=[wanted], timeout_ms=10_000)
+            connection.socket.settimeout(TIMEOUT_SECONDS + partitions / 100)
+            request = CreateTopicsRequest(topics=[wanted], timeout_ms=60_000)
             created = connection.call(request, CreateTopicsResponse).topics[0]
             if created.error_code:
                 raise BenchError(f"topic {topic} could not be created: error {created.error_code}")

@@ -4,7 +4,7 @@ Takes the measures in rounds and, within a measure, the peers in turn, so that w
 them alike. Prints medians with their spread, ratios of medians, each aim beside its figure, and by name what could not
 be measured; writes all samples to out/bench.json. A missed aim is no failure; an Ottla that cannot be measured is.
 
-    python tests/bench/run.py [--quick] [--rounds N] [NAME ...], each NAME one of measures.NAMES
+    python tests/bench/run.py [--quick] [--rounds N] [NAME ...], each NAME the first word of measures
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,15 +28,20 @@ import measures
 import own_client
 import peers
 import stats
-from measures import AIMS, MEASURES, NAMES, Sample
+import storage_measures
+from measures import Sample
 from peers import STARTERS, Peer
 from raw import VERSIONS, BenchError, check_versions
 from stats import OTTLA
+from storage_logs import Folders
 
 from ottla.client import ClientError
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = tuple(STARTERS)
+NAMES = (*measures.NAMES, *storage_measures.NAMES)
+MEASURES = (*measures.MEASURES, *storage_measures.MEASURES)
+AIMS = (*measures.AIMS, *storage_measures.AIMS)
 STARTED_ALONE = ("ottla", "tansu")  # the mock starts a Python and a client around itself: nothing to compare with
 OTTLAS_OWN = ("ping", "client", "flight", "numbered")  # need a broker, and Ottla alone
 OTHERS = {
@@ -48,11 +54,19 @@ FAULTS = (BenchError, ClientError, OSError, ValueError)
 class Bench:
     """One run: what is wanted, what was taken, what is missing."""
 
-    def __init__(self, names: Sequence[str], sizes: measures.Sizes, rounds: int, budget_seconds: float) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        sizes: measures.Sizes,
+        rounds: int,
+        budget_seconds: float,
+        storage_sizes: storage_measures.Sizes,
+    ) -> None:
         self.names = names
         self.sizes = sizes
         self.rounds = rounds
         self.budget_seconds = budget_seconds
+        self.storage_sizes = storage_sizes
         self.rounds_done = 0
         self.samples: dict[str, dict[str, list[float]]] = {}
         self.missing: dict[str, str] = {}  # what -> why
@@ -69,13 +83,42 @@ class Bench:
 
     def run(self) -> None:
         """All rounds, or as many as fit into the budget."""
-        for index in range(self.rounds):
+        for index in range(self.rounds if any(map(self.wanted, measures.NAMES)) else 0):
             if index and self.seconds * (index + 1) / index > self.budget_seconds:
                 self.missing["rounds"] = f"{self.rounds - index} of {self.rounds} left out: the time was up"
                 break
             say(f"round {index + 1} of {self.rounds}")
             self._round(index)
             self.rounds_done += 1
+        self._take_storage()
+
+    def _take_storage(self) -> None:
+        """What is of storage alone has rounds of its own: a sample takes longer, and its peer is the machine."""
+        folders = Folders()
+        try:
+            for index in range(self.storage_sizes.rounds):
+                takes = storage_measures.takes(self.names, self.storage_sizes, folders)
+                if index == 0:
+                    takes += storage_measures.takes_once(self.names, self.storage_sizes, folders)
+                for what, take in takes:
+                    self._beside_the_machine(what, take)
+        finally:
+            folders.close()
+
+    def _beside_the_machine(self, what: str, take: storage_measures.Take) -> None:
+        """One sample of several measures, each by who reached it."""
+        try:
+            with measures.undisturbed():
+                taken = take()
+        except (*FAULTS, subprocess.SubprocessError) as error:
+            self.missing[f"{what} of {OTTLA}"] = str(error) or type(error).__name__
+            return
+        for measure, figures in taken.items():
+            if measure.split()[0] in self.names:
+                for name, value in figures.items():
+                    self.samples.setdefault(measure, {}).setdefault(name, []).append(value)
+                text = ", ".join(f"{name} {stats.number(value)}" for name, value in figures.items())
+                say(f"  {measure}  {text}")
 
     def _round(self, index: int) -> None:
         order = [*PEERS[index % len(PEERS) :], *PEERS[: index % len(PEERS)]]
@@ -115,7 +158,7 @@ class Bench:
         return lambda peer: measures.throughput(peer, self.sizes, label, self.wanted)
 
     def _start(self, order: Sequence[str]) -> list[Peer]:
-        compared = any(self.wanted(name) for name in NAMES[: NAMES.index("convert")])
+        compared = any(self.wanted(name) for name in measures.NAMES[: measures.NAMES.index("convert")])
         running: list[Peer] = []
         for name in order if compared else [OTTLA] if any(map(self.wanted, OTTLAS_OWN)) else ():
             try:
@@ -194,10 +237,14 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     names = " ".join(bench.names)
     print(f"\nOttla's benchmark, {mode}: {bench.rounds_done} rounds, {bench.seconds:.0f} s; measured: {names}")
     print(", ".join(f"{name} {value}" for name, value in about.items()))
-    print(f"\n{measures.ABOUT}\n")
+    print(f"\n{measures.ABOUT}\n{storage_measures.ABOUT}\n")
     print("median (lowest..highest) of the rounds; /peer is Ottla's median over the peer's")
     columns = (*PEERS, *(name for what, name in OTHERS.items() if bench.wanted(what)))
-    print(stats.figures(MEASURES, columns, bench.samples))
+    if any(map(bench.wanted, measures.NAMES)):
+        print(stats.figures(measures.MEASURES, columns, bench.samples))
+    if any(map(bench.wanted, storage_measures.NAMES)):
+        print(f"\nof {bench.storage_sizes.rounds} rounds; file and loopback: what the machine can do at most")
+        print(stats.figures(storage_measures.MEASURES, storage_measures.PEERS, bench.samples))
     asked = [aim for aim in AIMS if aim.measure.split()[0] in bench.names]
     print()
     print(stats.verdicts(asked, MEASURES, bench.samples))
@@ -212,7 +259,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
         "seconds": round(bench.seconds, 1),
         "names": list(bench.names),
         "environment": about,
-        "sizes": bench.sizes._asdict(),
+        "sizes": {**bench.sizes._asdict(), "storage": bench.storage_sizes._asdict()},
         **stats.as_json(MEASURES, asked, bench.samples),
         "missing": bench.missing,
     }
@@ -234,7 +281,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sizes, rounds, budget = (measures.QUICK, 3, 80.0) if options.quick else (measures.FULL, 9, 330.0)
     peers.allow_open_files()
     about = environment()
-    bench = Bench(names, sizes, options.rounds or rounds, budget)
+    storage_sizes = storage_measures.QUICK if options.quick else storage_measures.FULL
+    bench = Bench(names, sizes, options.rounds or rounds, budget, storage_sizes)
     bench.run()
     result = report(bench, about, "quick" if options.quick else "full")
     options.output.parent.mkdir(parents=True, exist_ok=True)
