@@ -35,13 +35,20 @@ def data(first: int, *pairs: tuple[bytes | None, bytes | None], time: int = 1000
 
 
 def marker(
-    offset: int, producer: int, *, commit: bool, epoch: int = 0, time: int = 1000, kind: int | None = None
+    offset: int,
+    producer: int,
+    *,
+    commit: bool,
+    epoch: int = 0,
+    time: int = 1000,
+    kind: int | None = None,
+    leader_epoch: int = -1,
 ) -> bytearray:
     """The control batch that ends a transaction, or one of another kind."""
     key, value = struct.pack(">hh", 0, int(commit) if kind is None else kind), struct.pack(">hi", 0, 7)
     return batch.build(
         [Record(offset, time, key, value)], base_offset=offset, producer_id=producer, producer_epoch=epoch,
-        transactional=True, control=True,
+        transactional=True, control=True, leader_epoch=leader_epoch,
     )  # fmt: skip
 
 

@@ -1,0 +1,183 @@
+"""Makes `compacted_by_kafka.jsonl`: what the cleaner of Kafka 4.3.1 leaves of random logs, pass by pass.
+
+Run by hand, where Maven and Java are: `python tests/storage/make_compacted.py`. A line is a log (its segments: base
+offset, time of the file in ms, the bytes) and its passes (time, end, the segments then: base offset, time, the header
+fields of the batches, without length and CRC where a codec is at work, the offsets of the records, transaction index).
+The logs have keys again and again, tombstones, records without keys, idempotent producers, transactions that were
+committed and aborted, codecs, and in every third one messages of formats v0 and v1.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+COMPACTED = HERE / "compacted_by_kafka.jsonl"
+RETENTION_MS = 100
+LOGS = 24
+
+sys.path[:0] = [str(HERE), str(HERE.parent / "interop")]
+
+from compacting import data, marker, old  # noqa: E402
+from make_cleaned import shown  # noqa: E402
+
+Pair = tuple[bytes | None, bytes | None]
+
+
+class Writer:
+    """One random log. Producers 1 to 3 write transactions, 4 is idempotent only, 0 and 5 are none."""
+
+    def __init__(self, seed: int) -> None:
+        self.pick = random.Random(seed)
+        self.with_old = seed % 3 == 0
+        # Compressors differ, and how segments are put together hangs on their sizes.
+        self.segment_bytes = self.pick.choice([600, 1500, 1 << 20])
+        self.codecs = (0, 0, 0, 1, 4) if self.segment_bytes == 1 << 20 else (0,)
+        self.offset = 0
+        self.open: dict[int, int] = {}
+        self.epochs = dict.fromkeys(range(1, 5), 0)
+        self.sequences = dict.fromkeys(range(1, 5), 0)
+        self.aborted: dict[int, list[bytes]] = {}
+
+    def segment(self, batches: int) -> tuple[int, bytes]:
+        base = self.offset
+        return base, b"".join(bytes(self._entry(base)) for _ in range(batches))
+
+    def closing(self) -> tuple[int, bytes]:
+        base = self.offset
+        ends = [bytes(self._end(base, producer)) for producer in list(self.open)]
+        return base, b"".join([*ends, bytes(self._plain([(b"last", b"v")]))])
+
+    def _pairs(self) -> list[Pair]:
+        pick = self.pick
+        return [
+            (
+                None if pick.random() < 0.1 else b"key%d" % pick.randrange(12),
+                None if pick.random() < 0.25 else b"value %d " % self.offset * pick.randrange(1, 4),
+            )
+            for _ in range(pick.randrange(1, 6))
+        ]
+
+    def _plain(self, pairs: list[Pair], **more: int) -> bytearray:
+        first, self.offset = self.offset, self.offset + len(pairs)
+        return data(first, *pairs, time=1000 + first * 3, leader_epoch=0, **more)
+
+    def _entry(self, base: int) -> bytes | bytearray:
+        pick, producer = self.pick, self.pick.randrange(6)
+        codec = pick.choice(self.codecs)
+        if producer == 0 and self.with_old:
+            pairs = self._pairs()
+            first, self.offset = self.offset, self.offset + len(pairs)
+            return old(pick.randrange(2), min(codec, 1), first, *pairs, time=1000 + first * 3)
+        if producer in (0, 5):
+            return self._plain(self._pairs(), codec=codec)
+        if producer in self.open and pick.random() < 0.4:
+            return self._end(base, producer)
+        if producer < 4:
+            self.open.setdefault(producer, self.offset)
+        elif pick.random() < 0.1:
+            self.epochs[4] += 1
+            self.sequences[4] = 0
+        pairs = self._pairs()
+        sequence = self.sequences[producer]
+        self.sequences[producer] += len(pairs)
+        return self._plain(
+            pairs, codec=codec, producer_id=producer, producer_epoch=self.epochs[producer], base_sequence=sequence,
+            transactional=producer < 4,
+        )  # fmt: skip
+
+    def _end(self, base: int, producer: int) -> bytearray:
+        first = self.open.pop(producer)
+        offset, self.offset = self.offset, self.offset + 1
+        commit = self.pick.random() < 0.5
+        if self.pick.random() < 0.3:  # as when a new instance begins: only the marker is left of this epoch
+            self.epochs[producer] += 1
+            self.sequences[producer] = 0
+        if not commit:
+            stable = min(self.open.values(), default=self.offset)
+            self.aborted.setdefault(base, []).append(struct.pack(">hqqqq", 0, producer, first, offset, stable))
+        return marker(
+            offset, producer, commit=commit, epoch=self.epochs[producer], time=1000 + offset * 3, leader_epoch=0
+        )
+
+
+def make(seed: int, folder: Path) -> dict[str, object]:
+    writer = Writer(seed)
+    segments = [writer.segment(writer.pick.randrange(3, 12)) for _ in range(6)]
+    segments.append(writer.closing())
+    times = [5_000 + number * writer.pick.choice([10, 100]) for number in range(len(segments))]
+    for (base, content), time in zip(segments, times, strict=True):
+        path = folder / f"{base:020d}.log"
+        path.write_bytes(content)
+        os.utime(path, ns=(time * 1_000_000, time * 1_000_000))
+    bases = [base for base, _ in segments]
+    # In the end nothing but the active segment is dirty.
+    passes, now_ms = [], 20_000
+    for end in sorted(writer.pick.sample(bases[1:-1], 3)) + bases[-1:]:
+        passes.append((now_ms, end))
+        now_ms += writer.pick.choice([1, 99, 100, 101])
+    return {
+        "segment_bytes": writer.segment_bytes,
+        "segments": [
+            [base, time, base64.b64encode(content).decode(), b"".join(writer.aborted.get(base, [])).hex()]
+            for (base, content), time in zip(segments, times, strict=True)
+        ],
+        "passes": passes,
+    }
+
+
+def offsets(content: bytes) -> list[list[int]]:
+    from ottla.protocol.records import batch
+
+    return [[record.offset for record in batch.records(content, position)] for position, _ in batch.headers(content)]
+
+
+def main() -> None:
+    from checks import jars, java  # type: ignore[import-not-found]
+
+    libraries = jars("kafka-4.3.1", ["org.apache.kafka:kafka_2.13:4.3.1"])
+    lines = []
+    for seed in range(LOGS):
+        with tempfile.TemporaryDirectory() as top:
+            folder = Path(top) / "t-0"
+            folder.mkdir()
+            log = make(seed, folder)
+            passes = log["passes"]
+            assert isinstance(passes, list)
+            words = [
+                str(folder),
+                str(log["segment_bytes"]),
+                str(RETENTION_MS),
+                *(f"{now}:{end}" for now, end in passes),
+            ]
+            done = subprocess.run(java(libraries, HERE / "Compacted.java", *words), capture_output=True, text=True)
+            if "Empty batches are only supported for magic v2" in done.stderr:
+                # A message of an old format is the last below the end and goes: Kafka gives such a partition up.
+                print(seed, "refused")
+                continue
+            done.check_returncode()
+            results = []
+            for (now_ms, end), line in zip(passes, done.stdout.splitlines(), strict=True):
+                reached, *found = line.split()
+                assert int(reached) == end
+                left = []
+                for part in found:
+                    base, time, content, index = part.split(":")
+                    stored = bytes.fromhex(content)
+                    left.append([int(base), int(time), shown(stored), offsets(stored), index])
+                results.append([now_ms, end, left])
+            lines.append(json.dumps(log | {"passes": results}, separators=(",", ":")) + "\n")
+            print(seed, [len(found[2]) for found in results])
+    COMPACTED.write_text("".join(lines))
+
+
+if __name__ == "__main__":
+    main()
