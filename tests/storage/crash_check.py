@@ -10,18 +10,30 @@ from __future__ import annotations
 
 import random
 
-from batches import make
-from crash_world import DATA, Batch, Key, Partition, Row, Stop, Violation, open_directory, put_strays_aside
+from crash_world import (
+    DATA,
+    Batch,
+    Key,
+    Partition,
+    Row,
+    Stop,
+    Violation,
+    demand,
+    open_directory,
+    put_strays_aside,
+    rows_of,
+    still_there,
+)
 from simulated_files import SimulatedFiles, Step
 
-from ottla.protocol.records import formats
+from ottla.protocol.records import batch, formats
 from ottla.storage.directory import DataDirectory
 from ottla.storage.errors import StorageError
 from ottla.storage.log import PartitionLog
 from ottla.storage.verify import Verification
 
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
-NEW = make(b"new", timestamp=10**6)
+NEW = batch.build([batch.Record(0, 10**6, b"new", b"new")])
 SECOND_STOPS = 0.3  # of the openings are stopped themselves
 ALL_LOOK_UPS = 0.3  # are asked for every offset and timestamp, the others for a few
 THOROUGH = 0.2  # are worked with afterwards, closed, verified and opened once more
@@ -91,11 +103,6 @@ def _check_gone(directory: DataDirectory, stop: Stop) -> None:
         demand(found not in stop.gone, "a deleted topic is back", key)
 
 
-def demand(condition: bool, what: str, *facts: object) -> None:
-    if not condition:
-        raise Violation(", ".join([what, *map(str, facts)]))
-
-
 # -- one log
 
 
@@ -107,8 +114,10 @@ def check_log(log: PartitionLog, known: Partition, powered: bool, rng: random.Ra
     demand(end >= surely, f"the log ends at {end}, and {surely} was", "acknowledged" if powered else "flushed")
     kept = [one for one in known.batches if one.end <= end]
     demand(end in (start, kept[-1].end if kept else 0), "the log ends within a batch, or behind all of them", end)
-    known.batches = kept
     found = rows_of(log)
+    if not powered:
+        kept = still_there(known, kept, found)
+    known.batches = kept
     expected = [row for one in kept for row in one.rows if row.offset >= start]
     if known.cleaned_to:
         expected = _without_cleaned(expected, found, known.cleaned_to)
@@ -120,24 +129,6 @@ def check_log(log: PartitionLog, known: Partition, powered: bool, rng: random.Ra
     check_producers(log, kept, start)
 
 
-def rows_of(log: PartitionLog) -> list[Row]:
-    """Every record from the log start on, as a consumer gets them, all checksums compared."""
-    found: list[Row] = []
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        data = bytes(log.read(offset, 700).records)
-        if not data:  # nothing is left behind here
-            break
-        for position, header in formats.headers(data):
-            demand(formats.crc_matches(data, position, header), "a bad checksum at", header)
-            for record in formats.records(data, position):
-                if record.offset >= log.log_start_offset:
-                    found.append(Row(record.offset, record.key, record.value, record.timestamp))
-            demand(header.next_offset > offset, "a batch that was not asked for", header)
-            offset = header.next_offset
-    return found
-
-
 def _without_cleaned(expected: list[Row], found: list[Row], cleaned_to: int) -> list[Row]:
     """What is expected, without what a compaction may have taken and has taken."""
     there = {row.offset for row in found}
@@ -145,7 +136,9 @@ def _without_cleaned(expected: list[Row], found: list[Row], cleaned_to: int) -> 
     return [
         row
         for row in expected
-        if row.offset in there or row.offset >= cleaned_to or (row.key is not None and last[row.key] == row.offset)
+        if row.offset in there
+        or row.offset >= cleaned_to
+        or (row.key is not None and row.value is not None and last[row.key] == row.offset)
     ]
 
 

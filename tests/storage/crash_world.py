@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from unittest import mock
@@ -18,8 +18,9 @@ from unittest import mock
 from old_messages import message, wrapper
 from simulated_files import SimulatedFiles, Step
 
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 from ottla.protocol.records.validate import Rules
+from ottla.storage.compaction import Clean, Group, SegmentFacts, active_producers, clean
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import DataDirectory
 from ottla.storage.log import PartitionLog
@@ -111,9 +112,16 @@ def open_directory(files: SimulatedFiles, rng: random.Random) -> DataDirectory:
 
 
 class World:
-    """One run. `check` is called with each stop; `steps` limits the work, `every` thins out the stops."""
+    """One run of so many operations, of these `kinds` only where they are given. `check` is called with each stop."""
 
-    def __init__(self, seed: int, check: Callable[[Stop, random.Random], None], *, operations: int = 22) -> None:
+    def __init__(
+        self,
+        seed: int,
+        check: Callable[[Stop, random.Random], None],
+        *,
+        operations: int = 22,
+        kinds: Collection[str] = (),
+    ) -> None:
         self.rng = random.Random(seed)
         self.chance = random.Random(seed + 1)  # of the stops: the work is the same however many there are
         self.check = check
@@ -141,11 +149,14 @@ class World:
             (2, self.remove_files),
             (4, self.checkpoint),
             (2, self.reopen),
-            (1, self.upgrade),
+            (2, self.upgrade),
             (2, self.stop_and_go_on),
+            (3, self.compact),
             (2, self.create),
             (1, self.delete),
         ]
+        if kinds:
+            self.work = [(weight, operation) for weight, operation in self.work if operation.__name__ in kinds]
 
     def run(self) -> None:
         """Raises Violation."""
@@ -195,11 +206,12 @@ class World:
         key = self.rng.choice(sorted(self.logs))
         return self.partitions[key], self.logs[key]
 
-    def new_rows(self, count: int, size: int, start: int) -> list[Row]:
-        made = []
+    def new_rows(self, count: int, size: int, log: PartitionLog) -> list[Row]:
+        made, start = [], log.log_end_offset
+        keys = [b"k1", b"k2", b"k3"] + [None] * (not log.config.rules.compacted)
         for number in range(count):
             self.counter += 1
-            key = self.rng.choice((None, b"k1", b"k2", b"k3"))
+            key = self.rng.choice(keys)
             value = (
                 None if key and self.rng.random() < 0.2 else b"%d:" % self.counter + b"v" * self.rng.randint(0, size)
             )
@@ -227,7 +239,7 @@ class World:
 
     def produce(self, size: int = 30, most: int = 4) -> None:
         if (found := self.any_log()) is not None:
-            rows = self.new_rows(self.rng.randint(1, most), size, found[1].log_end_offset)
+            rows = self.new_rows(self.rng.randint(1, most), size, found[1])
             data = self.built(rows, self.rng.choice((0, 0, 1)))
             self.append(*found, data, [Batch(tuple(rows), None, data)], 2)
 
@@ -242,7 +254,7 @@ class World:
         epoch, sequence = next_sequence(partition, producer_id, log.log_start_offset)
         if self.rng.random() < 0.1:
             epoch, sequence = epoch + 1, 0
-        rows = self.new_rows(self.rng.randint(1, 3), 20, log.log_end_offset)
+        rows = self.new_rows(self.rng.randint(1, 3), 20, log)
         data = self.built(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
         self.append(partition, log, data, [Batch(tuple(rows), (producer_id, epoch, sequence), data)], 2)
         if self.rng.random() < 0.3:
@@ -254,9 +266,8 @@ class World:
         """A set of old messages, plain or in a wrapper, kept in its format or converted to v2."""
         if (found := self.any_log()) is None:
             return
-        start = found[1].log_end_offset
         magic, codec = self.rng.choice((0, 1)), self.rng.choice((0, 0, 1))
-        rows = self.new_rows(self.rng.randint(1, 3), 20, start)
+        rows = self.new_rows(self.rng.randint(1, 3), 20, found[1])
         sent = [row._replace(offset=number) for number, row in enumerate(rows)]
         data = wrapper(magic, codec, sent) if codec else b"".join(message(magic, *row) for row in sent)
         if magic == 0:
@@ -290,6 +301,39 @@ class World:
             partition.log_start_limit = offset
             partition.log_start = log.delete_records_before(offset)
 
+    def compact(self) -> None:
+        """A pass of the cleaner over a compacted log, whose records are durable, and perhaps not to its end."""
+        if (found := self.any_log()) is None or not found[0].config.rules.compacted:
+            return
+        partition, log = found
+        log.flush()
+        partition.flushed = log.log_end_offset
+        facts = [
+            SegmentFacts(one.base_offset, one.size_bytes, one.next_offset, self.files.modified_ns(one.path(".log")))
+            for one in log.closed_segments()
+        ]
+        task = Clean(
+            f"{DATA}/{log.topic}-{log.partition}",
+            tuple(facts),
+            log.log_start_offset,
+            log.active_segment_offset,
+            self.now_ms,
+            self.rng.choice((0, 100)),
+            active_producers(log.producers()),
+            keep_old_formats=self.rng.random() < 0.5,
+            segment_bytes=self.rng.choice((600, 1500)),
+            index_interval_bytes=partition.config.index_interval_bytes,
+            dedupe_buffer_bytes=24 * self.rng.choice((2, 10)),
+        )
+        if not facts:
+            return
+        partition.cleaned_to = task.end_offset
+        for made in clean(self.files, task):
+            if isinstance(made, Group):
+                self.later.append(log.replace_segments(made.new, made.old).remove)
+                if self.rng.random() < 0.1:  # what comes next is left undone
+                    break
+
     def remove_files(self) -> None:
         if self.later:
             self.later.pop(self.rng.randrange(len(self.later)))()
@@ -309,7 +353,7 @@ class World:
             segment_index_bytes=rng.choice((64, 10_000)),
             retention_bytes=rng.choice((-1, 500, 1500)),
             retention_ms=rng.choice((-1, 150)),
-            rules=Rules(walk_records=True),
+            rules=Rules(compacted=rng.random() < 0.4),
         )
         self.partitions[key] = Partition(topic_id(rng), config)
         self.open(key)
@@ -369,12 +413,46 @@ class World:
         self.open_all()
         for key, log in self.logs.items():
             partition, end = self.partitions[key], log.log_end_offset
+            if not powered:
+                partition.batches = still_there(partition, partition.batches, rows_of(log))
             if end < partition.acknowledged:
                 raise Violation(f"{key} ends at {end} and not at {partition.acknowledged} after a stop")
             partition.batches = [one for one in partition.batches if one.end <= end]
             partition.acknowledged = max(end, partition.end)
             partition.flushed = min(partition.flushed, end)
             partition.log_start = partition.log_start_limit = log.log_start_offset
+
+
+def demand(condition: bool, what: str, *facts: object) -> None:
+    if not condition:
+        raise Violation(", ".join([what, *map(str, facts)]))
+
+
+def rows_of(log: PartitionLog) -> list[Row]:
+    """Every record from the log start on, as a consumer gets them, all checksums compared."""
+    found: list[Row] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = bytes(log.read(offset, 700).records)
+        if not data:  # nothing is left behind here
+            break
+        for position, header in formats.headers(data):
+            demand(formats.crc_matches(data, position, header), "a bad checksum at", header)
+            for record in formats.records(data, position):
+                if record.offset >= log.log_start_offset:
+                    found.append(Row(record.offset, record.key, record.value, record.timestamp))
+            demand(header.next_offset > offset, "a batch that was not asked for", header)
+            offset = header.next_offset
+    return found
+
+
+def still_there(partition: Partition, batches: list[Batch], found: list[Row]) -> list[Batch]:
+    """The batches without those that a power loss took from the middle of a compacted log, where missing offsets do
+    not tell that anything was lost. None of them was flushed."""
+    if not partition.config.rules.compacted:
+        return batches
+    offsets = {row.offset for row in found}
+    return [one for one in batches if one.end <= partition.flushed or any(row.offset in offsets for row in one.rows)]
 
 
 def next_sequence(partition: Partition, producer_id: int, log_start: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Small files and indexes that nobody flushed by themselves: durable by the time at which nobody looks at them again."""
+"""Small files and indexes that nobody flushed by themselves: durable by the time when nobody looks at them again."""
 
 from __future__ import annotations
 
