@@ -24,7 +24,8 @@ import kafka.errors
 import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer as ConfluentProducer
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.structs import TopicPartition
 from running_broker import RunningBroker
 
 from ottla.client.producer import Producer as OttlaProducer
