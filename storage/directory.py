@@ -282,7 +282,8 @@ class DataDirectory:
         return log
 
     def delete_partition(self, topic: str, partition: int) -> Callable[[], None]:
-        """Takes a partition away at once: its folder is renamed. Calling what is returned removes the files.
+        """Takes a partition away at once: its folder is renamed, durably, as a new partition of that name must not find
+        it after a power loss. Calling what is returned removes the files.
 
         If that is never called, the next opening of the directory removes them.
         """
@@ -294,6 +295,7 @@ class DataDirectory:
         with self._watched():
             try:
                 self._files.replace(folder, renamed)
+                self._files.sync_directory(self.path)
             except OSError as error:
                 raise StorageError(f"cannot delete {folder}: {error}") from error
         self._unopened.discard(key)

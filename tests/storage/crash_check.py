@@ -58,8 +58,8 @@ def _check(stop: Stop, rng: random.Random, again: bool) -> None:
     if again and rng.random() < SECOND_STOPS:
         disk.on_step = _second_stop(stop, rng, rng.randrange(25))
     directory = open_directory(disk, rng)
-    put_strays_aside(directory, stop.partitions)
     _check_gone(directory, stop)
+    put_strays_aside(directory, stop.partitions)
     upgrade = (lambda progress: None) if stop.upgrades and rng.random() < 0.2 else None
     logs: dict[Key, PartitionLog] = {}
     for key, known in sorted(stop.partitions.items()):
