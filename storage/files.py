@@ -11,11 +11,16 @@ import errno
 import fcntl
 import mmap
 import os
-from typing import ClassVar, Protocol
+import sys
+from typing import ClassVar, Protocol, cast
 
 # From this length on a read is a slice of a mapping: no copy, half the CPU per byte of a pread. Below it the mapping of
 # a growing file would be renewed more often than it pays.
 MAP_BYTES = 64 * 1024
+# Linux 5.14: brings the pages of a mapping in, and says so where the disk cannot give one. Whoever touches such a page
+# is killed by a signal (SIGBUS). It costs a microsecond for 64 KiB.
+_MADV_POPULATE_READ = 22
+_BAD_PAGE = (errno.EFAULT, getattr(errno, "EHWPOISON", 133))
 
 
 class File(Protocol):
@@ -108,6 +113,7 @@ class DiskFile:
     """An open file of the real disk: positioned reads and writes, so that no shared file position exists."""
 
     __slots__ = ("_fd", "_mapped", "_path")
+    _can_populate: ClassVar[bool] = sys.platform == "linux"
 
     def __init__(self, path: str, fd: int):
         self._path = path
@@ -128,9 +134,23 @@ class DiskFile:
                 if size:
                     self._mapped = memoryview(mmap.mmap(self._fd, size, access=mmap.ACCESS_READ))
             data = self._mapped[position:end]
+            if DiskFile._can_populate and len(data) == length:
+                self._bring_in(position, length)
         if len(data) != length:
             raise OSError(errno.EIO, f"file ends {length - len(data)} bytes early", self._path)
         return data
+
+    def _bring_in(self, position: int, length: int) -> None:
+        """Has all pages of a part of the mapping. Raises OSError, where touching them would kill the process."""
+        before = position % mmap.PAGESIZE
+        try:
+            cast(mmap.mmap, self._mapped.obj).madvise(_MADV_POPULATE_READ, position - before, before + length)
+        except OSError as error:
+            if error.errno in _BAD_PAGE:
+                self._mapped = memoryview(b"")
+                raise OSError(errno.EIO, "a page cannot be read", self._path) from error
+            if error.errno == errno.EINVAL:  # an older kernel
+                DiskFile._can_populate = False
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         written = os.pwrite(self._fd, data, position)
