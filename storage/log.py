@@ -253,6 +253,7 @@ class PartitionLog(Watched):
         producers = self._producers.known
         epochs = self._epochs.entries
         try:
+            active.load()  # a clean start took its end on trust
             if producers is None and header.producer_id >= 0:
                 producers = self._known_producers()
             known = producers.get(header.producer_id) if producers else None
@@ -499,6 +500,11 @@ class PartitionLog(Watched):
 
     # -- cleaning
 
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """All segments, oldest first; the last is appended to. Not for the caller to change."""
+        return self._segments
+
     def closed_segments(self) -> Sequence[Segment]:
         """The segments that nothing is appended to any more, oldest first; not for the caller to change."""
         return self._segments[:-1]
@@ -557,6 +563,8 @@ class PartitionLog(Watched):
             return
         try:
             self.check_usable()
+            if self._active.is_doubtful:
+                raise StorageError(f"{self._directory} does not end as when it was closed: it is to be recovered")
             self._unusable = CLOSED
             for segment in self._segments:
                 segment.cut_torn()

@@ -4,8 +4,9 @@ The mirror of the write order in FORMAT.md. The passes, in order:
 
 1. Leftovers of an interrupted deletion or cleaning are removed or, where a swap had begun, completed.
 2. Index files without a log are removed; the segments are listed.
-3. After a clean shutdown only the newest segment is looked at: its indexes, and the headers behind their last entry.
-   If it does not end with a whole batch it is treated as unclean.
+3. After a clean shutdown no segment is read if the checkpoint of recovery points and the newest snapshot, both left by
+   the close, name one end: that is where the newest segment ends, and its first use compares. Else its indexes are
+   looked at, and the headers behind their last entry; if it does not end with a whole batch it is treated as unclean.
    After an unclean one, every segment from the one that holds the recovery point on is read: size, magic, CRC and
    offsets of each batch or old message are checked, both indexes counted anew. At the first that fails all later
    segments are deleted, newest first, and then the log is cut there: a crash in between finds the same bad batch again.
@@ -139,7 +140,7 @@ def _check_segments(
     first = len(segments)
     if not clean_shutdown:
         first = max(sum(segment.base_offset <= recovery_point for segment in segments) - 1, 0)
-    else:
+    elif not _is_end_told(segments[-1], recovered.producers.snapshots, recovery_point):
         try:
             segments[-1].load()
             segments[-1].close()  # thousands of idle partitions must not hold a descriptor each
@@ -169,6 +170,16 @@ def _check_segments(
     recovered.unsynced = segments[first:]
     recovered.producers.known = producers
     return scanned_from
+
+
+def _is_end_told(segment: Segment, snapshots: Sequence[int], recovery_point: int) -> bool:
+    """Whether both things that a close leaves behind name one end for the newest segment, so that it need not be read:
+    the checkpoint of recovery points and the newest snapshot. The first `load` compares."""
+    behind = recovery_point - segment.base_offset
+    if not segment.size_bytes or not 0 < behind <= MAX_RELATIVE_OFFSET + 1 or snapshots[-1:] != [recovery_point]:
+        return False
+    segment.tell_end(recovery_point)
+    return True
 
 
 def _save_producers(recovered: Recovered, producers: dict[int, Producer] | None, offset: int) -> None:

@@ -57,6 +57,7 @@ class Segment:
         "_file",
         "_files",
         "_index_interval_bytes",
+        "_is_end_told",
         "_loaded",
         "_log_path",
         "_offset_index",
@@ -70,6 +71,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "first_timestamp_ms",
+        "is_doubtful",
         "is_removed",
         "jitter_ms",
         "max_timestamp_ms",
@@ -89,6 +91,7 @@ class Segment:
         self._time_index = TimeIndex()
         self._since_index_bytes = 0
         self._torn = False
+        self._is_end_told = False
         self._unsaved = False  # whether the index files lack something
         self._tail_start = base_offset  # the first offset that the tail knows
         self._tail_ends = array("q")  # last offsets
@@ -97,6 +100,7 @@ class Segment:
         self.next_offset = base_offset
         self.size_bytes = size_bytes
         self.is_removed = False
+        self.is_doubtful = False  # its end was told, and is not so: who opens it next has to recover it
         self.created_ms = 0
         self.jitter_ms = 0
         self.first_timestamp_ms: int | None = None  # the first batch's largest; None until known
@@ -270,7 +274,7 @@ class Segment:
         self.reset()
         for position, header in self.batches():
             self.count(header, position)
-        self.next_offset = max(next_offset, self.next_offset)
+        self._settle_end(next_offset)
 
     def load(self) -> None:
         """Reads both index files and counts the batches behind their last entries.
@@ -280,8 +284,14 @@ class Segment:
         """
         if self._loaded:
             return
-        if not self._load_files() or not self._count_tail():
-            self.rebuild()
+        told_offset = self.next_offset
+        try:
+            if not self._load_files() or not self._count_tail():
+                self.rebuild()
+        except StorageError as error:
+            self.is_doubtful = self._is_end_told and not isinstance(error.__cause__, OSError)
+            self.next_offset, self._loaded, self._unsaved = told_offset, False, False
+            raise
 
     def _load_files(self) -> bool:
         """Whether both files could be read and the last entry of each is true."""
@@ -322,8 +332,21 @@ class Segment:
         except StorageError:
             self._loaded = False
             raise
-        self.next_offset = max(next_offset, self.next_offset)
+        self._settle_end(next_offset)
         return self.max_timestamp_ms == known_timestamp_ms
+
+    def tell_end(self, next_offset: int) -> None:
+        """Where the segment ends, as its last user told when it closed it: believed until the first `load`."""
+        self.next_offset = next_offset
+        self._is_end_told = True
+
+    def _settle_end(self, told_offset: int) -> None:
+        """Compares what was counted with what was known before. A gap at the end belongs to the next segment."""
+        if self._is_end_told and self.next_offset != told_offset:
+            what = f"ends at offset {self.next_offset}, not at {told_offset} as when it was closed"
+            raise StorageError(f"{self._log_path} {what}")
+        self._is_end_told = False
+        self.next_offset = max(told_offset, self.next_offset)
 
     def _end_of_true(self, position: int | None, offset: int, timestamp_ms: int) -> int | None:
         """The last offset of the batch at a position if it is the one that a time entry speaks of, else None.
@@ -513,18 +536,29 @@ class Segment:
 
     def retention_time_ms(self) -> int:
         """The time by which the segment is retained: its largest timestamp, else when its file was last changed.
+        StorageError."""
+        largest_ms, _ = self.times_ms()
+        return largest_ms if largest_ms >= 0 else self.modified_ns() // 1_000_000
+
+    def times_ms(self) -> tuple[int, int]:
+        """The largest timestamp of all its records and that of its first batch; -1 if there is none.
 
         Gives a descriptor back that was opened for this: every partition is asked now and then. StorageError.
         """
         was_open = self._file is not None
         try:
-            largest_ms = self.largest_timestamp()[0]
-            return largest_ms if largest_ms >= 0 else self._files.modified_ns(self._log_path) // 1_000_000
-        except OSError as error:
-            raise StorageError(f"cannot tell the time of {self._log_path}: {error}") from error
+            return self.largest_timestamp()[0], self.first_timestamp()
         finally:
             if not was_open:
-                self.close()
+                with contextlib.suppress(OSError):
+                    self.close()
+
+    def modified_ns(self) -> int:
+        """When its file was last changed, in ns since 1970. StorageError."""
+        try:
+            return self._files.modified_ns(self._log_path)
+        except OSError as error:
+            raise StorageError(f"cannot tell the time of {self._log_path}: {error}") from error
 
     def batches_not_before(self, timestamp_ms: int) -> Iterator[tuple[int, BatchHeader]]:
         """The batches with a record at or after the timestamp, oldest first: (position, header)."""

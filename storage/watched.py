@@ -28,6 +28,11 @@ class Watched:
         self.on_failure: Callable[[Self, OSError], None] | None = None
         """Told of every error of the disk, in the thread that met it, before StorageError is raised."""
 
+    @property
+    def directory(self) -> str:
+        """The path of its folder."""
+        return self._directory
+
     def fail(self, reason: str) -> None:
         """The log takes and gives nothing any more, until it is opened anew: its disk cannot be trusted."""
         self._unusable = self._unusable or f"is offline: {reason}"

@@ -1,0 +1,136 @@
+"""A start after a clean stop: what it reads, how long it takes, and what it says when it takes long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adopting import begin, finish, told
+from harness import Broker, fetch, only, produce, records, running, values
+
+from ottla.protocol.records import batch
+from ottla.storage.files import DiskFile, DiskFiles
+
+OWN = ("__cluster_metadata-0", "__consumer_offsets-")  # of these the records are read: they are the broker's state
+
+
+class CountedFile(DiskFile):
+    """A file that tells of what is read of it."""
+
+    __slots__ = ("counts",)
+    counts: Counter[str]
+
+    def read(self, position: int, length: int) -> bytes | memoryview:
+        self.counts[self._path] += length
+        return super().read(position, length)
+
+
+class CountingFiles(DiskFiles):
+    """The real disk; counts the bytes that are read, by path, and the files that are opened."""
+
+    def __init__(self) -> None:
+        self.read: Counter[str] = Counter()
+        self.opened: Counter[str] = Counter()
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        self.opened[path] += 1
+        file = super().open(path, create=create)
+        counted = CountedFile(path, file._fd)
+        counted.counts = self.read
+        return counted
+
+    def read_bytes(self, path: str) -> bytes:
+        data = super().read_bytes(path)
+        self.read[path] += len(data)
+        return data
+
+    def of_segments(self, what: Counter[str]) -> dict[str, int]:
+        """Of the segments and their indexes."""
+        suffixes = (".log", ".index", ".timeindex", ".txnindex")
+        return {p: n for p, n in what.items() if p.endswith(suffixes) and not any(own in p for own in OWN)}
+
+
+async def fill(broker: Broker) -> None:
+    """Topics of several segments with all that a log may hold."""
+    client = await broker.client()
+    configs = {"segment.ms": "2500", "index.interval.bytes": "100"}
+    for topic in ("plain", "numbered", "empty"):
+        await broker.topic(topic, 2, configs)
+    for number in range(12):
+        sent = records(b"x" * 90, b"y", timestamp=1_700_000_000_000 + 1000 * number)
+        assert only(await client.call(produce(sent, "plain", number % 2), 9)).error_code == 0
+        sent = records(b"z" * 90, producer_id=7, producer_epoch=0, base_sequence=number)
+        assert only(await client.call(produce(sent, "numbered"), 9)).error_code == 0
+
+
+async def test_a_clean_start_reads_no_segment(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await fill(broker)
+        wanted = told(broker.state)
+    files = CountingFiles()
+    state = begin(files, str(tmp_path))
+    assert told(state) == wanted and wanted["plain"][2][0][1] == 12
+    assert files.of_segments(files.read) == files.of_segments(files.opened) == {}
+    finish(state)
+    assert files.of_segments(files.read) == {}  # nor does a stop when nothing was done
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    # The counting does count: after a kill everything behind the recovery point is read.
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    files = CountingFiles()
+    state = begin(files, str(tmp_path))
+    assert told(state) == wanted
+    sizes = {str(path): path.stat().st_size for path in tmp_path.glob("*/*.log") if path.stat().st_size}
+    assert {path: count for path, count in files.of_segments(files.read).items() if path.endswith(".log")} == {
+        path: size for path, size in sizes.items() if not any(own in path for own in OWN)
+    }
+    finish(state)
+
+
+async def test_what_was_not_read_is_there(tmp_path: Path) -> None:
+    """Appends and fetches go on as if the log had been read: offsets, duplicates, indexes."""
+    async with running(tmp_path) as broker:
+        await fill(broker)
+    for round in range(2):
+        async with running(tmp_path) as broker:
+            client = await broker.client()
+            copy = records(b"z" * 90, producer_id=7, producer_epoch=0, base_sequence=11)
+            assert only(await client.call(produce(copy, "numbered"), 9)).base_offset == 11
+            answer = only(await client.call(produce(records(b"new"), "plain"), 9))
+            assert (answer.error_code, answer.base_offset) == (0, 12 + round)
+            found: list[Any] = []
+            while len(found) < 13 + round:
+                found += values(only(await client.call(fetch(("plain", 0, len(found))), 11)).records)
+            assert found[-1] == b"new" and found[:2] == [b"x" * 90, b"y"]
+
+
+@pytest.mark.parametrize("change", ["cut", "torn", "longer", "shorter by a batch"])
+async def test_a_log_that_was_changed_while_it_was_closed(tmp_path: Path, change: str) -> None:
+    """Its end is compared when it is first needed: then it takes and gives nothing, and the next start recovers it."""
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        for value in (b"a", b"b"):
+            await client.call(produce(records(value)), 9)
+    path = tmp_path / "t-0" / f"{0:020}.log"
+    whole = path.read_bytes()
+    half = len(whole) // 2
+    more = bytearray(whole[half:])
+    batch.assign(more, 0, base_offset=2, leader_epoch=0)
+    changed = {"cut": whole[:-5], "torn": whole + whole[:9], "longer": whole + more, "shorter by a batch": whole[:half]}
+    path.write_bytes(changed[change])
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        for _ in range(2):
+            assert only(await client.call(produce(records(b"c")), 9)).error_code == 56
+        assert only(await client.call(fetch(("t", 0, 0)), 11)).error_code == 56
+        with pytest.raises(Exception, match="does not end as when it was closed"):
+            await broker.stop()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        assert only(await client.call(produce(records(b"c")), 9)).error_code == 0
+        found = values(only(await client.call(fetch(("t", 0, 0)), 11)).records)
+        assert found == {"torn": [b"a", b"b", b"c"], "longer": [b"a", b"b", b"b", b"c"]}.get(change, [b"a", b"c"])
