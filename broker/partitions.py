@@ -149,7 +149,10 @@ class Partition:
         return self.syncs.after(self.log.answer_copy(found, refused))
 
     def _adopt(self, prepared: Prepared, now_ms: int) -> Appended | asyncio.Future[Any]:
-        return self.appended(self.log.append_prepared(prepared, now_ms=now_ms))
+        appended = self.log.append_prepared(prepared, now_ms=now_ms)
+        if appended.last_offset >= self._syncs.due_at or self.waiters:  # type: ignore[union-attr]
+            return self.appended(appended)
+        return appended
 
     def appended(self, appended: Appended) -> Appended | asyncio.Future[Any]:
         """To be called with what an append to the log came to: shows it to consumers, at once or when it is synced,
