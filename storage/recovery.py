@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 from ..protocol.records.batch import MAGIC, BatchHeader
 from ..protocol.records.errors import CorruptRecords
-from ..protocol.records.formats import crc_matches, read_header
+from ..protocol.records.formats import crc_matches
 from . import checkpoint, snapshot, txn_index
 from .append import MAX_RELATIVE_OFFSET
 from .config import LogConfig
@@ -37,6 +37,7 @@ from .partition_metadata import FILE_NAME as PARTITION_METADATA
 from .producer_state import Producer, advance
 from .producers import Producers
 from .segment import LOG_SUFFIX, SUFFIXES, Segment, file_name
+from .stream import entries
 from .swap import SEGMENT_FILE, finish_leftovers
 
 MAX_SEGMENT_BYTES = 2**31 - 1  # a position is an int32
@@ -150,7 +151,7 @@ def _check_segments(
         return None
     scanned_from = segments[first].base_offset
     producers = recovered.producers.begin(scanned_from, recovered.log_start_offset, config.producer_rules)
-    if producers is None and _has_transactions(segments[first:]):
+    if producers is None and _has_transactions(files, segments[first:]):
         before = segments[:first]
         producers = recovered.producers.at(scanned_from, before, recovered.log_start_offset, config.producer_rules)
     for number in range(first, len(segments)):
@@ -188,11 +189,12 @@ def _save_producers(recovered: Recovered, producers: dict[int, Producer] | None,
         recovered.unsynced_files.add(recovered.producers.write(offset, producers))
 
 
-def _has_transactions(segments: Sequence[Segment]) -> bool:
+def _has_transactions(files: Files, segments: Sequence[Segment]) -> bool:
     """Whether a control batch seems to be in them: then what was aborted is to be known from the producers before."""
     for segment in segments:
-        with contextlib.suppress(StorageError):  # at the end of what is sound
-            if any(header.is_control for _, header in segment.batches()):
+        with contextlib.suppress(CorruptRecords):  # at the end of what is sound
+            found = entries(files, segment.path(LOG_SUFFIX), segment.size_bytes)
+            if any(header.is_control for _, header in found):
                 return True
     return False
 
@@ -206,28 +208,24 @@ def _check_batches(
     """
     segment.reset()
     aborted: list[txn_index.AbortedTransaction] = []
-    data = memoryview(segment.read(0, segment.size_bytes)) if segment.size_bytes else memoryview(b"")
     position = 0
-    while position < len(data):
-        try:
-            header = read_header(data, position)
-        except CorruptRecords:
-            break
-        last_relative = header.last_offset - segment.base_offset
-        in_order = header.base_offset >= segment.next_offset and header.last_offset_delta >= 0
-        if not in_order or last_relative > MAX_RELATIVE_OFFSET or not crc_matches(data, position, header):
-            break
-        segment.count(header, position)
-        _take_epoch(recovered.epochs, header)
-        if header.magic < MAGIC:
-            recovered.epochs_from = header.next_offset
-        if producers is not None:
-            marker = txn_index.read_marker(data, position, header)
-            if marker is not None and (entry := txn_index.aborted(marker, header, producers)) is not None:
-                aborted.append(entry)
-            epoch = marker.coordinator_epoch if marker is not None else -1
-            advance(producers, header, recovered.log_start_offset, config.producer_rules, epoch)
-        position += header.size_bytes
+    with contextlib.suppress(CorruptRecords):
+        for data, header in entries(files, segment.path(LOG_SUFFIX), segment.size_bytes):
+            last_relative = header.last_offset - segment.base_offset
+            in_order = header.base_offset >= segment.next_offset and header.last_offset_delta >= 0
+            if not in_order or last_relative > MAX_RELATIVE_OFFSET or not crc_matches(data, 0, header):
+                break
+            segment.count(header, position)
+            _take_epoch(recovered.epochs, header)
+            if header.magic < MAGIC:
+                recovered.epochs_from = header.next_offset
+            if producers is not None:
+                marker = txn_index.read_marker(data, 0, header)
+                if marker is not None and (entry := txn_index.aborted(marker, header, producers)) is not None:
+                    aborted.append(entry)
+                epoch = marker.coordinator_epoch if marker is not None else -1
+                advance(producers, header, recovered.log_start_offset, config.producer_rules, epoch)
+            position += len(data)
     if producers is not None and txn_index.write(files, segment.path(txn_index.SUFFIX), aborted) and aborted:
         recovered.unsynced_files.add(file_name(segment.base_offset, txn_index.SUFFIX))
     return position

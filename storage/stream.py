@@ -14,6 +14,8 @@ from ..protocol.records.errors import CorruptRecords
 from .files import MAP_BYTES, Files
 
 _PIECE_BYTES = MAP_BYTES - 4096
+# No topic should take such batches: a size like that may be damage, for which no memory is taken.
+_MAPPED_BYTES = 16 * 1024 * 1024
 _PREFIX_BYTES = 12  # offset and length
 
 OnRead = Callable[[int], None]
@@ -44,6 +46,14 @@ def entries(
                     continue
                 if size > left + size_bytes - read:
                     raise CorruptRecords(f"an entry of {size} bytes where {left + size_bytes - read} are left")
+                if size > _MAPPED_BYTES:
+                    start = read - left
+                    entry = memoryview(file.read(start, size))
+                    yield entry, formats.read_header(entry)
+                    buffer, position, read = memoryview(b""), 0, start + size
+                    if on_read is not None:
+                        on_read(size - left)
+                    continue
             elif left == 0 and read == size_bytes:
                 return
             pieces: list[bytes | memoryview] = [buffer[position:]]
