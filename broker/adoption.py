@@ -32,6 +32,7 @@ from ..protocol.records.errors import CorruptRecords, InvalidRecords, Unsupporte
 from ..storage import checkpoint, inspect, snapshot
 from ..storage.config import LogConfig
 from ..storage.directory import DataDirectory
+from ..storage.disk_errors import is_passing
 from ..storage.errors import StorageError
 from ..storage.files import Files, write_atomically
 from ..storage.log import PartitionLog
@@ -156,7 +157,7 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
 
 def mark_others(files: Files, logs: LogDirs) -> None:
     """Notes in each directory but that of the metadata log where the topics are known, so that a start without that
-    one does not take the others for those of another Kafka. Raises StorageError."""
+    one does not take the others for those of another Kafka. One whose disk fails is given up. Raises StorageError."""
     holder = logs.metadata_holder() or logs.directories[0]
     for log_dir in logs.directories:
         path = os.path.join(log_dir.path, METADATA_ELSEWHERE)
@@ -164,7 +165,9 @@ def mark_others(files: Files, logs: LogDirs) -> None:
             if log_dir is not holder and not files.exists(path):
                 write_atomically(files, path, f"{encode_id(holder.id)}\n".encode())
         except OSError as error:
-            raise StorageError(f"cannot write {path}: {error}") from error
+            if is_passing(error):
+                raise StorageError(f"cannot write {path}: {error}") from error
+            log_dir.data.fail(str(error))
 
 
 def _check_alone(files: Files, logs: LogDirs) -> None:

@@ -114,10 +114,11 @@ class LogDirs:
                     taken[path] = DataDirectory.take(files, path, node_id=node_id)
                 except DirectoryFailed as error:
                     unusable[path] = UnusableDir(os.path.abspath(path), str(error), _stored_id(files, path))
-            # Nothing is written yet: a cluster id that is made up now would shut out the others for good.
-            if unusable and all(data.is_new for data in taken.values()):
-                raise StorageError("; ".join(unusable[path].failure for path in paths if path in unusable))
-            cluster_id: str | None = None
+            # Nothing is written yet, and no marker of a clean shutdown taken away.
+            cluster_id = next((data.cluster_id for data in taken.values() if data.cluster_id), None)
+            for data in taken.values():
+                data.check_cluster(cluster_id)
+            _check_unusable(files, list(unusable.values()), [data.path for data in taken.values()])
             opened: dict[Path, LogDir] = {}
             for path, data in taken.items():
                 try:
@@ -130,8 +131,7 @@ class LogDirs:
                 opened[path] = LogDir(data)
                 for warning in data.warnings:
                     get_logger().warning("checkpoint not readable, its partitions are recovered", reason=warning)
-            if not opened:
-                raise StorageError("; ".join(unusable[path].failure for path in paths))
+            _check_unusable(files, list(unusable.values()), [log_dir.path for log_dir in opened.values()])
         except BaseException:
             for data in taken.values():
                 data.abandon()
@@ -151,12 +151,6 @@ class LogDirs:
             partitions=len(log_dir.logs),
         )
         self.on_offline(log_dir)
-
-    def check_metadata(self) -> None:
-        """Raises StorageError if the directory with the metadata log is one that cannot be used, or may be."""
-        if self.unusable and self.metadata_holder() is None:
-            failures = "; ".join(log_dir.failure for log_dir in self.unusable)
-            raise StorageError(f"no directory that can be used has {METADATA_TOPIC}-0: {failures}")
 
     def metadata_holder(self) -> LogDir | None:
         """The directory in which a metadata log was found."""
@@ -289,6 +283,14 @@ class LogDirs:
         """Gives the directories back without closing them, as after a crash."""
         for log_dir in self.directories:
             log_dir.data.abandon()
+
+
+def _check_unusable(files: Files, unusable: Sequence[UnusableDir], usable: Sequence[str]) -> None:
+    """Raises StorageError if the metadata log may lie in a directory that cannot be used. Also at a first start: a
+    cluster id that is made up without one directory would shut it out for good."""
+    if unusable and not any(files.exists(os.path.join(path, f"{METADATA_TOPIC}-0")) for path in usable):
+        problem = f"no directory that can be used has {METADATA_TOPIC}-0: " if usable else ""
+        raise StorageError(problem + "; ".join(log_dir.failure for log_dir in unusable))
 
 
 def _stored_node_id(files: Files, paths: Sequence[Path]) -> int:

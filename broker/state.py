@@ -109,7 +109,6 @@ class BrokerState:
     def _load(self, files: Files) -> None:
         now_ms = self.clock.now_ms()
         self.logs.on_offline = self._soon_offline
-        self.logs.check_metadata()
         for log_dir in self.logs.unusable:
             get_logger().error(
                 "a log directory cannot be used, its partitions are offline",

@@ -172,9 +172,13 @@ class DataDirectory:
         if stored_node is not None and stored_node != str(node_id):
             raise StorageError(f"{self.path} belongs to node {stored_node}, not {node_id}")
 
-    def _identify(self, cluster_id: str | None, make_id: Callable[[], bytes]) -> None:
+    def check_cluster(self, cluster_id: str | None) -> None:
+        """Raises StorageError if the directory belongs to another cluster than this one."""
         if self.cluster_id and cluster_id and self.cluster_id != cluster_id:
             raise StorageError(f"{self.path} belongs to cluster {self.cluster_id}, not {cluster_id}")
+
+    def _identify(self, cluster_id: str | None, make_id: Callable[[], bytes]) -> None:
+        self.check_cluster(cluster_id)
         self.cluster_id = self.cluster_id or cluster_id or encode_id(make_id())
         self.directory_id = self.directory_id or encode_id(make_id())
         wanted = {

@@ -14,6 +14,7 @@ from failing_files import CHANGES, FailingFiles
 from harness import Broker, Client, create_topics, fetch, only, options, produce, records, values
 
 from ottla.broker import server
+from ottla.broker.adoption import METADATA_ELSEWHERE
 from ottla.broker.clock import ManualClock
 from ottla.broker.options import StartupError
 from ottla.broker.topics import GROUP_OFFSETS_TOPIC
@@ -164,6 +165,7 @@ async def test_a_directory_that_is_not_ours_stops_the_start(how: str, files: Fai
         with pytest.raises(StartupError, match=str(other)) as raised:
             await stack.enter_async_context(running(files, *folders))
         assert "\n" not in str(raised.value)
+    assert all((folder / CLEAN_SHUTDOWN).exists() for folder in folders)
 
 
 async def test_without_the_metadata_there_is_no_start(files: FailingFiles, folders: list[Path]) -> None:
@@ -177,6 +179,7 @@ async def test_without_the_metadata_there_is_no_start(files: FailingFiles, folde
             with pytest.raises(StartupError, match=str(holder)):
                 async with running(files, *folders):
                     pass
+            assert all((folder / CLEAN_SHUTDOWN).exists() for folder in folders)
     files.repair()
     files.break_down(holder / "t-0" if (holder / "t-0").exists() else holder / f"t-{lies_in(holder, 't')[0]}")
     with pytest.raises(StartupError, match="the cluster's metadata"):
@@ -211,6 +214,12 @@ async def test_a_new_directory_beside_a_broken_one(files: FailingFiles, folders:
         await broker.topic("more", 4)
         assert len(lies_in(tmp_path / "new", "more")) >= 3
     assert not lies_in(tmp_path / "new", "t")
+    shutil.rmtree(tmp_path / "new")
+    for name in ("meta.properties", METADATA_ELSEWHERE):  # at the first small files of ours
+        files.fail_once(tmp_path / "new", errno.EIO, "create", f"{name}.tmp")
+        async with running(files, *folders, tmp_path / "new") as broker:
+            assert [Path(log_dir.path) for log_dir in broker.state.logs.online] == folders
+        assert files.failed.pop()[1].endswith(f"{name}.tmp")
 
 
 # Two folders of one partition
@@ -299,6 +308,34 @@ async def test_a_directory_that_fails_takes_its_partitions_offline_and_no_others
     async with running(files, *folders) as broker:
         client = await broker.client()
         assert set((await codes(client)).values()) == {0}
+
+
+async def test_a_sync_that_fails_in_its_thread(files: FailingFiles, folders: list[Path]) -> None:
+    """Whoever waits for it is refused, and so is all else in the directory; the others do not notice."""
+    async with running(files, *folders) as broker:
+        topic = broker.state.topics.create("t", 6, {"flush.messages": "1"}, broker.clock.now_ms())
+        client = await broker.client()
+        lost = next(folder for folder in folders if folder != Path(broker.state.logs.metadata_dir.path))
+        offline = lies_in(lost, "t")
+        for index in range(6):
+            assert only(await client.call(produce(records(b"%d" % index), "t", index), 9)).error_code == 0
+        files.fail_once(lost, errno.ENOSPC, "sync", ".log")  # even that: what was written may be lost
+        answers = await asyncio.gather(
+            *[one_produce(broker, index) for index in range(6)],
+        )
+        await broker.settle()
+        assert all(answers[index] == 0 for index in range(6) if index not in offline)
+        assert STORAGE_ERROR in [answers[index] for index in offline]
+        assert await codes(client) == {index: 56 if index in offline else 0 for index in range(6)}
+        assert [partition.index for partition in topic.online_partitions()] == [
+            index for index in range(6) if index not in offline
+        ]
+    assert not (lost / CLEAN_SHUTDOWN).exists()
+
+
+async def one_produce(broker: Broker, index: int) -> int:
+    client = await broker.client()
+    return only(await client.call(produce(records(b"more"), "t", index), 9)).error_code
 
 
 async def test_a_topic_whose_partitions_are_offline_can_be_deleted_and_does_not_come_back(
