@@ -214,11 +214,11 @@ async def test_a_new_directory_beside_a_broken_one(files: FailingFiles, folders:
         await broker.topic("more", 4)
         assert len(lies_in(tmp_path / "new", "more")) >= 3
     assert not lies_in(tmp_path / "new", "t")
-    shutil.rmtree(tmp_path / "new")
+    files.repair()
     for name in ("meta.properties", METADATA_ELSEWHERE):  # at the first small files of ours
-        files.fail_once(tmp_path / "new", errno.EIO, "create", f"{name}.tmp")
-        async with running(files, *folders, tmp_path / "new") as broker:
-            assert [Path(log_dir.path) for log_dir in broker.state.logs.online] == folders
+        files.fail_once(tmp_path / "newer", errno.EIO, "create", f"{name}.tmp")
+        async with running(files, *folders, tmp_path / "new", tmp_path / "newer") as broker:
+            assert [Path(log_dir.path) for log_dir in broker.state.logs.online] == [*folders, tmp_path / "new"]
         assert files.failed.pop()[1].endswith(f"{name}.tmp")
 
 
