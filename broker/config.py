@@ -57,7 +57,10 @@ ACTED_ON = frozenset(
     inter.broker.protocol.version log.index.interval.bytes log.index.size.max.bytes log.message.downconversion.enable
     log.message.format.version log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
     log.message.timestamp.difference.max.ms log.message.timestamp.type log.record.version.force.upgrade log.roll.hours
-    log.cleaner.max.compaction.lag.ms log.flush.interval.messages log.flush.interval.ms
+    delete.retention.ms log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms
+    log.cleaner.enable log.cleaner.io.max.bytes.per.second log.cleaner.max.compaction.lag.ms
+    log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms min.cleanable.dirty.ratio min.compaction.lag.ms
+    log.flush.interval.messages log.flush.interval.ms
     log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
     log.flush.start.offset.checkpoint.interval.ms log.retention.bytes log.retention.check.interval.ms
     log.retention.hours log.retention.minutes log.retention.ms log.segment.delete.delay.ms max.compaction.lag.ms

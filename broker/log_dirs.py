@@ -256,10 +256,18 @@ class LogDirs:
             get_logger().warning("a torn tail was cut", topic=topic, partition=index, bytes=log.cut_bytes)
         return log
 
+    def holder(self, log: PartitionLog) -> LogDir:
+        """The directory of an open log. StorageError if it has none any more."""
+        for log_dir in self.directories:
+            if log_dir.holds(log):
+                return log_dir
+        raise StorageError(f"{log.topic}-{log.partition} lies in no directory")
+
     def delete(self, log: PartitionLog, *, at_once: bool = False) -> None:
         """Deletes a partition; its files go a little `later`, unless `at_once`. Raises StorageError."""
         for log_dir in self.directories:
             if log_dir.holds(log):
+                self.on_delete(log)
                 del log_dir.logs[log.topic, log.partition]
                 remove = log_dir.data.delete_partition(log.topic, log.partition)
                 remove() if at_once else self.later(remove)

@@ -20,6 +20,7 @@ from ..storage.errors import StorageError
 from .logs import get_logger
 
 if TYPE_CHECKING:
+    from ..storage.log import PartitionLog
     from .clock import Clock, Timer
     from .config import Config
     from .durability import Durability
@@ -52,7 +53,9 @@ class Maintenance:
         self._repeat("retention", config["log.retention.check.interval.ms"], self._retain)
         self._waiting: dict[int, Timer] = {}  # for files that are to go
         self._next = itertools.count()
-        logs.later = lambda remove: self._remove_later(remove, config["log.segment.delete.delay.ms"])
+        self.is_cleaning: Callable[[PartitionLog], bool] = lambda log: False
+        """Which log the cleaner is at: its segments are not deleted meanwhile."""
+        logs.later = lambda remove: self.remove_later(remove, config["log.segment.delete.delay.ms"])
 
     def _repeat(self, name: str, interval_ms: int, work: Callable[[], None]) -> None:
         if not 0 < interval_ms < NEVER_MS:
@@ -101,6 +104,8 @@ class Maintenance:
             delay_ms: int = topic.config["file.delete.delay.ms"]
             for partition in topic.online_partitions():
                 log = partition.log
+                if self.is_cleaning(log):
+                    continue
                 try:
                     removed = log.retain(now_ms)
                 except StorageError as error:
@@ -115,9 +120,10 @@ class Maintenance:
                         bytes=removed.size_bytes,
                         log_start_offset=log.log_start_offset,
                     )
-                    self._remove_later(removed.remove, delay_ms)
+                    self.remove_later(removed.remove, delay_ms)
 
-    def _remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
+    def remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
+        """Removes files that are no part of a log any more, after a while."""
         number = next(self._next)
 
         def fire() -> None:

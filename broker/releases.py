@@ -92,6 +92,13 @@ class Behaviour:
     v2_from_ibp_3: bool = True
     """With inter.broker.protocol.version 3.0 or later everything is written as v2, whatever the topic says."""
 
+    cleaner_keeps_old_formats: bool = False
+    """The log cleaner leaves v0 and v1 in their formats, rather than writing v2 (KIP-724)."""
+    delete_horizon: bool = True
+    """The log cleaner counts delete.retention.ms from its first pass over a tombstone, noted in the batch (KIP-534)."""
+    cleaner_keeps_last_batch: bool = True
+    """The log cleaner keeps the header of the last batch that it has cleaned."""
+
     unknown_version_lists_range: bool = True
     """ApiVersions in a version that is not served answers error 35 with its own range, rather than with nothing."""
 
@@ -121,6 +128,9 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "sends_cut": (("0.8.2", True), ("3.0", False)),
     "zstd_topic_needs_fetch_10": (("0.8.2", False), ("2.1", True), ("4.0.0", False)),
     "v2_from_ibp_3": (("0.8.2", False), ("3.0", True)),
+    "cleaner_keeps_old_formats": (("0.8.2", True), ("4.0.0", False)),
+    "delete_horizon": (("0.8.2", False), ("3.1", True)),
+    "cleaner_keeps_last_batch": (("0.8.2", False), ("4.0.0", True)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
 }
 

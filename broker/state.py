@@ -11,6 +11,7 @@ import contextlib
 import random
 import uuid
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
@@ -19,7 +20,7 @@ from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
 from .adoption import adopt, mark_others
 from .client_ledger import ClientLedger
-from .clock import Clock
+from .clock import Clock, Timer
 from .config import Config, ConfigError, ConfigSource
 from .context import Apis, Arrival
 from .durability import Durability
@@ -39,6 +40,9 @@ from .resources import BROKER as RESOURCE_BROKER
 from .topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Topic, Topics, internal_configs, internal_prefix
 from .turns import Turns
 from .waiting import wake_all
+
+if TYPE_CHECKING:
+    from .cleaner import Cleaner
 
 
 def _announce(config: Config) -> None:
@@ -79,6 +83,8 @@ class BrokerState:
         self.failed: asyncio.Future[str] = loop.create_future()
         """Done, with the reason, when the broker cannot go on: no directory is left, or not the metadata's."""
         self.durability = Durability(loop, clock)
+        self._cleaner: Cleaner | None = None
+        self._cleaner_timer: Timer | None = None
         self.fetch_sessions = FetchSessions(
             lambda: self._random.randrange(1, 1 << 31), self.config["max.incremental.fetch.session.cache.slots"]
         )
@@ -138,11 +144,23 @@ class BrokerState:
             self.logs.upgrade = None
         self._load_groups()
         self._maintenance = Maintenance(self.clock, self.config, self.logs, self.topics, self.durability)
+        if self.config["log.cleaner.enable"]:
+            # Not before it is due: what it needs to import would delay the start.
+            first_ms = now_ms + self.config["log.cleaner.backoff.ms"]
+            self._cleaner_timer = self.clock.call_at(first_ms, self._begin_cleaning, files)
         for log_dir in self.logs.directories:
             self._check_directory(log_dir)
         if self.failed.done():
             raise StorageError(self.failed.result())
         self.clients = ClientLedger.open(files, self.logs.online[0].path, self.apis.advertised, self.clock)
+
+    def _begin_cleaning(self, files: Files) -> None:
+        from .cleaner import Cleaner
+
+        self._cleaner_timer = None
+        remove_later = self._maintenance.remove_later
+        self._cleaner = Cleaner(self.loop, self.clock, self.config, files, self.logs, self.topics, remove_later)
+        self._maintenance.is_cleaning = self._cleaner.is_cleaning
 
     def _load_groups(self) -> None:
         offsets_topic = self.topics.get(GROUP_OFFSETS_TOPIC)
@@ -256,10 +274,14 @@ class BrokerState:
 
     async def finish_appends(self, seconds: float) -> None:
         """Returns when what was submitted is appended, or the time is over: who sent it may have gone unanswered.
-        Syncs that are under way then end first: the logs are theirs."""
+        Cleaning and syncs that are under way then end first: the logs are theirs."""
         tasks = [p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
+        if self._cleaner_timer is not None:
+            self._cleaner_timer.cancel()
+        if self._cleaner is not None:
+            await self._cleaner.close()
         await self.durability.close()
 
     def close(self) -> None:

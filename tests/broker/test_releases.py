@@ -226,6 +226,21 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"{FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
+    "cleaner_keeps_old_formats": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}", True),
+        (FROM_4, False),
+        ("ottla", False),
+    ],
+    "delete_horizon": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 3.0", False),
+        (f"{FROM_3_TO_3_5.removeprefix('3.0 ')} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "cleaner_keeps_last_batch": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}", False),
+        (FROM_4, True),
+        ("ottla", True),
+    ],
     "unknown_version_lists_range": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
         (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),

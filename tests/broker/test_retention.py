@@ -82,7 +82,8 @@ async def test_by_size_at_least_so_much_stays(tmp_path: Path) -> None:
 async def test_by_policy(policy: str, release: str, start: int, tmp_path: Path) -> None:
     """Neither time nor size where the policy does not delete; the log start holds for all."""
     clock = ManualClock(T0)
-    async with running(tmp_path, clock=clock, release=release) as broker:
+    overrides = {"log.cleaner.enable": "false"}
+    async with running(tmp_path, clock=clock, release=release, overrides=overrides) as broker:
         await make(broker, policy, retention_ms="1000", retention_bytes="0")
         write(broker, *range(T0, T0 + 50, 10))
         log = broker.log("t")
