@@ -234,7 +234,7 @@ class Repair:
                 yield self._step(finding, "make it anew from the markers in the log")
                 self._make_transactions(folder, walk, path)
             elif finding.part == "snapshot":
-                yield self._step(finding, "remove it: the log tells the same")
+                yield self._step(finding, "remove it")
                 self._saving.remove(path)
             elif finding.part == "epochs":
                 yield self._step(finding, "make it anew from the batches")
@@ -265,7 +265,8 @@ class Repair:
         if plan.lost_bytes and not self._options.keep_sound:
             kept = plan_log(self._files, folder, gaps=self._gaps(key), keep=True).kept_entries - plan.kept_entries
             if kept > 0:
-                finding = Finding(label, None, None, f"{kept} sound batches or messages lie behind the damage")
+                what = f"{kept} sound batches or messages lie behind the damage"
+                finding = Finding(label, None, None, what, False)
                 yield self._step(finding, "remove them as well, as a recovery does; --skip keeps them")
         for finding in findings:
             if finding not in told:

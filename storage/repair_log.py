@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from ..protocol.records.batch import MAGIC, BatchHeader
+from ..protocol.records import formats
+from ..protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
+from ..protocol.records.errors import CorruptRecords
 from . import inspect
 from .append import MAX_RELATIVE_OFFSET
 from .files import Files
@@ -32,6 +34,8 @@ _EMPTY_BATCH = struct.Struct(">qiibIhiqqqhii")
 _CRC_START = 21
 _EPOCH_POSITION = 12
 _SIZES = rb"(?:\x00\x00\x00[\x0e-\xff]|\x00\x00[\x01-\xff].|\x00[\x01-\xff]..|[\x01-\x7f]...)"
+# A search gives up when what looked like entries had so many bytes: garbage may look like nothing else.
+_SEARCH_BYTES, _SEARCH_FACTOR = 1 << 30, 8
 _OVERLAP_BYTES = 16  # offset, size, four more; the magic is the byte behind
 
 
@@ -230,8 +234,7 @@ class _Planner:
             elif problem[0] == OVERLAP:
                 return self._end_at_next(number, edit, source, found)
             else:
-                behind = found.position + found.size_bytes
-                return self._skip(number, edit, source, found.position, behind)
+                return self._skip(number, edit, source, found.position, self._behind(number, source, found))
         return None
 
     def _place(self, number: int) -> Place:
@@ -325,7 +328,7 @@ class _Planner:
         later = len(self._segments) - number - 1
         what = f"{'leave out' if self._keep and (follower or later) else 'cut'} {end - start} bytes"
         if later and not self._keep:
-            what += f" and remove the {later} segments behind"
+            what += f" and remove {later} segment{'' if later == 1 else 's'} behind"
         self._note(edit.segment, start, self._expected, what)
         if not self._keep:
             return -1
@@ -335,6 +338,12 @@ class _Planner:
         self._fill(edit, follower.position, _first_offset(follower))
         self._expected = max(self._expected, _first_offset(follower))
         return follower.position
+
+    def _behind(self, number: int, source: inspect.Source, found: inspect.BatchFacts) -> int:
+        """From where on to look for a sound entry. A size is believed if the CRC covers it, or if it leads to one."""
+        behind = found.position + found.size_bytes
+        leads = behind >= source.size or _sound_at(source, behind, self._place(number)._replace(epoch=0)) is not None
+        return behind if found.crc_ok or leads else found.position + 1
 
     def _sound(self, source: inspect.Source, start: int, place: Place) -> Iterator[inspect.BatchFacts]:
         """Sound entries at or behind a position that may come next, from the first place where one begins."""
@@ -346,14 +355,17 @@ class _Planner:
             (offset >> 32).to_bytes(4, "big") for offset in (place.expected, place.base_offset + MAX_RELATIVE_OFFSET)
         }
         pattern = re.compile(b"(?s)(?=(?:" + b"|".join(map(re.escape, tops)) + b")...." + _SIZES + b"....[\x00-\x02])")
-        at = start
+        at, work_left = start, _SEARCH_BYTES + _SEARCH_FACTOR * source.size
         while at < source.size:
             window = source.read(at, inspect.WINDOW_BYTES)
             if not window:
                 return
-            for match in pattern.finditer(window):
-                found = _sound_at(source, at + match.start(), place)
-                if found is not None:
+            for match in pattern.finditer(window) if window.count(0) < len(window) else ():
+                size = _claimed_size(source, at + match.start(), place)
+                work_left -= size
+                if work_left < 0:
+                    return
+                if size and (found := _sound_at(source, at + match.start(), place)) is not None:
                     yield found
             at += max(len(window) - _OVERLAP_BYTES, 1)
 
@@ -362,9 +374,24 @@ def _first_offset(found: inspect.BatchFacts) -> int:
     return found.first_offset if found.is_wrapper else found.header.base_offset
 
 
+def _claimed_size(source: inspect.Source, position: int, place: Place) -> int:
+    """The size of what may be a sound entry, by its header alone; 0 if it is none."""
+    try:
+        header = formats.read_header(source.read(position, HEADER_BYTES), whole=False)
+    except CorruptRecords:
+        return 0
+    fits = place.expected <= header.last_offset and header.last_offset_delta >= 0
+    fits = fits and header.last_offset < (place.next_base or header.last_offset + 1)
+    size = header.size_bytes
+    return size if fits and size <= min(source.size - position, inspect.ENTRY_BYTES_MAX) else 0
+
+
 def _sound_at(source: inspect.Source, position: int, place: Place) -> inspect.BatchFacts | None:
-    found = inspect.entry_at(source, position, open_wrappers=True)
+    size = _claimed_size(source, position, place)
+    if size == 0:
+        return None
+    found = inspect.entry_at(inspect.BytesSource(source.read(position, size)), 0, open_wrappers=True)
     if isinstance(found, inspect.Damage):
         return None
     problem = entry_problem(found, place)
-    return found if problem is None or problem[0] == GAP else None
+    return found._replace(position=position) if problem is None or problem[0] == GAP else None

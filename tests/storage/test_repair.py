@@ -241,7 +241,7 @@ def test_without_skip_the_log_ends_at_the_damage_and_says_what_goes_with_it(copi
     steps, place = repair(copied)
     told = does(steps)
     cut = was[-1].position + was[-1].size_bytes - was[2].position
-    assert told[0] == f"cut {cut} bytes and remove the {len(later)} segments behind"
+    assert told[0] == f"cut {cut} bytes and remove {len(later)} segments behind"
     assert "remove them as well, as a recovery does; --skip keeps them" in told
     assert [s.finding.what for s in steps if s.finding.what.startswith(f"{count - kept} sound")] != []
     assert [p.name for p in sorted((copied / "orders-0").glob("*.log"))] == [log_of(copied, 0).name, path.name]
