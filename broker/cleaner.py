@@ -161,12 +161,12 @@ class Cleaner:
             if log.recovery_point < dirty.end_offset:
                 await in_thread(log.flush)
             if log_dir.data.cleaner_offset(log.topic, log.partition) is None:  # offsets may be missing from now on
-                await in_thread(log_dir.data.write_cleaner_offset, log.topic, log.partition, dirty.first_dirty_offset)
+                await in_thread(log_dir.data.cleaned, log, dirty.first_dirty_offset)
             task = self._task(topic, log, dirty)
             put_in_place = partial(self._put_in_place, log, delay_ms)
             rate: float = self._config["log.cleaner.io.max.bytes.per.second"]
             cleaned: Cleaned = await in_thread(runner.run, task, rate, put_in_place)
-            await in_thread(log_dir.data.write_cleaner_offset, log.topic, log.partition, cleaned.end_offset)
+            await in_thread(log_dir.data.cleaned, log, cleaned.end_offset)
         except (StorageError, CleaningFailed) as error:
             self._remove_leftovers(log)
             return log.failure is None and not self._closed and self._failed(log, error)

@@ -87,6 +87,8 @@ class LogDirs:
         """While it is set, partitions are brought to message format v2 as they are opened."""
         self.later: Callable[[Callable[[], None]], None] = lambda remove: remove()
         """When the files of a deleted partition go; at once unless somebody with a clock says otherwise."""
+        self.on_delete: Callable[[PartitionLog], None] = lambda log: None
+        """Told before a partition is deleted."""
         self.on_offline: Callable[[LogDir], None] = lambda log_dir: None
         """Told, in any thread, when a directory has failed; its logs refuse everything already."""
         self._found: dict[tuple[str, int], LogDir] = {}  # folders that were there, until they are opened
