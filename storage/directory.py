@@ -417,11 +417,19 @@ class DataDirectory:
         return self._cleaner_offsets.get((topic, partition))
 
     def write_cleaner_offset(self, topic: str, partition: int, offset: int | None) -> None:
-        """Notes durably up to where a partition is clean now, or with None that it is dirty from its start on. In any
-        thread."""
+        """Notes durably up to where a partition is clean now, or with None that it is dirty from its start on."""
         self._check_open()
-        key = (topic, partition)
+        self._write_cleaner_offset((topic, partition), offset, self._logs.get((topic, partition)))
+
+    def cleaned(self, log: PartitionLog, offset: int) -> None:
+        """The same of an open log, in any thread; nothing happens if it was deleted meanwhile."""
+        self._check_open()
+        self._write_cleaner_offset((log.topic, log.partition), offset, log)
+
+    def _write_cleaner_offset(self, key: TopicPartition, offset: int | None, log: PartitionLog | None) -> None:
         with self._watched(), self._writing:
+            if self._logs.get(key) is not log:
+                return
             offsets = {at: clean for at, clean in self._cleaner_offsets.items() if at != key}
             if offset is not None:
                 offsets[key] = offset
