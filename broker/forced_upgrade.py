@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from .clock import Clock
 from .logs import get_logger
+from .progress import Cadence
 
 if TYPE_CHECKING:
     from ..storage.upgrade import OnUpgrade, UpgradeProgress
@@ -24,9 +25,8 @@ class ForcedUpgrade:
 
     def __init__(self, partitions: int, clock: Clock) -> None:
         self._partitions = partitions
-        self._clock = clock
+        self._cadence = Cadence(clock, REPORT_MS, REPORT_MS)
         self._opened = 0
-        self._reported_ms = clock.now_ms()
         self.changed = 0
         self.records = 0
         self.segments = 0
@@ -46,13 +46,13 @@ class ForcedUpgrade:
                 self.read_bytes += progress.read_bytes
                 self.written_bytes += progress.written_bytes
                 self._say("partition upgraded to v2", name, number, progress, written_bytes=progress.written_bytes)
-            elif self._clock.now_ms() - self._reported_ms >= REPORT_MS:
+            elif self._cadence.is_due():
                 self._say("upgrading to v2", name, number, progress, of_bytes=progress.total_bytes)
 
         return on_upgrade
 
     def _say(self, event: str, name: str, number: int, progress: UpgradeProgress, **more: int) -> None:
-        self._reported_ms = self._clock.now_ms()
+        self._cadence.said()
         get_logger().info(
             event,
             partition=name,

@@ -28,6 +28,7 @@ from .forced_upgrade import ForcedUpgrade
 from .logs import get_logger
 from .metadata_log import TOPIC as METADATA_TOPIC
 from .metadata_log import TOPIC_ID as METADATA_TOPIC_ID
+from .progress import Opening
 
 FIRST_DIRECTORY_ID = bytes(15) + b"\x64"  # those below are words (unassigned, lost), not directories (KIP-858)
 METADATA_SEGMENT_BYTES = 1 << 30  # metadata.log.segment.bytes
@@ -85,6 +86,8 @@ class LogDirs:
         self.node_id = directories[0].data.node_id
         self.upgrade: ForcedUpgrade | None = None
         """While it is set, partitions are brought to message format v2 as they are opened."""
+        self.opening: Opening | None = None
+        """While it is set, it is told of the bytes that recovery checks."""
         self.later: Callable[[Callable[[], None]], None] = lambda remove: remove()
         """When the files of a deleted partition go; at once unless somebody with a clock says otherwise."""
         self.on_delete: Callable[[PartitionLog], None] = lambda log: None
@@ -252,7 +255,10 @@ class LogDirs:
         self, holder: LogDir, topic: str, index: int, topic_id: bytes, config: LogConfig, now_ms: int
     ) -> PartitionLog:
         upgrade = self.upgrade.watch(topic, index) if self.upgrade else None
-        log = holder.data.open_partition(topic, index, topic_id=topic_id, config=config, now_ms=now_ms, upgrade=upgrade)
+        on_checked = self.opening.watch(topic, index) if self.opening else lambda bytes: None
+        log = holder.data.open_partition(
+            topic, index, topic_id=topic_id, config=config, now_ms=now_ms, upgrade=upgrade, on_checked=on_checked
+        )
         holder.logs[topic, index] = log
         if log.cut_bytes:
             get_logger().warning("a torn tail was cut", topic=topic, partition=index, bytes=log.cut_bytes)

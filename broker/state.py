@@ -36,6 +36,7 @@ from .maintenance import Maintenance
 from .metadata_log import MetadataLog, read_all
 from .options import ServeOptions
 from .producer_ids import ProducerIds
+from .progress import Opening
 from .resources import BROKER as RESOURCE_BROKER
 from .topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Topic, Topics, internal_configs, internal_prefix
 from .turns import Turns
@@ -138,7 +139,10 @@ class BrokerState:
         self.logs.put_strays_aside({(topic.name, index): (topic.id, at) for topic, index, at in placed})
         if forced_upgrade(self.config):
             self.logs.upgrade = ForcedUpgrade(len(placed), self.clock)
-        self.topics.open(placed, now_ms)
+        self.logs.opening = opening = Opening(len(placed), self.clock, is_told=self.logs.upgrade is None)
+        self.topics.open(placed, now_ms, opening.done)
+        opening.finish()
+        self.logs.opening = None
         if self.logs.upgrade is not None:
             self.logs.upgrade.finish()
             self.logs.upgrade = None

@@ -28,6 +28,7 @@ from .metadata_log import MetadataLog
 from .partitions import LEADER_EPOCH, Partition
 
 if TYPE_CHECKING:
+    from ..storage.config import LogConfig
     from ..storage.log import PartitionLog
 
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
@@ -191,7 +192,7 @@ class Topics:
         self._metadata.append(records, now_ms)
         try:
             for index, directory in placed:
-                self._open(topic, index, directory, now_ms)
+                self._open(topic, index, directory, self._log_config(topic), now_ms)
         except StorageError:
             self._drop_logs(topic, at_once=True)  # first: it may be open files that there are too many of
             self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
@@ -278,16 +279,24 @@ class Topics:
                 kept[name] = value
         return kept
 
-    def open(self, placed: list[tuple[Topic, int, bytes | None]], now_ms: int) -> None:
-        """Opens the logs that `replay` named; those on a disk that does not work are offline. Raises StorageError."""
+    def open(
+        self, placed: list[tuple[Topic, int, bytes | None]], now_ms: int, on_done: Callable[[], None] = lambda: None
+    ) -> None:
+        """Opens the logs that `replay` named; those on a disk that does not work are offline. `on_done` is called for
+        each. Raises StorageError."""
         moved: list[PartitionRecord] = []
+        configs: dict[bytes, LogConfig] = {}
         for topic, index, directory in placed:
+            if topic.id not in configs:
+                configs[topic.id] = self._log_config(topic)
             try:
-                lies_in = self._logs.id_of(self._open(topic, index, directory, now_ms))
+                lies_in = self._logs.id_of(self._open(topic, index, directory, configs[topic.id], now_ms))
             except DirectoryFailed as error:
                 epoch = self._first_epoch(topic, index)
                 self._add(Partition(topic.name, index, None, self._durability, str(error), epoch), topic)
                 continue
+            finally:
+                on_done()
             # A folder that somebody moved: from here on it is looked for where it is.
             if directory is not None and directory >= FIRST_DIRECTORY_ID and lies_in not in (None, directory):
                 moved.append(self._partition_record(topic, index, lies_in))
@@ -302,8 +311,8 @@ class Topics:
             partition.go_offline(reason)
         return found
 
-    def _open(self, topic: Topic, index: int, directory: bytes | None, now_ms: int) -> PartitionLog:
-        log = self._logs.open_partition(topic.name, index, topic.id, self._log_config(topic), directory, now_ms)
+    def _open(self, topic: Topic, index: int, directory: bytes | None, config: LogConfig, now_ms: int) -> PartitionLog:
+        log = self._logs.open_partition(topic.name, index, topic.id, config, directory, now_ms)
         # Clients that have heard of this epoch do not go back to an older one.
         log.leader_epoch = max(log.leader_epoch, self._first_epoch(topic, index))
         self._add(Partition(topic.name, index, log, self._durability), topic)
@@ -316,7 +325,7 @@ class Topics:
         topic.partitions.append(partition)
         self._partitions[topic.name, partition.index] = partition
 
-    def _log_config(self, topic: Topic) -> Any:
+    def _log_config(self, topic: Topic) -> LogConfig:
         return log_config(topic.config, self._config)
 
     def _reconfigure(self, topic: Topic) -> None:

@@ -29,6 +29,7 @@ from .log import PartitionLog
 from .partition_metadata import encode_id, read_topic_id
 
 if TYPE_CHECKING:
+    from .recovery import OnChecked
     from .upgrade import OnUpgrade
 
 LOCK = ".lock"
@@ -244,10 +245,12 @@ class DataDirectory:
         config: LogConfig,
         now_ms: int,
         upgrade: OnUpgrade | None = None,
+        on_checked: OnChecked = lambda bytes: None,
     ) -> PartitionLog:
         """The log of a partition, made if there is none. `topic_id` of zeros stands for the one in the folder.
 
-        `upgrade` as in `PartitionLog.open`. Raises DirectoryFailed if the disk is why it cannot be opened.
+        `upgrade` and `on_checked` as in `PartitionLog.open`. Raises DirectoryFailed if it is the disk's fault that it
+        cannot be opened.
         """
         self._check_open()
         key = (topic, partition)
@@ -279,6 +282,7 @@ class DataDirectory:
                 on_log_start=self._log_start_moves,
                 pick=self._pick,
                 upgrade=upgrade,
+                on_checked=on_checked,
             )
         log.on_failure = self._log_failed
         self._unopened.discard(key)

@@ -36,7 +36,7 @@ from .leader_epochs import LeaderEpochs
 from .partition_metadata import FILE_NAME as PARTITION_METADATA
 from .partition_metadata import read_topic_id, write_topic_id
 from .producer_state import CachedBatch, Producer, forget_below
-from .recovery import Recovered, open_segments
+from .recovery import OnChecked, Recovered, open_segments
 from .segment import Segment
 from .swap import replacements, swap_in
 from .watched import CLOSED, Watched, watched
@@ -110,6 +110,7 @@ class PartitionLog(Watched):
         has_gaps: bool = False,
         pick: Callable[[int], int] = random.randrange,
         upgrade: OnUpgrade | None = None,
+        on_checked: OnChecked = lambda bytes: None,
     ) -> Self:
         """Opens the log in a folder, which is made if it is missing.
 
@@ -117,7 +118,7 @@ class PartitionLog(Watched):
         says that a cleaner has taken offsets, as it does from a compacted topic. A `topic_id` of zeros stands for the
         folder's own. `on_log_start(log, offset)` makes a log start durable before it is adopted; `pick(n)` is a random
         number in [0, n), for the jitter of time rolls. With `upgrade`, which is told of the progress, all segments
-        hold v2 only when this returns. Raises StorageError.
+        hold v2 only when this returns. `on_checked` is told of the bytes that are checked. Raises StorageError.
         """
         path = os.fspath(directory)
         try:
@@ -140,6 +141,7 @@ class PartitionLog(Watched):
             log_start_offset=log_start_offset,
             now_ms=now_ms,
             has_gaps=has_gaps or config.rules.compacted,
+            on_checked=on_checked,
         )
         if upgrade is not None:
             from .upgrade import upgrade_segments  # asked for once in the life of a directory

@@ -16,6 +16,7 @@ from .errors import StorageError
 from .files import Files, write_atomically
 
 FILE_NAME = "partition.metadata"
+_USUAL = b"version: 0\ntopic_id: "
 
 
 def encode_id(value: bytes) -> str:
@@ -47,7 +48,10 @@ def read_topic_id(files: Files, directory: str) -> bytes:
     """The topic id of a folder; zeros if it has none, as before Kafka 2.8. StorageError if the file is malformed."""
     path = os.path.join(directory, FILE_NAME)
     try:
-        text = files.read_bytes(path).decode()
+        data = files.read_bytes(path)
+        if data.startswith(_USUAL) and len(data) == len(_USUAL) + 22:  # thousands are read at a start
+            return decode_id(data[len(_USUAL) :].decode())
+        text = data.decode()
         if not text:  # a power loss before the bytes reached the disk
             return ZERO_UUID
         fields = dict(re.split(r":\s+", line, maxsplit=1) for line in text.splitlines() if line.strip())

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..protocol.records.batch import MAGIC, BatchHeader
@@ -41,6 +41,10 @@ from .stream import entries
 from .swap import SEGMENT_FILE, finish_leftovers
 
 MAX_SEGMENT_BYTES = 2**31 - 1  # a position is an int32
+TELL_BYTES = 4 << 20
+
+OnChecked = Callable[[int], None]
+"""Told of the bytes that were checked since it was last told, each TELL_BYTES or so."""
 
 
 @dataclass(slots=True)
@@ -71,6 +75,7 @@ def open_segments(
     log_start_offset: int,
     now_ms: int,
     has_gaps: bool,
+    on_checked: OnChecked = lambda bytes: None,
 ) -> Recovered:
     """Runs the passes. At least one segment results. Raises StorageError."""
     try:
@@ -79,7 +84,9 @@ def open_segments(
         recovered = Recovered(segments, log_start_offset, [], Producers(files, directory, names, now_ms))
         first = recovered.segments[0].base_offset if recovered.segments else 0
         recovered.log_start_offset = max(log_start_offset, first)
-        scanned_from = _check_segments(files, directory, recovered, config, clean_shutdown, recovery_point, has_gaps)
+        scanned_from = _check_segments(
+            files, directory, recovered, config, clean_shutdown, recovery_point, has_gaps, on_checked
+        )
         _ensure_segment(files, directory, recovered, config, now_ms)
         _settle_epochs(files, directory, recovered, scanned_from, checkpoint.LEADER_EPOCH in names)
         _settle_producers(recovered, scanned_from)
@@ -133,6 +140,7 @@ def _check_segments(
     clean_shutdown: bool,
     recovery_point: int,
     has_gaps: bool,
+    on_checked: OnChecked,
 ) -> int | None:
     """Pass 3. The base offset of the first segment that was read as a whole, or None."""
     segments = recovered.segments
@@ -156,7 +164,7 @@ def _check_segments(
         producers = recovered.producers.at(scanned_from, before, recovered.log_start_offset, config.producer_rules)
     for number in range(first, len(segments)):
         segment = segments[number]
-        end = _check_batches(files, segment, recovered, producers, config)
+        end = _check_batches(files, segment, recovered, producers, config, on_checked)
         is_last = number == len(segments) - 1
         # Between segments offsets may only be missing where the cleaner took them; elsewhere the end of this file never
         # reached the disk although the next file did.
@@ -200,7 +208,12 @@ def _has_transactions(files: Files, segments: Sequence[Segment]) -> bool:
 
 
 def _check_batches(
-    files: Files, segment: Segment, recovered: Recovered, producers: dict[int, Producer] | None, config: LogConfig
+    files: Files,
+    segment: Segment,
+    recovered: Recovered,
+    producers: dict[int, Producer] | None,
+    config: LogConfig,
+    on_checked: OnChecked,
 ) -> int:
     """Counts a segment's batches up to the first that is not sound; the position behind the last sound one.
 
@@ -208,7 +221,7 @@ def _check_batches(
     """
     segment.reset()
     aborted: list[txn_index.AbortedTransaction] = []
-    position = 0
+    position = told = 0
     with contextlib.suppress(CorruptRecords):
         for data, header in entries(files, segment.path(LOG_SUFFIX), segment.size_bytes):
             last_relative = header.last_offset - segment.base_offset
@@ -226,6 +239,10 @@ def _check_batches(
                 epoch = marker.coordinator_epoch if marker is not None else -1
                 advance(producers, header, recovered.log_start_offset, config.producer_rules, epoch)
             position += len(data)
+            if position - told >= TELL_BYTES:
+                on_checked(position - told)
+                told = position
+    on_checked(position - told)
     if producers is not None and txn_index.write(files, segment.path(txn_index.SUFFIX), aborted) and aborted:
         recovered.unsynced_files.add(file_name(segment.base_offset, txn_index.SUFFIX))
     return position

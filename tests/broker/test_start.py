@@ -9,11 +9,26 @@ from typing import Any
 import pytest
 from adopting import begin, finish, told
 from harness import Broker, fetch, only, produce, records, running, values
+from structlog.testing import capture_logs
 
+from ottla.broker.clock import ManualClock
+from ottla.broker.logs import get_logger
+from ottla.broker.progress import EACH_MS, QUIET_MS, Opening
 from ottla.protocol.records import batch
+from ottla.storage import recovery
 from ottla.storage.files import DiskFile, DiskFiles
 
 OWN = ("__cluster_metadata-0", "__consumer_offsets-")  # of these the records are read: they are the broker's state
+
+
+class TickingClock(ManualClock):
+    """A clock by which each look at it takes as long as `tick_ms`."""
+
+    tick_ms = 0
+
+    def now_ms(self) -> int:
+        self._now_ms += self.tick_ms
+        return self._now_ms
 
 
 class CountedFile(DiskFile):
@@ -134,3 +149,72 @@ async def test_a_log_that_was_changed_while_it_was_closed(tmp_path: Path, change
         assert only(await client.call(produce(records(b"c")), 9)).error_code == 0
         found = values(only(await client.call(fetch(("t", 0, 0)), 11)).records)
         assert found == {"torn": [b"a", b"b", b"c"], "longer": [b"a", b"b", b"b", b"c"]}.get(change, [b"a", b"c"])
+
+
+# What is said meanwhile
+
+
+def test_nothing_is_said_of_what_is_quick() -> None:
+    clock = ManualClock()
+    get_logger()
+    with capture_logs() as events:
+        opening = Opening(3, clock)
+        for _ in range(3):
+            clock.advance(QUIET_MS // 3)
+            opening.watch("t", 0)(1 << 20)
+            opening.done()
+        opening.finish()
+    assert events == []
+
+
+def test_a_line_each_second_after_two() -> None:
+    clock = ManualClock()
+    get_logger()
+    with capture_logs() as events:
+        opening = Opening(3, clock)
+        opening.done()
+        on_checked = opening.watch("t", 7)
+        for _ in range(45):
+            clock.advance(100)
+            on_checked(10)
+        opening.done()
+        opening.done()
+        opening.finish()
+    assert [(event["checked_bytes"], event["opened"]) for event in events] == [(200, 1), (300, 1), (400, 1), (450, 3)]
+    assert events[0] == {
+        "event": "opening partitions", "log_level": "info", "opened": 1, "of": 3, "checked_bytes": 200,
+        "recovering": "t-7",
+    }  # fmt: skip
+    assert events[-1]["event"] == "opened all partitions" and events[-1]["milliseconds"] == 4500
+    with capture_logs() as events:
+        silent = Opening(3, clock, is_told=False)
+        clock.advance(10 * EACH_MS)
+        silent.done()
+        silent.finish()
+    assert events == []
+
+
+async def test_a_long_recovery_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path) as broker:
+        await fill(broker)
+    sizes = [path.stat().st_size for path in tmp_path.glob("*/*.log") if not any(own in str(path) for own in OWN)]
+    clock = TickingClock()
+    get_logger()
+    with capture_logs() as events:
+        async with running(tmp_path, clock=clock):
+            pass
+    assert [event for event in events if event["event"] == "opening partitions"] == []
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    monkeypatch.setattr(recovery, "TELL_BYTES", 400)
+    clock.tick_ms = 250
+    with capture_logs() as events:
+        async with running(tmp_path, clock=clock):
+            clock.tick_ms = 0
+    told = [event for event in events if event["event"] == "opening partitions"]
+    assert len(told) > 2 and all(event["of"] == 6 for event in told)
+    checked = [event["checked_bytes"] for event in told]
+    assert checked == sorted(checked) and 0 < checked[0] < sum(sizes)
+    assert any("recovering" in event for event in told)
+    (total,) = (event for event in events if event["event"] == "opened all partitions")
+    assert (total["opened"], total["checked_bytes"]) == (6, sum(sizes))
