@@ -63,6 +63,7 @@ class Durability:
             is_awaited = of.begin()
             if is_awaited is not None:
                 self._submit(self._awaited if is_awaited else self._background, of.log.flush, of.finished)
+        self._tell_idle()
 
     def in_background(self, work: Callable[[], Any], done: Callable[[Exception | None], None]) -> None:
         """Does something that waits for the disk in a thread; `done` is called on the loop, with what it raised."""
@@ -86,15 +87,21 @@ class Durability:
 
     def _finished(self, done: Callable[[Exception | None], None], error: Exception | None) -> None:
         self._under_way -= 1
-        done(error)
+        try:
+            done(error)
+        finally:
+            self._tell_idle()
+
+    def _tell_idle(self) -> None:
         if self._idle is not None and not (self._under_way or self._requested) and not self._idle.done():
             self._idle.set_result(None)
 
     async def idle(self) -> None:
         """Returns when nothing is under way, and nothing is to begin."""
         while self._under_way or self._requested:
-            self._idle = self.loop.create_future()
-            await self._idle
+            if self._idle is None or self._idle.done():
+                self._idle = self.loop.create_future()
+            await asyncio.shield(self._idle)
 
     async def close(self) -> None:
         """Begins no more syncs, and returns when those under way have ended: then the logs may be closed."""
