@@ -1,0 +1,367 @@
+"""Directories that pass between Ottla and Apache Kafka, both ways: partitions, and a data directory as a whole.
+
+Kafka's own tool looks at what we wrote, Kafka's brokers read it and go on with it, and we with what they wrote. Whoever
+uses a directory shuts the other out.
+
+One thing is not shown here, as Kafka does not do it: a KRaft broker and controller in one process opens the log of
+`__cluster_metadata-0` before it asks for the lock, and elects itself there, whoever uses the directory.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import dumped
+import our_directories
+from checks import ROOT, Check, Failed
+from java_lines import java_client
+from our_directories import Log, Stage, read
+
+sys.path.insert(0, str(ROOT / "tests" / "clients"))
+sys.path.insert(0, str(ROOT / "tests" / "oracle"))
+import make_directories  # type: ignore[import-not-found]
+from exchange import rows  # type: ignore[import-not-found]
+from kafka_directories import Writer  # type: ignore[import-not-found]
+from kafka_process import Kafka, Kraft  # type: ignore[import-not-found]
+from line_clients import Librdkafka, LineClient, Seen  # type: ignore[import-not-found]
+from running_broker import RunningBroker  # type: ignore[import-not-found]
+from stored_directories import Told, differences, parsed  # type: ignore[import-not-found]
+
+from ottla.storage.checkpoint import read_offsets, write_offsets
+from ottla.storage.config import LogConfig
+from ottla.storage.directory import DataDirectory
+from ottla.storage.files import DiskFiles
+from ottla.storage.verify import Verification
+
+WITH_ZOOKEEPER = "3.9.1"
+# Kafka 4.x refuses the small segment.bytes of the other stages, as it does in directories of Kafka 3.9.
+WHOLE = (
+    *(("3.9.1", name) for name in ("own profile", "closed", "killed", "recovered", "upgraded")),
+    ("4.3.1", "own profile"),
+)
+OFFSETS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint")
+METADATA = "partition.metadata"
+CLEAN = ".kafka_cleanshutdown"
+
+
+@cache
+def java(release: str) -> LineClient:
+    made = java_client(release.rpartition(".")[0])
+    atexit.register(made.close)
+    return made
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="directories-") as place:
+        yield Path(place)
+
+
+def same(who: str, found: Sequence[object], wanted: Sequence[object]) -> None:
+    """Raises Failed with the first difference."""
+    for one, other in zip(found, wanted, strict=False):
+        if one != other:
+            raise Failed(f"{who}: {str(one)[:300]} instead of {str(other)[:300]}")
+    if len(found) != len(wanted):
+        raise Failed(f"{who}: {len(found)} records instead of {len(wanted)}")
+
+
+def verified(root: Path, *compacted: str) -> None:
+    """Raises Failed with what `ottla verify` finds wrong in a directory."""
+    found = Verification(root, deep=True, may_have_gaps=lambda topic: topic.startswith(compacted or ("-",)))
+    wrong = [f"{one.file} at {one.byte}: {one.what}" for one in found.findings() if one.wrong]
+    if wrong:
+        raise Failed(f"verify finds {len(wrong)} faults: {wrong[:5]}")
+
+
+# -- Kafka's tool and our files
+
+
+def run_tool(release: str) -> str:
+    """All that our brokers leave, of every stage in which a directory is closed."""
+    seen: list[str] = []
+    for stage in our_directories.stages().values():
+        if stage.name != "killed":  # what it lacks, recovery makes
+            counts = dumped.check(release, stage.folders())
+            seen.append(f"{stage.name}: {counts['file']} files, {counts['batch']} entries, {counts['record']} records")
+    return "; ".join(seen)
+
+
+# -- Kafka's directories, read by us
+
+
+def compare(root: Path, told: dict[str, Told]) -> int:
+    """Opens the logs of a directory and compares them; how many records."""
+    directory = DataDirectory.open(DiskFiles(), root, node_id=1)
+    count = 0
+    try:
+        for topic, one in told.items():
+            log = directory.open_partition(topic, 0, config=LogConfig(), now_ms=1_800_000_000_000)
+            if log.cut_bytes:
+                raise Failed(f"{topic}: {log.cut_bytes} bytes cut")
+            if found := differences(log, one):
+                raise Failed(f"{topic}: {found}")
+            count += len(one.records)
+    finally:
+        directory.close()
+    return count
+
+
+def run_reading(release: str) -> str:
+    """What a Kafka leaves, after a clean stop and after a kill: by our storage, and by a broker that takes it over."""
+    client = Librdkafka()
+    with folder() as place:
+        (place / "kafka").mkdir()
+        found = json.loads(json.dumps(make_directories.make(release, place / "kafka", place)))
+        told = {topic: parsed(one) for topic, one in found.items()}
+        killed = {"killed": told.pop("killed")}
+        verified(place / release, "compacted")
+        verified(place / f"{release}-killed")
+        (place / "ours").mkdir()
+        shutil.copytree(place / release, place / "ours" / "data")
+        count = compare(place / release, told) + compare(place / f"{release}-killed", killed)
+        verified(place / release, "compacted")
+        verified(place / f"{release}-killed")
+        broker = RunningBroker(place / "ours")
+        try:
+            for topic, one in told.items():
+                configs = dict(found[topic]["configs"])
+                ours = read(client, broker.address, topic, configs)
+                same(f"{topic} from a broker of ours", ours.records, one.records)
+        finally:
+            broker.close()
+        verified(place / "ours" / "data", "compacted")
+    return f"{count} records of {len(told) + 1} topics read equal, by storage and by a broker; verify finds nothing"
+
+
+# -- our partitions in a directory of Kafka's
+
+
+def transplant(source: Path, target: Path, topic: str, *, keep_id: bool) -> None:
+    """Puts a partition folder in the place of another one of that name, with its offsets. With `keep_id` it takes over
+    the topic id of the folder that was there, else it has none."""
+    name = f"{topic}-0"
+    metadata = (target / name / METADATA).read_bytes()
+    shutil.rmtree(target / name)
+    shutil.copytree(source / name, target / name)
+    (target / name / METADATA).unlink(missing_ok=True)
+    if keep_id:
+        (target / name / METADATA).write_bytes(metadata)
+    files = DiskFiles()
+    for checkpoint in OFFSETS:
+        given = read_offsets(files, str(source / checkpoint))
+        offsets = read_offsets(files, str(target / checkpoint))
+        offsets.pop((topic, 0), None)
+        if (topic, 0) in given:
+            offsets[topic, 0] = given[topic, 0]
+        write_offsets(files, str(target / checkpoint), offsets)
+
+
+def older_files(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    """Of each file of the segments in front of the newest: bytes, which file it is, when it was written."""
+    newest = max(path.stem for path in folder.glob("*.log"))
+    return {
+        path.name: (path.read_bytes(), path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in folder.iterdir()
+        if path.stem < newest and path.stem.isdigit() and path.suffix != ".snapshot"
+    }
+
+
+def configs_for_kafka(log: Log) -> dict[str, str]:
+    """Nothing is to be deleted there, and message.format.version means nothing to it."""
+    left_out = ("message.format.version", "retention.bytes")
+    return {name.replace(".", "_"): value for name, value in log.configs.items() if name not in left_out}
+
+
+def run_transplant(name: str) -> str:
+    """Our partition folders in Kafka's directory, and back in ours: read equal, and each side goes on with them."""
+    stage = our_directories.stages()[name]
+    client = java(WITH_ZOOKEEPER)
+    with folder() as place:
+        kafka = Kafka(WITH_ZOOKEEPER, place)
+        try:
+            writer = Writer(kafka, client)
+            for topic, log in stage.logs.items():
+                writer.topic(topic, **configs_for_kafka(log))
+        finally:
+            kafka.stop()
+        for number, topic in enumerate(stage.logs):
+            transplant(stage.root, kafka.logs, topic, keep_id=number % 2 == 0)
+        if name == "killed":
+            (kafka.logs / CLEAN).unlink()
+        before = {topic: older_files(kafka.logs / f"{topic}-0") for topic in stage.logs}
+        kafka = Kafka(WITH_ZOOKEEPER, place)
+        try:
+            Writer(kafka, client).wait_until_ready()
+            grown = {topic: read_and_write(kafka, client, topic, log) for topic, log in stage.logs.items()}
+        finally:
+            kafka.stop()
+        if name != "killed":
+            for topic, files in before.items():
+                after = older_files(kafka.logs / f"{topic}-0")
+                if changed := [one for one in files if after.get(one) != files[one]]:
+                    raise Failed(f"{topic}: Kafka wrote these anew: {changed}")
+        verified(kafka.logs)
+        take_back(stage, kafka.logs, place, grown)
+    count = sum(len(log.records) for log in stage.logs.values())
+    return f"{count} records of {len(stage.logs)} topics, and what each side wrote then"
+
+
+def read_and_write(kafka: Kafka | Kraft, client: LineClient, topic: str, log: Log) -> list[Seen]:
+    """Compares a log with what Java reads of Kafka; Java adds to it. All that it reads then."""
+    found = client.consume(kafka.address, topic, log.start, len(log.records), 30)
+    same(f"{topic} from Kafka", found, log.records)
+    client.produce(kafka.address, topic, rows(99, headers=True), "lz4")
+    return client.consume(kafka.address, topic, log.start, len(log.records) + len(rows(99, headers=True)), 30)
+
+
+def take_back(stage: Stage, logs: Path, place: Path, grown: dict[str, list[Seen]]) -> None:
+    """Puts the folders back where they came from: a broker of ours reads what Java read, and goes on."""
+    (place / "ours").mkdir()
+    ours = shutil.copytree(stage.root, place / "ours" / "data")
+    for topic in stage.logs:
+        transplant(logs, ours, topic, keep_id=True)
+    (ours / CLEAN).touch()  # Kafka has closed them
+    goes_on(place / "ours", stage, grown)
+
+
+def goes_on(place: Path, stage: Stage, grown: dict[str, list[Seen]]) -> None:
+    """A broker of ours with the directory `place/data`."""
+    client = Librdkafka()
+    broker = RunningBroker(place, "3.9", log_retention_ms="-1")
+    try:
+        for topic, wanted in grown.items():
+            same(f"{topic} back with us", read(client, broker.address, topic, {}).records, wanted)
+            offsets = client.produce(broker.address, topic, rows(98, headers=True), "gzip")
+            if offsets[0] != wanted[-1].offset + 1:
+                raise Failed(f"{topic} goes on at {offsets[0]}")
+    finally:
+        broker.close()
+    verified(broker.data_dir)
+
+
+# -- the whole directory
+
+
+def run_whole(release: str, name: str) -> str:
+    """Kafka starts in our directory, `__cluster_metadata-0` and all, and we in what it leaves."""
+    stage = our_directories.stages()[name]
+    client = java(release)
+    with folder() as place:
+        shutil.copytree(stage.root, place / "logs")
+        kafka = Kraft(release, place, offsets_topic_num_partitions=str(our_directories.GROUP_PARTITIONS))
+        try:
+            Writer(kafka, client).wait_until_ready()
+            grown = {topic: read_and_write(kafka, client, topic, log) for topic, log in stage.logs.items()}
+            group = {"group.id": our_directories.GROUP, "auto.offset.reset": "error"}
+            (found,) = Librdkafka().consume(kafka.address, "codecs", 0, 1, 20, **group)
+            if found.offset != our_directories.COMMITTED:
+                raise Failed(f"the group goes on at {found.offset}")
+            configs = our_directories.topic_configs(kafka.address, list(stage.logs))
+            for topic, log in stage.logs.items():
+                if configs[topic] != {key: value for key, value in log.configs.items() if key in configs[topic]}:
+                    raise Failed(f"{topic}: configs {configs[topic]} instead of {log.configs}")
+        finally:
+            kafka.stop()
+        verified(place / "logs")
+        (place / "logs").rename(place / "data")
+        goes_on(place, stage, grown)
+    return f"{len(stage.logs)} topics, their configs, a group's offset: read by Kafka, gone on with, taken back"
+
+
+# -- the lock
+
+
+def run_lock_of_kafka(release: str) -> str:
+    """Kafka runs: a broker of ours is refused in one line, and changes nothing."""
+    with folder() as place:
+        kafka = make_directories.start(release, place)
+        try:
+            Writer(kafka, java(release)).wait_until_ready()
+            before = (kafka.logs / "meta.properties").read_bytes()
+            command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", "127.0.0.1:0"]
+            command += ["--data-dir", str(kafka.logs)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            lines = done.stderr.strip().splitlines()
+            if done.returncode != 2 or "in use" not in lines[-1]:
+                raise Failed(f"exit code {done.returncode}: {lines[-3:]}")
+            after = (kafka.logs / "meta.properties").read_bytes()
+            if after != before or list(kafka.logs.glob("ottla*")):
+                raise Failed(f"changed: {before!r} to {after!r}, {sorted(kafka.logs.iterdir())}")
+        finally:
+            kafka.stop()
+    return lines[-1].replace(str(place), "...")
+
+
+def run_lock_of_ours() -> str:
+    """A broker of ours runs in a directory that it took over from Kafka: Kafka does not start, and changes nothing."""
+    with folder() as place:
+        kafka = Kafka(WITH_ZOOKEEPER, place)
+        try:
+            Writer(kafka, java(WITH_ZOOKEEPER)).topic("t")
+        finally:
+            kafka.stop()
+        # A directory that we took over has an identity of version 1, which a broker with ZooKeeper refuses by itself.
+        identity = (kafka.logs / "meta.properties").read_bytes()
+        (place / "ours").mkdir()
+        (place / "ours" / "data").symlink_to(kafka.logs)
+        broker = RunningBroker(place / "ours")
+        try:
+            (kafka.logs / "meta.properties").write_bytes(identity)
+            # What a broker of ours writes now and then is its own affair.
+            names = [path for path in sorted(kafka.logs.rglob("*")) if not path.name.endswith(("checkpoint", ".json"))]
+            state = {path: path.stat().st_mtime_ns for path in names if path.is_file()}
+            try:
+                Kafka(WITH_ZOOKEEPER, place).kill()
+                raise Failed("Kafka started in a directory that we use")
+            except RuntimeError as refused:
+                told = str(refused)
+            changed = [path.name for path, at in state.items() if not path.exists() or path.stat().st_mtime_ns != at]
+            if changed:
+                raise Failed(f"changed: {changed}")
+            Librdkafka().produce(broker.address, "t", rows(0, headers=True), "none")
+        finally:
+            broker.close()
+        kafka = Kafka(WITH_ZOOKEEPER, place)
+        try:
+            Writer(kafka, java(WITH_ZOOKEEPER)).wait_until_ready()
+            found = java(WITH_ZOOKEEPER).consume(kafka.address, "t", 0, 30, 30)
+        finally:
+            kafka.stop()
+        if len(found) != 30:
+            raise Failed(f"and when we were gone it read {len(found)} records")
+    return f"{told}; when we are gone it does, and reads what we wrote"
+
+
+CHECKS = [
+    *(
+        Check(f"DumpLogSegments {release} on our directories", lambda r=release: run_tool(r))
+        for release in dumped.TOOLS
+    ),
+    *(
+        Check(f"our directories: what Kafka {release} wrote", lambda r=release: run_reading(r))
+        for release in make_directories.RELEASES
+    ),
+    *(
+        Check(f"our directories: partitions in Kafka {WITH_ZOOKEEPER}, {name}", lambda n=name: run_transplant(n))
+        for name in ("closed", "killed", "upgraded")
+    ),
+    *(
+        Check(f"our directories: a whole one in Kafka {release}, {name}", lambda r=release, n=name: run_whole(r, n))
+        for release, name in WHOLE
+    ),
+    *(
+        Check(f"our directories: locked by Kafka {release}", lambda r=release: run_lock_of_kafka(r))
+        for release in make_directories.RELEASES
+    ),
+    Check(f"our directories: locked against Kafka {WITH_ZOOKEEPER}", run_lock_of_ours),
+]
