@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness import Broker, only, produce, records, running
 
+from ottla.broker.tools.dump import dump
+from ottla.broker.tools.formats import formats
 from ottla.broker.tools.verify import verify
+from ottla.protocol.records import batch
+from ottla.storage import inspect
+
+LOG = "orders-0/00000000000000000000.log"
 
 
 async def send(broker: Broker) -> None:
@@ -55,6 +62,33 @@ async def test_what_is_wrong_is_listed_and_is_exit_code_1(tmp_path: Path, capsys
     assert f"\n! orders-0/{log.name} at byte {begins}, offset 4: CRC " in out
     assert out.endswith("\n1 wrong\n")
     assert report(root, capsys, "--topic", "__cluster_metadata")["wrong"] == []
+
+
+@pytest.mark.parametrize(
+    "command", [verify, formats, lambda arguments: dump([*arguments[:-1], f"{arguments[-1]}/{LOG}"])]
+)
+def test_one_walk_over_the_entries_is_behind_all_that_look(
+    command: Callable[[list[str]], int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Damage is where `inspect` says that it is, for each of them."""
+    (tmp_path / LOG).parent.mkdir()
+    one = bytes(batch.build([batch.Record(0, 1, None, b"v")]))
+    (tmp_path / LOG).write_bytes(one)
+    command([str(tmp_path)])
+    assert "planted" not in capsys.readouterr().out
+    walk = inspect.entries
+
+    def planted(source: inspect.Source, **how: Any) -> Iterator[inspect.BatchFacts | inspect.Damage]:
+        yield from walk(source, **how)
+        yield inspect.Damage(len(one), 0, "planted", False)
+
+    monkeypatch.setattr(inspect, "entries", planted)
+    command([str(tmp_path)])
+    told = capsys.readouterr()
+    assert "planted" in told.out + told.err
 
 
 def test_mistakes_are_one_line_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

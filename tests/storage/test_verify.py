@@ -24,6 +24,7 @@ from ottla.storage.verify import CLEANER_OFFSET, Finding, Verification
 from ottla.storage.verify_log import Circumstances, Walk
 
 GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
+RELEASES = ("2.8.2", "3.9.1", "4.3.1")
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 TOPIC_ID = bytes(range(16))
 HARMLESS = {".lock", CLEAN_SHUTDOWN}  # whose names matter, not their bytes
@@ -150,6 +151,15 @@ def test_a_whole_directory_of_kafka_has_no_fault(tmp_path: Path) -> None:
     by_version_0 = KAFKA_PROPERTIES.replace(b"node.id", b"broker.id").replace(b"version=1", b"version=0")
     (tmp_path / "meta.properties").write_bytes(by_version_0)
     assert wrong(tmp_path, gaps=True) == []
+
+
+@pytest.mark.parametrize("name", [*RELEASES, *(f"{release}-killed" for release in RELEASES)])
+@pytest.mark.parametrize("deep", [False, True])
+def test_directories_that_kafka_left_have_no_fault(name: str, deep: bool) -> None:
+    looked = Verification(GOLDEN / "directories" / name, deep=deep)
+    assert [finding for finding in looked.findings() if finding.wrong] == []
+    assert looked.report.clean != name.endswith("-killed")
+    assert looked.report.partitions > 0
 
 
 def test_what_is_wrong_beside_the_partitions_of_kafka_is_found(tmp_path: Path) -> None:
