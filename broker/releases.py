@@ -99,6 +99,9 @@ class Behaviour:
     cleaner_keeps_last_batch: bool = True
     """The log cleaner keeps the header of the last batch that it has cleaned."""
 
+    eligible_leaders: bool = False
+    """A partition whose only replica is offline has that as an eligible leader, and nobody in sync (KIP-966)."""
+
     unknown_version_lists_range: bool = True
     """ApiVersions in a version that is not served answers error 35 with its own range, rather than with nothing."""
 
@@ -131,6 +134,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "cleaner_keeps_old_formats": (("0.8.2", True), ("4.0.0", False)),
     "delete_horizon": (("0.8.2", False), ("3.1", True)),
     "cleaner_keeps_last_batch": (("0.8.2", False), ("4.0.0", True)),
+    "eligible_leaders": (("0.8.2", False), ("4.1", True)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
 }
 

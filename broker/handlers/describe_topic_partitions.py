@@ -1,4 +1,7 @@
-"""DescribeTopicPartitions v0: topics page by page (KIP-966). Without replicas there are no eligible leaders to list."""
+"""DescribeTopicPartitions v0: topics page by page (KIP-966).
+
+With one replica the only eligible leader that there can be is that of an offline partition.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from ...protocol.messages.describe_topic_partitions import (
 from ...protocol.primitives import ZERO_UUID
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
+from ..partitions import Partition as Described
 from ..topics import check_name
 from .metadata import NO_LEADER, TOPIC_OPERATIONS
 
@@ -58,25 +62,27 @@ def _topic(name: str, start: int, limit: int, context: RequestContext) -> Topic:
         topic = context.broker.topics.named(name)
     except Refused as refused:
         return Topic(error_code=code_of(refused), name=name, topic_id=ZERO_UUID, partitions=[])
-    node = [context.broker.node_id]
     return Topic(
         error_code=0,
         name=name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
-        partitions=[
-            Partition(
-                error_code=0,
-                partition_index=partition.index,
-                leader_id=node[0] if partition.offline is None else NO_LEADER,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=node,
-                isr_nodes=node,
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-                offline_replicas=[] if partition.offline is None else node,
-            )
-            for partition in topic.partitions[start : start + limit]
-        ],
+        partitions=[_partition(partition, context) for partition in topic.partitions[start : start + limit]],
         topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(partition: Described, context: RequestContext) -> Partition:
+    node_id, offline = context.broker.node_id, partition.offline is not None
+    eligible = [node_id] if offline and context.broker.profile.behaviour.eligible_leaders else []
+    return Partition(
+        error_code=0,
+        partition_index=partition.index,
+        leader_id=NO_LEADER if offline else node_id,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=[node_id],
+        isr_nodes=[] if eligible else [node_id],
+        eligible_leader_replicas=eligible,
+        last_known_elr=eligible,
+        offline_replicas=[node_id] if offline else [],
     )

@@ -50,7 +50,7 @@ def _refusal(key_type: int, key: str, context: RequestContext) -> tuple[ErrorCod
     if key_type != GROUP_KEY:
         return ErrorCode.INVALID_REQUEST, ""
     if context.broker.groups.has_resigned(key):  # as in Kafka, where the partition has no leader
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, ""
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available."
     return ErrorCode.NONE, ""
 
 

@@ -82,6 +82,7 @@ def _created(name: str, allowed: bool, context: RequestContext) -> Topic:
 
 def _topic_answer(topic: Topic, request: MetadataRequest, broker: BrokerState) -> TopicAnswer:
     node_id = broker.node_id
+    has_eligible = broker.profile.behaviour.eligible_leaders
     answer = TopicAnswer(
         error_code=0,
         name=topic.name,
@@ -94,7 +95,7 @@ def _topic_answer(topic: Topic, request: MetadataRequest, broker: BrokerState) -
                 leader_id=node_id if partition.offline is None else NO_LEADER,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=[node_id],
-                isr_nodes=[node_id],
+                isr_nodes=[] if has_eligible and partition.offline is not None else [node_id],
                 offline_replicas=[] if partition.offline is None else [node_id],
             )
             for partition in topic.partitions

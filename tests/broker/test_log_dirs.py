@@ -146,6 +146,29 @@ async def test_the_broker_starts_without_a_directory_that_cannot_be_used(
     assert not list(lost.parent.glob("*/*-stray"))
 
 
+@pytest.mark.parametrize("eligible", [False, True])
+async def test_who_may_lead_an_offline_partition(eligible: bool, files: FailingFiles, folders: list[Path]) -> None:
+    """As Apache Kafka 3.9 and 4.3 say it, where one of two directories is gone."""
+    placed = await filled(files, folders)
+    holder = next(folder for folder in folders if (folder / "__cluster_metadata-0").exists())
+    lost = next(folder for folder in folders if folder != holder)
+    files.break_down(lost)
+    overrides = {"ottla.behaviour.eligible_leaders": str(eligible).lower()}
+    async with running(files, *folders, overrides=overrides) as broker:
+        client = await broker.client()
+        node = [broker.state.node_id]
+        asked = DescribeTopicPartitionsRequest.TopicRequest(name="t")
+        request = DescribeTopicPartitionsRequest(topics=[asked], response_partition_limit=100)
+        described = (await client.call(request, 0)).topics[0].partitions
+        (listed,) = (await client.call(MetadataRequest(topics=None), 12)).topics
+        for partition in described:
+            offline = partition.partition_index in placed[lost]
+            shown = partition.isr_nodes, partition.eligible_leader_replicas, partition.last_known_elr
+            assert shown == (([], node, node) if offline and eligible else (node, [], []))
+            assert listed.partitions[partition.partition_index].isr_nodes == partition.isr_nodes
+            assert partition.replica_nodes == node and partition.error_code == 0
+
+
 @pytest.mark.parametrize("how", ["locked", "of another node", "of another cluster", "malformed"])
 async def test_a_directory_that_is_not_ours_stops_the_start(how: str, files: FailingFiles, folders: list[Path]) -> None:
     await filled(files, folders)
@@ -391,6 +414,7 @@ async def test_groups_of_an_offline_partition_have_no_coordinator(files: Failing
             (found,) = (await client.call(FindCoordinatorRequest(coordinator_keys=[name], key_type=0), 4)).coordinators
             old = await client.call(FindCoordinatorRequest(key=name, key_type=0), 1)
             assert (old.error_code, old.node_id) == (found.error_code, found.node_id)
+            assert old.error_message == ("The coordinator is not available." if old.error_code else "NONE")
             assert (found.node_id == -1) == (found.error_code != 0)
             return heartbeat.error_code, found.error_code
 
