@@ -2,8 +2,9 @@
 
 Owns what passes between the two processes, JSON lines over the pipes: the task in, a group of new segments out as soon
 as their files are there, a line in when the broker has put them in place, and the end of the pass or an error out. The
-process knows nothing of the broker and lives for one pass; killed at any moment it leaves files that the next opening
-of the folder, or `remove_leftovers`, removes. Throttling (log.cleaner.io.max.bytes.per.second) is by the real clock.
+process knows nothing of the broker but whether it lives, and lives for one pass; killed at any moment it leaves files
+that the next opening of the folder, or `remove_leftovers`, removes. Throttling (log.cleaner.io.max.bytes.per.second) is
+by the real clock.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any
@@ -25,6 +28,8 @@ from ..storage.swap import CLEANED, SEGMENT_FILE
 
 UNLIMITED = 1e300  # bytes in a second, from here on
 _LEAST_WAIT_S = 0.001
+_LOOK_S = 0.05  # where the system does not tell of the death of a parent, and if it died before it was asked to
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 class CleaningFailed(Exception):
@@ -48,7 +53,7 @@ class CleanerProcess:
 
     def run(self, task: Clean, bytes_per_second: float, put_in_place: PutInPlace) -> Cleaned:
         """Cleans a log. Raises CleaningFailed, also when it is stopped, and what `put_in_place` raises."""
-        command = [sys.executable, "-m", __name__]
+        command = [sys.executable, "-m", __name__, str(os.getpid())]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self._process = process
         assert process.stdin is not None and process.stdout is not None
@@ -165,8 +170,26 @@ def throttle(
     return on_progress
 
 
+def _die_with(parent: int) -> None:
+    """Ends this process as soon as its broker is gone, also by kill -9: what is written then would be written into the
+    files of the next broker's pass over the same log."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_S)
+        os._exit(1)
+
+    threading.Thread(target=look, daemon=True).start()
+
+
 def main() -> None:
     """One pass: see the module."""
+    if len(sys.argv) > 1:
+        _die_with(int(sys.argv[1]))
     out = sys.stdout.buffer
     asked: dict[str, Any] = json.loads(sys.stdin.buffer.readline() or b"{}")
     if not asked:

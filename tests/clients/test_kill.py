@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 from four_clients import create_topic
 from mixed_load import (
@@ -185,6 +185,7 @@ def loaded_broker(folder: Path, chooser: random.Random) -> Iterator[tuple[Runnin
         log_retention_check_interval_ms="100",
         offsets_topic_num_partitions="5",
         log_index_size_max_bytes="120",  # the offsets of groups roll, too
+        log_cleaner_backoff_ms="0",
     )
     with contextlib.ExitStack() as stack:
         stack.callback(broker.close)
@@ -313,9 +314,61 @@ def test_whatever_the_moment_of_a_kill_nothing_acknowledged_is_lost_doubled_or_c
             if index % 5 == 4:
                 load.check_committed(known)
         load.wait_for_more(100)
+        wait_for_cleaning(load)
         finish(load)
         assert load.churn.deleted or rounds < ROUNDS
         print({ledger.name: ledger.acknowledged for ledger in load.ledgers}, f"{load.churn.deleted} topics deleted")
+
+
+def wait_for_cleaning(load: Load) -> None:
+    """Until the compacted topic holds less than was written."""
+    (ledger,) = (ledger for ledger in load.ledgers if ledger.topic == COMPACTED)
+
+    def stored() -> int:
+        with contextlib.suppress(FileNotFoundError):  # it may be put in place just now
+            return sum(header.record_count for header in load.broker.stored(COMPACTED))
+        return ledger.acknowledged
+
+    end = time.monotonic() + WAIT_SECONDS
+    while stored() > ledger.acknowledged * 0.8:
+        assert time.monotonic() < end, "nothing is cleaned"
+        time.sleep(0.05)
+
+
+def children(pid: int) -> set[int]:
+    """The processes that a process has started and that live."""
+    found: set[int] = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == pid and state != "Z":
+                found.add(int(path.parent.name))
+    return found
+
+
+def test_the_process_that_cleans_dies_with_the_broker(tmp_path: Path) -> None:
+    """Else it would write on, into the files of the next broker's."""
+    slow = {"log_cleaner_backoff_ms": "0", "log_cleaner_io_max_bytes_per_second": "1000"}
+    broker = RunningBroker(tmp_path, **slow)
+    try:
+        create_topic(broker.address, COMPACTED, cleanup_policy="compact", segment_bytes=1 << 20)
+        producer = Producer({"bootstrap.servers": broker.address})
+        for number in range(400):
+            producer.produce(COMPACTED, bytes(10_000), b"%d" % number)
+        assert producer.flush(WAIT_SECONDS) == 0
+        assert broker.process
+        end = time.monotonic() + WAIT_SECONDS
+        while not (cleaning := children(broker.process.pid)):
+            assert time.monotonic() < end, "nothing is cleaned"
+            time.sleep(0.05)
+        time.sleep(0.5)  # for it to be in the midst of its work
+        broker.kill()
+        end = time.monotonic() + 10
+        while any(Path(f"/proc/{pid}").exists() for pid in cleaning):
+            assert time.monotonic() < end, "the process that cleans lives on"
+            time.sleep(0.05)
+    finally:
+        broker.kill()
 
 
 def freeze(broker: RunningBroker, seconds: float) -> None:
