@@ -54,7 +54,8 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
     return LogConfig(
         segment_bytes=topic["segment.bytes"],
         segment_ms=min(topic["segment.ms"], lag_ms),
-        segment_jitter_ms=topic["segment.jitter.ms"],
+        # Of segment.ms, as in Kafka: where the lag is shorter every append may so begin a segment.
+        segment_jitter_ms=min(topic["segment.jitter.ms"], topic["segment.ms"]),
         index_interval_bytes=topic["index.interval.bytes"],
         segment_index_bytes=topic["segment.index.bytes"],
         retention_ms=topic["retention.ms"],

@@ -330,7 +330,7 @@ class PartitionLog(Watched):
         return created
 
     def _jitter(self) -> int:
-        bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        bound = self.config.segment_jitter_ms
         return self._pick(bound) if bound > 0 else 0
 
     def producers(self) -> dict[int, Producer]:
@@ -465,6 +465,7 @@ class PartitionLog(Watched):
                 self._on_log_start(self, offset)
             self.log_start_offset = offset
             forget_below(producers, offset, self.config.producer_rules)
+            self._keep_epochs()
         return self.log_start_offset
 
     @watched
@@ -497,8 +498,12 @@ class PartitionLog(Watched):
             self._segments = self._segments[len(gone) :]  # a look for a copy goes on with the old list
             self.size_bytes -= sum(segment.size_bytes for segment in gone)
             self._flusher.forget(gone)
-        self._epochs.keep(retention.epochs_from(self._epochs.entries, self.log_start_offset))
+        self._keep_epochs()
         return removed
+
+    def _keep_epochs(self) -> None:
+        """Forgets the epochs of what is gone."""
+        self._epochs.keep(retention.epochs_from(self._epochs.entries, self.log_start_offset))
 
     # -- cleaning
 

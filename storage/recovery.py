@@ -36,6 +36,7 @@ from .files import Files
 from .partition_metadata import FILE_NAME as PARTITION_METADATA
 from .producer_state import Producer, advance
 from .producers import Producers
+from .retention import epochs_from
 from .segment import LOG_SUFFIX, SUFFIXES, Segment, file_name
 from .stream import entries
 from .swap import SEGMENT_FILE, finish_leftovers
@@ -323,10 +324,8 @@ def _settle_epochs(
                 _take_epoch(kept, header)
     for epoch, start_offset in found:
         _begin_epoch(kept, epoch, start_offset)
-    kept = [entry for entry in kept if entry[1] < end_offset or entry == (0, 0)]
-    while len(kept) > 1 and kept[1][1] <= recovered.log_start_offset:
-        del kept[0]  # the next epoch begins at or below the log start
-    recovered.epochs = kept
+    kept = [entry for entry in kept if entry[1] <= end_offset]
+    recovered.epochs = kept = epochs_from(kept, recovered.log_start_offset)
     if kept != (stored or []) or (stored is None and has_records):
         checkpoint.write_epochs(files, path, kept)
         recovered.unsynced_files.add(checkpoint.LEADER_EPOCH)

@@ -48,9 +48,13 @@ def expired(segments: Sequence[Segment], log_start_offset: int, config: LogConfi
 
 
 def epochs_from(epochs: list[tuple[int, int]], log_start_offset: int) -> list[tuple[int, int]]:
-    """The (epoch, start offset) pairs without those of which nothing is left at or behind the log start."""
+    """The (epoch, start offset) pairs without those of which nothing is left at or behind the log start. The first one
+    begins there then, as in Kafka."""
     number = sum(start <= log_start_offset for _, start in epochs[1:])
-    return epochs[number:]
+    kept = epochs[number:]
+    if kept and kept[0][1] < log_start_offset:
+        kept[0] = kept[0][0], log_start_offset
+    return kept
 
 
 class Removed:

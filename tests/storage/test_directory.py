@@ -50,7 +50,7 @@ def test_the_files_of_a_new_directory_after_a_clean_close(files: SimulatedFiles)
         "/data/log-start-offset-checkpoint": b"0\n1\norders 3 2\n",
         "/data/replication-offset-checkpoint": b"0\n1\norders 3 3\n",
         "/data/orders-3/partition.metadata": b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw",
-        "/data/orders-3/leader-epoch-checkpoint": b"0\n1\n0 0\n",
+        "/data/orders-3/leader-epoch-checkpoint": b"0\n1\n0 2\n",
     }
     assert all(content.live == content.durable for content in files.contents.values())
 

@@ -219,7 +219,7 @@ class LogMachine(RuleBasedStateMachine):
     def epochs(self) -> list[tuple[int, int]]:
         """The epochs since the last old message: all is written in epoch 0."""
         since = max((number + 1 for number, known in enumerate(self.batches) if known.magic < 2), default=0)
-        return [(0, known.base_offset) for known in self.batches[since : since + 1]]
+        return [(0, max(known.base_offset, self.log_start)) for known in self.batches[since : since + 1]]
 
 
 class TestLog(LogMachine.TestCase):
