@@ -21,9 +21,9 @@ sys.path.insert(0, str(HERE.parent / "interop"))
 
 def shown(data: bytes) -> list[list[int]]:
     """The header fields of every batch; -1 for the length and CRC of a compressed one."""
-    from ottla.protocol.records import batch
+    from ottla.protocol.records import formats
 
-    headers = [header for _, header in batch.headers(data)]
+    headers = [header for _, header in formats.headers(data)]
     return [list(h._replace(batch_length=-1, crc=-1) if h.codec else h) for h in headers]
 
 

@@ -1,15 +1,16 @@
-"""Makes `compacted_by_kafka.jsonl`: what the cleaner of Kafka 4.3.1 leaves of random logs, pass by pass.
+"""Makes `compacted_by_kafka.jsonl`: what the cleaners of Kafka 2.8.2, 3.9.1 and 4.3.1 leave of random logs.
 
-Run by hand, where Maven and Java are: `python tests/storage/make_compacted.py`. A line is a log (its segments: base
-offset, time of the file in ms, the bytes) and its passes (time, end, the segments then: base offset, time, the header
-fields of the batches, without length and CRC where a codec is at work, the offsets of the records, transaction index).
-The logs have keys again and again, tombstones, records without keys, idempotent producers, transactions that were
-committed and aborted, codecs, and in every third one messages of formats v0 and v1.
+Run by hand, where Maven and Java are: `python tests/storage/make_compacted.py`. A line is a release, a log (its
+segments: base offset, time of the file in ms, the bytes, transaction index) and its passes (time, end, the segments
+then: base offset, time, the header fields of the batches, without length and CRC where a codec is at work, the offsets
+of their records, transaction index). The logs have keys again and again, tombstones, records without keys, idempotent
+producers, transactions that were committed and aborted, codecs, and every second one messages of formats v0 and v1.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import os
 import random
@@ -22,7 +23,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 COMPACTED = HERE / "compacted_by_kafka.jsonl"
 RETENTION_MS = 100
-LOGS = 24
+LOGS = 10  # of each release
+RELEASES = {"4.3.1": "Compacted.java", "3.9.1": "Compacted39.java", "2.8.2": "Compacted28.java"}
 
 sys.path[:0] = [str(HERE), str(HERE.parent / "interop")]
 
@@ -37,7 +39,7 @@ class Writer:
 
     def __init__(self, seed: int) -> None:
         self.pick = random.Random(seed)
-        self.with_old = seed % 3 == 0
+        self.with_old = seed % 2 == 0
         # Compressors differ, and how segments are put together hangs on their sizes.
         self.segment_bytes = self.pick.choice([600, 1500, 1 << 20])
         self.codecs = (0, 0, 0, 1, 4) if self.segment_bytes == 1 << 20 else (0,)
@@ -45,6 +47,7 @@ class Writer:
         self.open: dict[int, int] = {}
         self.epochs = dict.fromkeys(range(1, 5), 0)
         self.sequences = dict.fromkeys(range(1, 5), 0)
+        self.gone: set[int] = set()
         self.aborted: dict[int, list[bytes]] = {}
 
     def segment(self, batches: int) -> tuple[int, bytes]:
@@ -60,7 +63,7 @@ class Writer:
         pick = self.pick
         return [
             (
-                None if pick.random() < 0.1 else b"key%d" % pick.randrange(12),
+                None if pick.random() < 0.1 else b"key%d" % pick.randrange(7),
                 None if pick.random() < 0.25 else b"value %d " % self.offset * pick.randrange(1, 4),
             )
             for _ in range(pick.randrange(1, 6))
@@ -77,7 +80,7 @@ class Writer:
             pairs = self._pairs()
             first, self.offset = self.offset, self.offset + len(pairs)
             return old(pick.randrange(2), min(codec, 1), first, *pairs, time=1000 + first * 3)
-        if producer in (0, 5):
+        if producer in (0, 5) or producer in self.gone:
             return self._plain(self._pairs(), codec=codec)
         if producer in self.open and pick.random() < 0.4:
             return self._end(base, producer)
@@ -101,6 +104,7 @@ class Writer:
         if self.pick.random() < 0.3:  # as when a new instance begins: only the marker is left of this epoch
             self.epochs[producer] += 1
             self.sequences[producer] = 0
+            self.gone |= {producer} if self.pick.random() < 0.7 else set()
         if not commit:
             stable = min(self.open.values(), default=self.offset)
             self.aborted.setdefault(base, []).append(struct.pack(">hqqqq", 0, producer, first, offset, stable))
@@ -121,7 +125,7 @@ def make(seed: int, folder: Path) -> dict[str, object]:
     bases = [base for base, _ in segments]
     # In the end nothing but the active segment is dirty.
     passes, now_ms = [], 20_000
-    for end in sorted(writer.pick.sample(bases[1:-1], 3)) + bases[-1:]:
+    for end in sorted(writer.pick.sample(bases[1:-1], 4)) + bases[-1:]:
         passes.append((now_ms, end))
         now_ms += writer.pick.choice([1, 99, 100, 101])
     return {
@@ -135,47 +139,48 @@ def make(seed: int, folder: Path) -> dict[str, object]:
 
 
 def offsets(content: bytes) -> list[list[int]]:
-    from ottla.protocol.records import batch
+    from ottla.protocol.records import formats
 
-    return [[record.offset for record in batch.records(content, position)] for position, _ in batch.headers(content)]
+    places = [position for position, _ in formats.headers(content)]
+    return [[record.offset for record in formats.records(content, position)] for position in places]
+
+
+def recorded(release: str, seed: int) -> dict[str, object] | None:
+    """A log and what a release makes of it; None if that gives it up."""
+    from checks import jars, java  # type: ignore[import-not-found]
+
+    libraries = jars(f"kafka-{release}", [f"org.apache.kafka:kafka_2.13:{release}"])
+    with tempfile.TemporaryDirectory() as top:
+        folder = Path(top) / "t-0"
+        folder.mkdir()
+        log = make(seed, folder)
+        passes = log["passes"]
+        assert isinstance(passes, list)
+        words = [str(folder), str(log["segment_bytes"]), str(RETENTION_MS), *(f"{now}:{end}" for now, end in passes)]
+        done = subprocess.run(java(libraries, HERE / RELEASES[release], *words), capture_output=True, text=True)
+        if "Empty batches are only supported for magic v2" in done.stderr:
+            # A message of an old format is the last below the end, and goes: Kafka 4 gives such a partition up.
+            return None
+        done.check_returncode()
+        results = []
+        for (now_ms, end), line in zip(passes, done.stdout.splitlines(), strict=True):
+            reached, *found = line.split()
+            assert int(reached) == end
+            left = []
+            for part in found:
+                base, time, content, index = part.split(":")
+                stored = bytes.fromhex(content)
+                left.append([int(base), int(time), shown(stored), offsets(stored), index])
+            results.append([now_ms, end, left])
+    return {"release": release} | log | {"passes": results}
 
 
 def main() -> None:
-    from checks import jars, java  # type: ignore[import-not-found]
-
-    libraries = jars("kafka-4.3.1", ["org.apache.kafka:kafka_2.13:4.3.1"])
     lines = []
-    for seed in range(LOGS):
-        with tempfile.TemporaryDirectory() as top:
-            folder = Path(top) / "t-0"
-            folder.mkdir()
-            log = make(seed, folder)
-            passes = log["passes"]
-            assert isinstance(passes, list)
-            words = [
-                str(folder),
-                str(log["segment_bytes"]),
-                str(RETENTION_MS),
-                *(f"{now}:{end}" for now, end in passes),
-            ]
-            done = subprocess.run(java(libraries, HERE / "Compacted.java", *words), capture_output=True, text=True)
-            if "Empty batches are only supported for magic v2" in done.stderr:
-                # A message of an old format is the last below the end and goes: Kafka gives such a partition up.
-                print(seed, "refused")
-                continue
-            done.check_returncode()
-            results = []
-            for (now_ms, end), line in zip(passes, done.stdout.splitlines(), strict=True):
-                reached, *found = line.split()
-                assert int(reached) == end
-                left = []
-                for part in found:
-                    base, time, content, index = part.split(":")
-                    stored = bytes.fromhex(content)
-                    left.append([int(base), int(time), shown(stored), offsets(stored), index])
-                results.append([now_ms, end, left])
-            lines.append(json.dumps(log | {"passes": results}, separators=(",", ":")) + "\n")
-            print(seed, [len(found[2]) for found in results])
+    for release in RELEASES:
+        logs = (log for seed in itertools.count() if (log := recorded(release, seed)))
+        for log in itertools.islice(logs, LOGS):
+            lines.append(json.dumps(log, separators=(",", ":")) + "\n")
     COMPACTED.write_text("".join(lines))
 
 

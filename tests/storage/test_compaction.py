@@ -53,12 +53,29 @@ def test_a_pass_that_begins_inside_of_a_batch_and_ends_inside_of_another():
     """As after a pass whose map was full: what lies below the beginning is not looked up, behind the end all stays."""
     files = laid(Laid(0, 0, [data(0, (A, V), (B, V), (A, W))]), Laid(3, 0, [data(3, (C, V), (A, X), (B, W), (C, W))]))
     done = clean_once(files, 1, 7, dedupe_buffer_bytes=24 * 3)  # room for two keys
-    assert done.end_offset == 3 and done.keys == 2
+    assert done.end_offset == 3 and done.keys == 2 and bases(files) == [0, 3]
     assert rows(files) == [(1, B, V), (2, A, W), (3, C, V), (4, A, X), (5, B, W), (6, C, W)]
     done = clean_once(files, 3, 7, dedupe_buffer_bytes=24 * 3)
     assert done.end_offset == 5 and offsets(files) == [1, 3, 4, 5, 6]
     done = clean_once(files, 5, 7, dedupe_buffer_bytes=24 * 3)
     assert done.end_offset == 7 and offsets(files) == [4, 5, 6]
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_what_lies_below_the_beginning_takes_no_room(magic: int):
+    pairs = [(A, V), (B, V), (B, W)]
+    entry = data(0, *pairs) if magic == 2 else old(magic, 1, 0, *pairs)
+    files = laid(Laid(0, 0, [entry]), Laid(3, 0, []))
+    assert clean_once(files, 1, 3).keys == 1 and offsets(files) == [0, 2]
+
+
+def test_the_tombstone_that_had_no_room_stays_however_old_it_is():
+    files = laid(Laid(0, 0, [data(0, (A, V), (C, None))]), Laid(2, 0, []))
+    clean_once(files, 0, 2, now_ms=NOW)
+    done = clean_once(files, 0, 2, now_ms=NOW + 500, dedupe_buffer_bytes=24 * 2)  # room for one key
+    assert done.end_offset == 1 and offsets(files) == [0, 1]
+    clean_once(files, 1, 2, now_ms=NOW + 500, dedupe_buffer_bytes=24 * 2)
+    assert offsets(files) == [0]
 
 
 def test_a_buffer_without_room_for_a_key_is_refused():

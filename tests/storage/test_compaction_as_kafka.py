@@ -1,4 +1,5 @@
-"""Whole passes held to those of Kafka 4.3.1's cleaner: the same segments, batches, times and transaction indexes."""
+"""Whole passes held to the cleaners of Kafka 2.8, 3.9 and 4.3: the same segments, batches, times, transaction indexes,
+in all three message formats."""
 
 from __future__ import annotations
 
@@ -47,27 +48,36 @@ def test_every_pass_leaves_what_kafka_leaves(number: int) -> None:
     for now_ms, end, wanted in log["passes"]:
         done = clean_once(
             files, dirty, end, now_ms=now_ms, delete_retention_ms=RETENTION_MS, active_producers=known,
-            segment_bytes=log["segment_bytes"], keep_empty_at_end=True,
+            segment_bytes=log["segment_bytes"], keep_empty_at_end=log["release"] == "4.3.1",
+            keep_old_formats=log["release"] != "4.3.1", delete_horizon=log["release"] != "2.8.2",
         )  # fmt: skip
         dirty = done.end_offset
         assert dirty == end and facts(files, end)
         assert found(files, end) == wanted
 
 
-def test_the_recording_has_all_that_there_is_to_be_seen() -> None:
-    left = [batch for log in LOGS for _, _, segments in log["passes"] for part in segments for batch in part[2]]
-    attributes = [batch[5] for batch in left]
-    assert any(bits & 0x40 and not bits & 0x20 for bits in attributes), "tombstones with a horizon"
-    assert any(bits & 0x60 == 0x60 for bits in attributes), "markers with a horizon"
-    assert any(not batch[12] and not batch[5] & 0x20 for batch in left), "emptied batches"
-    assert any(not batch[12] and batch[5] & 0x20 for batch in left), "emptied markers"
-    assert any(part[4] for log in LOGS for _, _, segments in log["passes"] for part in segments), "aborted transactions"
-    before = [
-        header.magic
-        for log in LOGS
-        for part in log["segments"]
-        for _, header in formats.headers(base64.b64decode(part[2]))
-    ]
-    assert {0, 1, 2} == set(before) and {batch[3] for batch in left} == {2}
-    horizons = {batch[7] for batch in left if batch[5] & 0x40}
-    assert len(horizons) > 5
+def left_by(release: str) -> list[list[int]]:
+    """The headers of all batches after any pass."""
+    passes = [segments for log in LOGS if log["release"] == release for _, _, segments in log["passes"]]
+    return [header for segments in passes for part in segments for header in part[2]]
+
+
+@pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])
+def test_the_recording_has_all_that_there_is_to_be_seen(release: str) -> None:
+    headers = left_by(release)
+    horizons = {bool(header[5] & 0x20) for header in headers if header[5] & 0x40}
+    assert horizons == (set() if release == "2.8.2" else {False, True}), "of tombstones and of markers"
+    assert not all(header[12] for header in headers), "what was emptied"
+    assert {header[3] for header in headers} == ({2} if release == "4.3.1" else {0, 1, 2})
+    logs = [log for log in LOGS if log["release"] == release]
+    assert any(part[4] for log in logs for _, _, segments in log["passes"] for part in segments), "aborted transactions"
+    assert len({log["segment_bytes"] for log in logs}) > 1
+    before = [base64.b64decode(part[2]) for log in logs for part in log["segments"]]
+    assert {header.magic for content in before for _, header in formats.headers(content)} == {0, 1, 2}
+
+
+def test_a_marker_was_emptied_too() -> None:
+    emptied = {
+        release for release in ("2.8.2", "3.9.1", "4.3.1") for h in left_by(release) if h[5] & 0x20 and not h[12]
+    }
+    assert emptied
