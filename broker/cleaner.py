@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..storage.compaction import Clean, Cleaned, Dirtiness, Group, SegmentFacts, active_producers, dirtiness, most_dirty
+from ..storage.disk_errors import PASSING
 from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
 from ..storage.log import PartitionLog
@@ -168,6 +169,9 @@ class Cleaner:
             cleaned: Cleaned = await in_thread(runner.run, task, rate, put_in_place)
             await in_thread(log_dir.data.cleaned, log, cleaned.end_offset)
         except (StorageError, CleaningFailed) as error:
+            if isinstance(error, CleaningFailed) and error.errno is not None and error.errno not in PASSING:
+                log_dir.data.fail(str(error))  # as the log would, had it met that itself
+                return False
             self._remove_leftovers(log)
             return log.failure is None and not self._closed and self._failed(log, error)
         get_logger().info(

@@ -33,11 +33,13 @@ _SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 class CleaningFailed(Exception):
-    """A pass ended with an error. `is_damage`: it lies in what was read, so another pass would end so, too."""
+    """A pass ended with an error. `is_damage`: it lies in what was read, so another pass would end so, too. `errno` is
+    that of an error of the disk."""
 
-    def __init__(self, reason: str, is_damage: bool) -> None:
+    def __init__(self, reason: str, is_damage: bool, errno: int | None = None) -> None:
         super().__init__(reason)
         self.is_damage = is_damage
+        self.errno = errno
 
 
 PutInPlace = Callable[[Group], None]
@@ -83,7 +85,7 @@ class CleanerProcess:
             elif "cleaned" in answer:
                 return Cleaned(*answer["cleaned"])
             else:
-                raise CleaningFailed(answer["error"], answer["is_damage"])
+                raise CleaningFailed(answer["error"], answer["is_damage"], answer["errno"])
         raise CleaningFailed("the cleaning was stopped" if self._stopped else "the cleaning process died", False)
 
     def stop(self) -> None:
@@ -109,7 +111,7 @@ class CleanerHere:
                     return made
                 put_in_place(made)
         except StorageError as error:
-            raise CleaningFailed(str(error), not isinstance(error.__cause__, OSError)) from error
+            raise CleaningFailed(str(error), not isinstance(error.__cause__, OSError), _errno(error)) from error
         raise CleaningFailed("nothing was cleaned", False)
 
     def _check(self, size_bytes: int) -> None:
@@ -119,6 +121,10 @@ class CleanerHere:
     def stop(self) -> None:
         """As `CleanerProcess.stop`, at the next step."""
         self._stopped = True
+
+
+def _errno(error: Exception) -> int | None:
+    return error.__cause__.errno if isinstance(error.__cause__, OSError) else None
 
 
 def remove_leftovers(files: Files, directory: str) -> None:
@@ -210,7 +216,7 @@ def _pass(task: Clean, limit: OnProgress | None) -> Iterator[dict[str, Any]]:
         for made in clean(DiskFiles(), task, on_progress=limit):
             yield {"cleaned": made} if isinstance(made, Cleaned) else {"group": made._asdict()}
     except (StorageError, ValueError) as error:
-        yield {"error": str(error), "is_damage": not isinstance(error.__cause__, OSError)}
+        yield {"error": str(error), "is_damage": not isinstance(error.__cause__, OSError), "errno": _errno(error)}
 
 
 if __name__ == "__main__":
