@@ -223,22 +223,25 @@ def _check_batches(
     segment.reset()
     aborted: list[txn_index.AbortedTransaction] = []
     position = told = 0
+    base_offset, epoch = segment.base_offset, -1
     with contextlib.suppress(CorruptRecords):
         for data, header in entries(files, segment.path(LOG_SUFFIX), segment.size_bytes):
-            last_relative = header.last_offset - segment.base_offset
+            last_relative = header.base_offset + header.last_offset_delta - base_offset
             in_order = header.base_offset >= segment.next_offset and header.last_offset_delta >= 0
             if not in_order or last_relative > MAX_RELATIVE_OFFSET or not crc_matches(data, 0, header):
                 break
             segment.count(header, position)
-            _take_epoch(recovered.epochs, header)
-            if header.magic < MAGIC:
-                recovered.epochs_from = header.next_offset
-            if producers is not None:
+            if header.partition_leader_epoch != epoch or header.magic < MAGIC:
+                epoch = header.partition_leader_epoch
+                _take_epoch(recovered.epochs, header)
+                if header.magic < MAGIC:
+                    recovered.epochs_from = header.next_offset
+            if producers is not None and header.producer_id >= 0:
                 marker = txn_index.read_marker(data, 0, header)
                 if marker is not None and (entry := txn_index.aborted(marker, header, producers)) is not None:
                     aborted.append(entry)
-                epoch = marker.coordinator_epoch if marker is not None else -1
-                advance(producers, header, recovered.log_start_offset, config.producer_rules, epoch)
+                marker_epoch = marker.coordinator_epoch if marker is not None else -1
+                advance(producers, header, recovered.log_start_offset, config.producer_rules, marker_epoch)
             position += len(data)
             if position - told >= TELL_BYTES:
                 on_checked(position - told)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..protocol.records import formats
+from ..protocol.records import batch, formats
 from ..protocol.records.batch import HEADER_BYTES, BatchHeader
 from ..protocol.records.errors import CorruptRecords
 from .files import MAP_BYTES, Files
@@ -17,6 +17,7 @@ _PIECE_BYTES = MAP_BYTES - 4096
 # No topic should take such batches: a size like that may be damage, for which no memory is taken.
 _MAPPED_BYTES = 16 * 1024 * 1024
 _PREFIX_BYTES = 12  # offset and length
+_MAGIC_AT = 16
 
 OnRead = Callable[[int], None]
 """Is told how many bytes were read."""
@@ -38,10 +39,14 @@ def entries(
             left = len(buffer) - position
             size = HEADER_BYTES
             if left >= HEADER_BYTES or (left and read == size_bytes):
-                size = _size(buffer, position)
+                header = None
+                if left >= HEADER_BYTES and buffer[position + _MAGIC_AT] == batch.MAGIC:
+                    header = batch.read_header(buffer, position, whole=False)
+                    size = _PREFIX_BYTES + header.batch_length
+                else:
+                    size = _size(buffer, position)
                 if size <= left:
-                    header = formats.read_header(buffer, position)
-                    yield buffer[position : position + size], header
+                    yield buffer[position : position + size], header or formats.read_header(buffer, position)
                     position += size
                     continue
                 if size > left + size_bytes - read:
