@@ -199,8 +199,13 @@ class Repair:
             yield self._step(Finding(f"{label}/{name}", None, None, "left over", False, "leftover"), does)
         if found:
             self._saving.why = "what an opening completes or removes"
-            names = finish_leftovers(self._saving, path, names)
+            try:
+                finish_leftovers(self._saving, path, names)
+            except StorageError as error:  # no opening gets over it
+                yield self._step(Finding(label, None, None, str(error)), "complete the swap up to the damage")
+                finish_leftovers(self._saving, path, self._files.list(path), up_to_damage=True)
             self._saving.sync_directory(path)
+            names = self._files.list(path)
         for name in sorted(names):
             match = SEGMENT_FILE.fullmatch(name)
             if match and match[2] != LOG_SUFFIX and match[1] + LOG_SUFFIX not in names:

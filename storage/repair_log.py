@@ -320,16 +320,23 @@ class _Planner:
 
     def _skip(self, number: int, edit: Edit, source: inspect.Source, start: int, behind: int) -> int | None:
         """Ends the log at a stretch that is damaged, or leaves that out; see `_stretch`."""
+        later = len(self._segments) - number - 1
+        goes_on = later > 0 and self._segments[number + 1].base_offset == self._expected  # no offset is missing
         follower = None
-        if self._keep:
+        if self._keep and not goes_on:
             follower = next(self._sound(source, behind, self._place(number)), None)
         end = follower.position if follower is not None else source.size
         edit.drops.append((start, end))
-        later = len(self._segments) - number - 1
-        what = f"{'leave out' if self._keep and (follower or later) else 'cut'} {end - start} bytes"
-        if later and not self._keep:
+        what = f"cut {end - start} bytes"
+        if goes_on:
+            what += ": the next segment has the offsets behind them"
+        elif later and not self._keep:
             what += f" and remove {later} segment{'' if later == 1 else 's'} behind"
+        elif later or follower:
+            what = f"leave out {end - start} bytes"
         self._note(edit.segment, start, self._expected, what)
+        if goes_on:
+            return None
         if not self._keep:
             return -1
         if follower is None:

@@ -104,9 +104,10 @@ def _log_first(name: str) -> tuple[bool, str]:
     return not name.endswith(LOG_SUFFIX), name
 
 
-def finish_leftovers(files: Files, directory: str, names: list[str]) -> list[str]:
+def finish_leftovers(files: Files, directory: str, names: list[str], *, up_to_damage: bool = False) -> list[str]:
     """What an opening does first with a folder of these names: completes or undoes a swap, removes what was deleted or
-    half written. The names that are left. Raises OSError, StorageError.
+    half written. The names that are left. Raises OSError, and StorageError for a damaged log that is to be swapped in;
+    `up_to_damage` takes that for one that ends there, and keeps old segments behind it.
 
     It may be interrupted like everything else: each step leaves names from which the same is concluded.
     """
@@ -119,11 +120,14 @@ def finish_leftovers(files: Files, directory: str, names: list[str]) -> list[str
     unwanted = [*void, *(name for name in names if name.endswith((DELETED, CLEANED, ".tmp")))]
     for name in unwanted:
         files.remove(os.path.join(directory, name))
-    _complete(files, directory, [name for name in names if name not in unwanted])
+    left = [name for name in names if name not in unwanted]
+    _complete(files, directory, left, up_to_damage=up_to_damage)
     return files.list(directory)
 
 
-def _complete(files: Files, directory: str, names: list[str], end: int | None = None) -> None:
+def _complete(
+    files: Files, directory: str, names: list[str], end: int | None = None, *, up_to_damage: bool = False
+) -> None:
     """The third step; `end` lies behind the base offsets of all that is replaced, None if that is to be found out. A
     log gets its name before its indexes: those are rebuilt, were they lost."""
     matches = [match for match in map(SEGMENT_FILE.fullmatch, names) if match]
@@ -133,7 +137,7 @@ def _complete(files: Files, directory: str, names: list[str], end: int | None = 
     logs = [int(match[1]) for match in swaps if match[2] == LOG_SUFFIX]
     if logs:
         if end is None:
-            end = _end_of_swap(files, directory, max(logs))
+            end = _end_of_swap(files, directory, max(logs), up_to_damage)
         for match in matches:
             if match[3] is None and min(logs) <= int(match[1]) < end:
                 files.remove(os.path.join(directory, match[0]))
@@ -143,7 +147,7 @@ def _complete(files: Files, directory: str, names: list[str], end: int | None = 
     files.sync_directory(directory)
 
 
-def _end_of_swap(files: Files, directory: str, base_offset: int) -> int:
+def _end_of_swap(files: Files, directory: str, base_offset: int, up_to_damage: bool) -> int:
     """The offset behind the last batch of a `.log.swap` file, in any format: Kafka's cleaner kept it up to 3.9."""
     path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX + SWAP))
     file = files.open(path)
@@ -159,5 +163,6 @@ def _end_of_swap(files: Files, directory: str, base_offset: int) -> int:
             end = header.next_offset
             position += header.size_bytes
     except CorruptRecords as error:
-        raise StorageError(f"{path} at byte {position}: {error}") from error
+        if not up_to_damage:
+            raise StorageError(f"{path} at byte {position}: {error}") from error
     return end

@@ -1,64 +1,42 @@
-"""Repair: every damage is mended or named, nothing is lost that is not in the backup, and a crash does no harm."""
+"""Repair of logs: every damage is mended or named, and nothing is lost that is not in the backup."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from batches import make, old, sequenced, storing
 from hypothesis import given
 from hypothesis import strategies as st
+from repairing import (
+    DIRECTORIES,
+    RELEASES,
+    Unsynced,
+    change,
+    does,
+    dry,
+    entries,
+    facts,
+    log_of,
+    make_sound,
+    repair,
+    tree,
+    wrong,
+)
 
 from ottla.protocol.records import batch
-from ottla.storage import checkpoint, inspect
-from ottla.storage.directory import CLEAN_SHUTDOWN, META_PROPERTIES, DataDirectory
-from ottla.storage.errors import StorageError
-from ottla.storage.files import DiskFile, DiskFiles, Files
-from ottla.storage.log import LogConfig
-from ottla.storage.overlay import Overlay, ReadOnlyFiles
-from ottla.storage.repair import Options, Repair, Step, backup_place, place_of
+from ottla.storage import checkpoint
+from ottla.storage.directory import META_PROPERTIES
+from ottla.storage.files import DiskFiles
 from ottla.storage.repair_log import empty_batch
-from ottla.storage.saving import MANIFEST, Backup, NoBackup, put_back, read_manifest
-from ottla.storage.verify import CLEANER_OFFSET, REPAIRING, Finding, Verification
-
-GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
-DIRECTORIES = GOLDEN / "directories"
-RELEASES = ("2.8.2", "3.9.1", "4.3.1")
-CONFIG = LogConfig(segment_bytes=1400, index_interval_bytes=200)
-TOPIC_ID = bytes(range(16))
-HARMLESS = {".lock"}
-Tree = dict[str, bytes]
-
-
-def fill(files: Files, root: str) -> None:
-    """A directory that was closed: two partitions, all formats, producers, several segments, records deleted."""
-    directory = DataDirectory.open(files, root, node_id=1)
-    log = directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=CONFIG, now_ms=0)
-    for number in range(24):
-        log.append(sequenced(number * 3, 3, timestamp=1000 + number), now_ms=0)
-        log.append(make(b"x" * 50, b"%d" % number * 20, timestamp=1000 + number, codec=1), now_ms=0)
-    log.delete_records_before(4)
-    log = directory.open_partition("orders", 1, topic_id=TOPIC_ID, config=storing(1), now_ms=0)
-    for number in range(12):
-        log.append(old(1, b"a" * 30, b"%d" % number, timestamp=2000 + number), now_ms=0, produce_version=2)
-    directory.close()
+from ottla.storage.saving import put_back, read_manifest
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("sound") / "data"
-    root.mkdir()
-    shutil.copytree(GOLDEN / "logs" / "transactions-0", root / "transactions-0")
-    fill(DiskFiles(), str(root))
-    directory = DataDirectory.open(DiskFiles(), root, node_id=1)
-    directory.open_partition("transactions", 0, config=CONFIG, now_ms=0)
-    for number in (0, 1):
-        directory.open_partition("orders", number, config=CONFIG, now_ms=0)
-    directory.close()
+    make_sound(root)
     return root
 
 
@@ -77,60 +55,6 @@ def again(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
         return Path(shutil.copytree(source, above / "data"))
 
     return copy
-
-
-def tree(root: Path) -> Tree:
-    found = {p.relative_to(root).as_posix(): p.read_bytes() for p in sorted(root.rglob("*")) if p.is_file()}
-    return {name: data for name, data in found.items() if Path(name).name not in HARMLESS}
-
-
-def wrong(root: Path, *, gaps: bool = False) -> list[Finding]:
-    return [f for f in Verification(root, may_have_gaps=lambda topic: gaps).findings() if f.wrong]
-
-
-def options(*, skip: bool = False, gaps: bool = False) -> Options:
-    return Options(skip, lambda topic: gaps, {"orders": TOPIC_ID}, lambda topic: CONFIG.index_interval_bytes)
-
-
-def repair(root: Path, *, skip: bool = False, gaps: bool = False, only: str | None = None) -> tuple[list[Step], Path]:
-    place = Path(backup_place(str(root)))
-    backup = Backup(Unsynced(), str(place), str(root))
-    steps = list(Repair(Unsynced(), str(root), backup, options(skip=skip, gaps=gaps), only).run())
-    backup.close()
-    return steps, place
-
-
-def dry(root: Path, *, skip: bool = False, gaps: bool = False) -> list[Step]:
-    with Overlay(ReadOnlyFiles()) as files:
-        backup = NoBackup(files, "/nowhere", str(root))
-        return list(Repair(files, str(root), backup, options(skip=skip, gaps=gaps)).run())
-
-
-def entries(root: Path, folder: str) -> list[tuple[int, bytes]]:
-    """Offset and bytes behind what lies outside the CRC, of each entry with records."""
-    found: list[tuple[int, bytes]] = []
-    for path in sorted((root / folder).glob("*.log")):
-        data = path.read_bytes()
-        for one in inspect.segment(path):
-            if isinstance(one, inspect.BatchFacts) and one.crc_ok and one.header.record_count:
-                end = one.position + one.size_bytes
-                found.append((one.header.base_offset, data[one.position + 17 : end]))
-    return found
-
-
-class _UnsyncedFile(DiskFile):
-    def sync(self) -> None:
-        pass
-
-
-class Unsynced(DiskFiles):
-    """The real disk, quicker."""
-
-    def open(self, path: str, *, create: bool = False) -> DiskFile:
-        return _UnsyncedFile(path, os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644))
-
-    def sync_directory(self, path: str) -> None:
-        pass
 
 
 # -- any damage
@@ -192,24 +116,6 @@ def test_there_is_nothing_to_do_in_a_directory_that_kafka_left(name: str, again:
 
 
 # -- the log
-
-
-def log_of(root: Path, number: int = 0, folder: str = "orders-0") -> Path:
-    return sorted((root / folder).glob("*.log"))[number]
-
-
-def facts(path: Path) -> list[inspect.BatchFacts]:
-    return [found for found in inspect.segment(path) if isinstance(found, inspect.BatchFacts)]
-
-
-def change(path: Path, at: int, new: bytes) -> None:
-    data = bytearray(path.read_bytes())
-    data[at : at + len(new)] = new
-    path.write_bytes(data)
-
-
-def does(steps: list[Step], part: str = "log") -> list[str]:
-    return [step.does for step in steps if step.finding.part == part]
 
 
 def test_a_damaged_stretch_is_left_out_and_its_offsets_are_covered(copied: Path) -> None:
@@ -366,201 +272,3 @@ def test_an_empty_batch_is_read_by_everything(copied: Path) -> None:
     header = batch.read_header(made)
     assert batch.crc_matches(made, 0, header)
     assert (header.base_offset, header.last_offset, header.record_count, list(batch.records(made))) == (7, 20, 0, [])
-
-
-# -- what follows from the log
-
-
-def test_indexes_are_made_anew_byte_for_byte(copied: Path, sound: Path) -> None:
-    for number, suffix in enumerate((".index", ".timeindex", ".index", ".timeindex")):
-        path = log_of(copied, number).with_suffix(suffix)
-        if number < 2:
-            path.write_bytes(b"\1" * 7)
-        else:
-            path.unlink()
-    steps, _ = repair(copied)
-    assert does(steps, "index") == ["make both indexes anew from the log"] * 4
-    put = {name: data for name, data in tree(copied).items() if name != CLEAN_SHUTDOWN}
-    assert put == {name: data for name, data in tree(sound).items() if name != CLEAN_SHUTDOWN}
-
-
-@pytest.mark.parametrize("release", RELEASES)
-def test_transaction_indexes_are_made_anew_as_kafka_wrote_them(release: str, again: Callable[[Path], Path]) -> None:
-    root = again(DIRECTORIES / release)
-    paths = [path for path in sorted(root.glob("*/*.txnindex")) if path.stat().st_size and "compacted" not in str(path)]
-    assert paths
-    was = {path: path.read_bytes() for path in paths}
-    for number, path in enumerate(paths):
-        path.write_bytes(was[path][:33] if number % 2 else b"") if number else path.unlink()
-    steps, _ = repair(root, gaps=True)
-    assert does(steps, "transactions") == ["make it anew from the markers in the log"] * len(paths)
-    assert {path: path.read_bytes() for path in paths} == was
-
-
-def test_snapshots_that_the_log_contradicts_go(copied: Path) -> None:
-    snapshots = sorted((copied / "orders-0").glob("*.snapshot"))
-    snapshots[0].write_bytes(snapshots[1].read_bytes())
-    change(snapshots[-1], 9, b"\x77")
-    (copied / "orders-0" / f"{10**6:020d}.snapshot").write_bytes(snapshots[1].read_bytes())
-    steps, _ = repair(copied)
-    assert len(does(steps, "snapshot")) == 3
-    assert wrong(copied) == []
-
-
-@pytest.mark.parametrize("data", [b"0\n1\n3 0\n", b"0\n2\n0 0\n1 9\n", b"x", b"0\n2\n0 0\n"])
-def test_leader_epochs_are_made_anew(copied: Path, sound: Path, data: bytes) -> None:
-    (copied / "orders-0" / checkpoint.LEADER_EPOCH).write_bytes(data)
-    steps, _ = repair(copied)
-    assert does(steps, "epochs") == ["make it anew from the batches"]
-    assert tree(copied)["orders-0/leader-epoch-checkpoint"] == tree(sound)["orders-0/leader-epoch-checkpoint"]
-
-
-# -- beside the log
-
-
-def offsets_in(root: Path, name: str) -> dict[tuple[str, int], int]:
-    return checkpoint.read_offsets(DiskFiles(), str(root / name))
-
-
-@pytest.mark.parametrize(
-    "name", [checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET, checkpoint.LOG_START_OFFSET]
-)
-def test_a_malformed_checkpoint_is_written_anew(copied: Path, sound: Path, name: str) -> None:
-    true = offsets_in(sound, name)
-    assert true
-    was = (copied / name).read_bytes()
-    for data in (b"1" + was[1:], was[:-1], was + b"x\n", was.replace(b"orders", b"\xff", 1)):
-        (copied / name).write_bytes(data)
-        (copied / CLEAN_SHUTDOWN).touch()
-        steps, _ = repair(copied)
-        assert len(does(steps, "checkpoint")) == 1
-        told = offsets_in(copied, name)
-        assert told == true or (name == checkpoint.LOG_START_OFFSET and told.items() < true.items())
-
-
-def test_offsets_that_cannot_be_are_put_within_the_logs(copied: Path, sound: Path) -> None:
-    ends = offsets_in(sound, checkpoint.RECOVERY_POINT)
-    key, end = ("orders", 0), ends["orders", 0]
-    for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET, CLEANER_OFFSET):
-        checkpoint.write_offsets(DiskFiles(), str(copied / name), {**ends, key: end + 5, ("gone", 3): 1})
-    checkpoint.write_offsets(DiskFiles(), str(copied / checkpoint.LOG_START_OFFSET), {key: end + 9})
-    steps, _ = repair(copied)
-    assert len(does(steps, "checkpoint")) == 6
-    assert offsets_in(copied, checkpoint.RECOVERY_POINT) == offsets_in(copied, checkpoint.REPLICATION_OFFSET) == ends
-    assert offsets_in(copied, CLEANER_OFFSET) == {**ends, key: 0, ("gone", 3): 1}  # the cleaner begins anew
-    assert offsets_in(copied, checkpoint.LOG_START_OFFSET) == {}
-    assert entries(copied, "orders-0") == entries(sound, "orders-0")
-
-
-def test_a_log_that_ends_in_front_of_its_start_goes_on_there(copied: Path) -> None:
-    end = offsets_in(copied, checkpoint.RECOVERY_POINT)["orders", 0]
-    checkpoint.write_offsets(DiskFiles(), str(copied / checkpoint.LOG_START_OFFSET), {("orders", 0): end - 1})
-    path = log_of(copied, -1)
-    path.write_bytes(path.read_bytes()[:-3])
-    steps, _ = repair(copied)
-    assert "remove all segments, which were deleted, and go on at the log start" in [step.does for step in steps]
-    assert [p.name for p in (copied / "orders-0").glob("*.log")] == [f"{end - 1:020d}.log"]
-    assert wrong(copied) == []
-    directory = DataDirectory.open(DiskFiles(), copied, node_id=1)
-    log = directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=CONFIG, now_ms=0)
-    assert log.append(make(b"next"), now_ms=0).base_offset == end - 1
-    directory.close()
-
-
-def test_topic_ids_come_from_their_owner_or_from_the_others(copied: Path) -> None:
-    path = copied / "orders-1" / "partition.metadata"
-    was = path.read_bytes()
-    path.write_bytes(b"x")
-    backup = Backup(Unsynced(), backup_place(str(copied)), str(copied))
-    assert [step.mends for step in Repair(Unsynced(), str(copied), backup).run()] == [True]
-    assert path.read_bytes() == was
-    (copied / "transactions-0" / "partition.metadata").write_bytes(b"x")
-    steps, _ = repair(copied)
-    assert [(step.mends, step.finding.part) for step in steps] == [(False, "identity")]
-
-
-def test_what_an_opening_removes_goes_into_the_backup(copied: Path, sound: Path) -> None:
-    old = f"old-0.{'0' * 32}-delete"
-    (copied / old).mkdir()
-    left = {
-        f"orders-0/{5:020d}.log.deleted": b"1",
-        f"orders-0/{log_of(sound, 1).name}.cleaned": b"2",
-        f"orders-0/{log_of(sound, 1).name}.swap": b"3",
-        f"orders-0/{10**6:020d}.timeindex": b"4",
-        "orders-1/x.tmp": b"5",
-        "y.tmp": b"6",
-        f"{old}/{0:020d}.log": b"7",
-    }
-    for name, data in left.items():
-        (copied / name).write_bytes(data)
-    steps, place = repair(copied)
-    assert all(step.mends for step in steps)
-    assert {**tree(copied), CLEAN_SHUTDOWN: b""}.keys() == tree(sound).keys()
-    assert not (copied / old).exists()
-    assert {name: (place / f"{name}.0-1").read_bytes() for name in left} == left
-
-
-def test_a_swap_is_completed_and_can_be_put_back(copied: Path, sound: Path) -> None:
-    path = log_of(copied, 1)
-    swap = path.with_name(path.name + ".swap")
-    swap.write_bytes(path.read_bytes()[: facts(path)[-1].position])
-    damaged = tree(copied)
-    _, place = repair(copied, gaps=True)
-    assert not swap.exists()
-    assert len(facts(path)) == len(facts(log_of(sound, 1))) - 1
-    put_back(DiskFiles(), str(copied), str(place))
-    assert tree(copied) == damaged
-
-
-# -- the backup
-
-
-def test_the_manifest_says_what_went_where_and_why(copied: Path) -> None:
-    path = log_of(copied, -1)
-    size = path.stat().st_size
-    change(path, size - 1, b"\xff")
-    at = facts(path)[-1].position
-    _, place = repair(copied)
-    lines = [json.loads(line) for line in (place / MANIFEST).read_text().splitlines()]
-    assert lines[0] == {"version": 1, "directory": str(copied)}
-    cut = next(line for line in lines[1:] if line["does"] == "cut")
-    assert (cut["file"], cut["from"], cut["to"]) == (f"orders-0/{path.name}", at, size)
-    assert cut["why"].startswith("CRC 0x")
-    assert (place / cut["saved"]).stat().st_size == size - at
-
-
-def test_what_was_written_since_is_not_overwritten_by_putting_back(copied: Path) -> None:
-    path = log_of(copied, -1)
-    path.write_bytes(path.read_bytes()[:-1])
-    _, place = repair(copied)
-    with path.open("ab") as file:
-        file.write(b"more")
-    with pytest.raises(StorageError, match="was changed since the repair"):
-        put_back(DiskFiles(), str(copied), str(place))
-    with pytest.raises(StorageError, match="is of "):
-        put_back(DiskFiles(), str(copied.parent), str(place))
-    with pytest.raises(StorageError, match="cannot read"):
-        put_back(DiskFiles(), str(copied), str(copied))
-
-
-def test_a_repair_that_did_not_end_is_told_of_and_ends_in_the_next(copied: Path, sound: Path) -> None:
-    (copied / CLEAN_SHUTDOWN).rename(copied / REPAIRING)
-    notes = [finding for finding in Verification(copied).findings() if not finding.wrong]
-    assert [finding.file for finding in notes] == [REPAIRING]
-    steps, _ = repair(copied)
-    assert [step.finding.file for step in steps] == [REPAIRING]
-    assert not (copied / REPAIRING).exists()
-
-
-def test_the_backup_lies_in_no_data_directory(copied: Path, tmp_path: Path) -> None:
-    assert backup_place(str(copied)) == backup_place(str(copied / "orders-0")) == str(tmp_path / "ottla-repair-1")
-    assert place_of(str(copied)) == (str(copied), None)
-    assert place_of(str(copied / "orders-0")) == (str(copied), "orders-0")
-
-
-def test_one_partition_is_mended_alone(copied: Path) -> None:
-    for folder in ("orders-0", "orders-1"):
-        log_of(copied, 0, folder).with_suffix(".index").write_bytes(b"x")
-    steps, _ = repair(copied, only="orders-1")
-    assert [step.finding.file.split("/")[0] for step in steps] == ["orders-1"]
-    assert {finding.file.split("/")[0] for finding in wrong(copied)} == {"orders-0"}
