@@ -152,3 +152,35 @@ async def test_the_folder_of_a_deleted_topic_goes_after_the_delay(tmp_path: Path
     assert list(tmp_path.glob("*-delete"))
     async with running(tmp_path, clock=clock):
         assert not list(tmp_path.glob("*-delete"))
+
+
+ROLLS: list[tuple[dict[str, str], list[int]]] = [
+    ({"cleanup.policy": "compact", "max.compaction.lag.ms": "100"}, [0, 2]),
+    ({"cleanup.policy": "compact,delete", "max.compaction.lag.ms": "100"}, [0, 2]),
+    ({"cleanup.policy": "delete", "max.compaction.lag.ms": "100"}, [0]),
+    ({"cleanup.policy": "compact"}, [0]),
+    ({"cleanup.policy": "delete", "segment.ms": "100"}, [0, 2]),
+    ({"cleanup.policy": "delete", "segment.ms": "100", "segment.jitter.ms": "5000"}, [0, 1, 2, 3]),
+    # The jitter is bounded by segment.ms, not by the shorter lag: what it leaves of that may be nothing.
+    (
+        {
+            "cleanup.policy": "compact",
+            "max.compaction.lag.ms": "100",
+            "segment.jitter.ms": "5000",
+            "segment.ms": "10000",
+        },
+        [0, 1, 2, 3],
+    ),
+]
+
+
+async def test_rolls_by_time_are_those_of_the_topic(tmp_path: Path) -> None:
+    """The largest jitter is picked; a compacted topic rolls in time for its records to be compacted (KIP-354)."""
+    async with running(tmp_path, clock=ManualClock(T0)) as broker:
+        for number, (configs, rolled_at) in enumerate(ROLLS):
+            await broker.topic(f"t{number}", configs=configs)
+            log = broker.log(f"t{number}")
+            log._pick = lambda bound: bound - 1
+            log._active.jitter_ms = log._jitter()
+            write(broker, T0 - 40, T0 + 60, T0 + 62, T0 + 64, topic=f"t{number}")
+            assert [segment.base_offset for segment in log._segments] == rolled_at, configs

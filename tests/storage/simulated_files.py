@@ -174,7 +174,8 @@ class SimulatedFile:
         self._content.change(size, None)
 
     def sync(self) -> None:
-        self._check()
+        if not self._open:  # by another thread, meanwhile
+            raise OSError(errno.EBADF, "closed", self._path)
         self._files.step("sync", self._path)
         self._content.sync()
 
