@@ -10,7 +10,7 @@ Owns what is done with each kind of finding, and the order. The log decides: of 
 2. Per partition: leftovers are completed or removed as an opening does. Then the log; then indexes, transaction indexes
    and leader epochs, from the log; producer snapshots which it contradicts are removed. It is walked over again each
    time, so a repair ends with a look that finds nothing, or says what it cannot mend.
-3. Topic ids: that of the owner (the metadata log), else that of the topic's other partitions.
+3. Topic ids that are malformed: that of the owner (the metadata log), else that of the topic's other partitions.
 4. Everything that was changed is synced; then the checkpoints, whose offsets must lie within the logs.
 5. What lies beside: deleted folders, files half written.
 
@@ -33,10 +33,10 @@ from . import checkpoint, inspect
 from .directory import CLEAN_SHUTDOWN, META_PROPERTIES
 from .errors import StorageError
 from .files import Files, write_atomically
-from .leader_epochs import LeaderEpochs
 from .overlay import Overlay
 from .partition_metadata import FILE_NAME, read_topic_id, write_topic_id
 from .repair_log import apply_plan, plan_log
+from .retention import epochs_from
 from .saving import Backup, SavingFiles
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_name
 from .swap import SEGMENT_FILE, finish_leftovers
@@ -243,10 +243,8 @@ class Repair:
                 self._saving.remove(path)
             elif finding.part == "epochs":
                 yield self._step(finding, "make it anew from the batches")
-                epochs = LeaderEpochs(self._saving, folder.path, [], lambda name: None)
-                epochs.keep(_from_log_start(walk.epochs, walk.circumstances.log_start_offset))
-                if not walk.epochs:
-                    checkpoint.write_epochs(self._saving, path, [])
+                first = max(walk.circumstances.log_start_offset, walk.first_offset)
+                checkpoint.write_epochs(self._saving, path, epochs_from(walk.epochs, first))
             else:
                 yield Step(finding, "cannot be mended", False)
 
@@ -361,21 +359,22 @@ class Repair:
             if self._only not in (None, label) or not self._files.exists(os.path.join(folder.path, FILE_NAME)):
                 continue
             counted = ids.get(folder.topic, Counter()).most_common(2)
+            finding = Finding(f"{label}/{FILE_NAME}", 0, None, what, True, "identity")
+            if topic_id not in (None, ZERO_UUID):
+                if topic_id != counted[0][0]:  # the records may be those of a topic that was deleted
+                    finding = finding._replace(what="another topic id than that of the topic's other partitions")
+                    yield Step(finding, "cannot be mended: remove the folder, or this file if it is the topic's", False)
+                continue
             true = self._options.topic_ids.get(folder.topic)
             if true is None and counted and (len(counted) == 1 or counted[0][1] > counted[1][1]):
                 true = counted[0][0]
-            if topic_id not in (None, ZERO_UUID):
-                what = "another topic id than that of the topic"
-                if topic_id == true or (len(counted) < 2 and true is None):
-                    continue
-            elif true is None and topic_id == ZERO_UUID and not self.was_clean:
-                continue  # a power loss leaves it empty, and its owner writes it anew
-            finding = Finding(f"{label}/{FILE_NAME}", 0, None, what, True, "identity")
-            if true is None:
+            if true is not None:
+                yield self._step(finding, "write the topic's id")
+                write_topic_id(self._saving, folder.path, true)
+            elif (
+                topic_id is None or self.was_clean
+            ):  # an empty file is left by a power loss, and its owner knows the id
                 yield Step(finding, "cannot be mended: the topic's id is not known", False)
-                continue
-            yield self._step(finding, "write the topic's id, as others have it")
-            write_topic_id(self._saving, folder.path, true)
 
     # -- checkpoints
 
@@ -460,14 +459,6 @@ class Repair:
         except (StorageError, ValueError, OSError) as error:
             finding = Finding(META_PROPERTIES, 0, None, str(error), True, "identity")
             yield Step(finding, "cannot be mended: nothing else knows these ids", False)
-
-
-def _from_log_start(epochs: list[tuple[int, int]], log_start: int) -> list[tuple[int, int]]:
-    """Of the epochs that began at or below the log start only the last one is kept."""
-    kept = list(epochs)
-    while len(kept) > 1 and kept[1][1] <= log_start:
-        del kept[0]
-    return kept
 
 
 def place_of(path: str, files: Files = inspect.LOOKING) -> tuple[str, str | None]:

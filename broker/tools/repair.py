@@ -137,10 +137,12 @@ def _run(parsed: argparse.Namespace, root: str, only: str | None, place: str) ->
             return printing(PROGRAM, lambda write: tell(work, backup, False, write))
     backup = Backup(DiskFiles(), place, root)
     work = Repair(DiskFiles(), root, backup, options, only)
+    lines: list[str] = []  # a reader of the output that goes away must not end a repair half way
     try:
-        # A reader of the output that goes away must not end a repair half way.
-        lines: list[str] = []
         code = tell(work, backup, True, lines.append)
+    except (StorageError, OSError) as error:
+        _print("".join(lines))
+        return complain(PROGRAM, error)
     finally:
         backup.close()
     return max(code, _print("".join(lines)))

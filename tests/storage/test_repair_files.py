@@ -172,6 +172,17 @@ def test_topic_ids_come_from_their_owner_or_from_the_others(copied: Path) -> Non
     assert [(step.mends, step.finding.part) for step in steps] == [(False, "identity")]
 
 
+def test_a_partition_with_another_id_may_be_of_another_topic(copied: Path) -> None:
+    shutil.copytree(copied / "orders-1", copied / "orders-2")
+    shutil.copytree(copied / "orders-1", copied / "orders-3")
+    (copied / "orders-3" / "partition.metadata").write_bytes(b"version: 0\ntopic_id: " + b"A" * 21 + b"Q")
+    before = tree(copied)
+    steps, _ = repair(copied)
+    assert [(step.mends, step.finding.file) for step in steps] == [(False, "orders-3/partition.metadata")]
+    assert [finding.file for finding in wrong(copied)] == ["orders-3/partition.metadata"]
+    assert tree(copied) == before
+
+
 def test_what_an_opening_removes_goes_into_the_backup(copied: Path, sound: Path) -> None:
     old = f"old-0.{'0' * 32}-delete"
     (copied / old).mkdir()
