@@ -47,7 +47,6 @@ from .metadata_log import TOPIC_ID as METADATA_TOPIC_ID
 from .metadata_log import MetadataLog
 from .topics import GROUP_OFFSETS_TOPIC, RESOURCE_TOPIC, TRANSACTION_STATE_TOPIC, internal_configs, new_topic_id
 
-CLEANER_OFFSET = "cleaner-offset-checkpoint"
 METADATA_ELSEWHERE = ".ottla-metadata-elsewhere"  # holds the id of the directory with the metadata log
 HOLES_MAX = 10_000  # partitions of a topic that are made because one of a higher index is there
 # Ids that were handed out and never written with leave no trace; brokers take them in blocks of a thousand.
@@ -345,7 +344,7 @@ def configs_unknown(topic: str, config: Config, *, is_cleaned: bool) -> dict[str
 def cleaned_topics(files: Files, path: str) -> set[str]:
     """The topics that the cleaner has worked on, by its checkpoint. Of one that cannot be read nothing is known."""
     try:
-        return {topic for topic, _ in checkpoint.read_offsets(files, os.path.join(path, CLEANER_OFFSET))}
+        return {topic for topic, _ in checkpoint.read_offsets(files, os.path.join(path, checkpoint.CLEANER_OFFSET))}
     except StorageError as error:
         get_logger().warning("which topics are compacted is not known", reason=str(error))
         return set()

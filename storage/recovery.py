@@ -299,6 +299,27 @@ def _take_epoch(epochs: list[tuple[int, int]], header: BatchHeader) -> None:
         _begin_epoch(epochs, header.partition_leader_epoch, header.base_offset)
 
 
+def _epochs_in(segments: Sequence[Segment]) -> list[tuple[int, int]]:
+    """The epochs that the batches tell, from the newest segment back to the last that holds an old message: what Kafka
+    before 0.11 wrote has none, and may be large."""
+    runs: list[list[tuple[int, int]]] = []
+    for segment in reversed(segments):
+        run: list[tuple[int, int]] = []
+        has_old = False
+        for _, header in segment.batches():
+            has_old = has_old or header.magic < MAGIC
+            _take_epoch(run, header)
+        segment.close()
+        runs.append(run)
+        if has_old:
+            break
+    epochs: list[tuple[int, int]] = []
+    for run in reversed(runs):
+        for epoch, start_offset in run:
+            _begin_epoch(epochs, epoch, start_offset)
+    return epochs
+
+
 def _begin_epoch(epochs: list[tuple[int, int]], epoch: int, start_offset: int) -> None:
     if epoch >= 0 and (not epochs or epoch > epochs[-1][0]):
         epochs.append((epoch, start_offset))
@@ -322,9 +343,7 @@ def _settle_epochs(
     # A log that ends with messages of an old format has no epochs: a file that says so is believed after a clean stop.
     none_known = stored == [] and scanned_from is None
     if not kept and not none_known and scanned_from != segments[0].base_offset and has_records:
-        for segment in segments:
-            for _, header in segment.batches():
-                _take_epoch(kept, header)
+        kept = _epochs_in(segments)
     for epoch, start_offset in found:
         _begin_epoch(kept, epoch, start_offset)
     kept = [entry for entry in kept if entry[1] <= end_offset]

@@ -34,7 +34,7 @@ from ...storage.log import PartitionLog
 from ...storage.partition_metadata import FILE_NAME as PARTITION_METADATA
 from ...storage.partition_metadata import read_topic_id
 from ...storage.verify import Verification
-from ..adoption import HOLES_MAX, AdoptedTopic, cleaned_topics, configs_unknown, next_producer_id
+from ..adoption import HOLES_MAX, AdoptedTopic, configs_unknown, next_producer_id
 from ..cli import complain
 from ..clock import wall_ms
 from ..config import Config, ConfigError, TopicConfig
@@ -109,7 +109,7 @@ def run_import(
         logs = LogDirs.open(files, targets, None)
         try:
             now_ms = wall_ms() if now_ms is None else now_ms
-            metadata = _open_metadata(files, logs, now_ms)
+            metadata = open_metadata(files, logs, now_ms)
             image = Image()
             for record in metadata.replay():
                 image.apply(record)
@@ -133,7 +133,7 @@ class Source:
     is_clean: bool
     is_stray: bool
     log_starts: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    cleaned: frozenset[str] = frozenset()
+    cleaner_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     image: Image | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -169,14 +169,19 @@ def read_source(files: Files, path: str, wanted: re.Pattern[str] | None) -> Sour
             chosen[topic] = found
     if not chosen and not notes:
         raise StorageError(f"no topic of {path} matches {wanted.pattern if wanted else ''}")
-    log_starts: Mapping[tuple[str, int], int] = {}
-    with contextlib.suppress(StorageError):  # damaged: the segments tell where the logs begin
-        log_starts = checkpoint.read_offsets(files, os.path.join(root, checkpoint.LOG_START_OFFSET))
+    told: list[Mapping[tuple[str, int], int]] = []
+    for checkpoint_name in (checkpoint.LOG_START_OFFSET, checkpoint.CLEANER_OFFSET):
+        try:
+            told.append(checkpoint.read_offsets(files, os.path.join(root, checkpoint_name)))
+        except StorageError as error:
+            notes.append(f"{error}: nothing is known of it")
+            told.append({})
     is_clean = not is_stray and files.exists(os.path.join(root, CLEAN_SHUTDOWN))
     image = None
     with contextlib.suppress(StorageError):  # then nobody knows the configs
         image = _image_at(files, [root])
-    return Source(root, chosen, is_clean, is_stray, log_starts, frozenset(cleaned_topics(files, root)), image, notes)
+    log_starts, cleaner_offsets = told
+    return Source(root, chosen, is_clean, is_stray, log_starts, cleaner_offsets, image, notes)
 
 
 def _image_at(files: Files, roots: Sequence[str]) -> Image:
@@ -208,7 +213,7 @@ def _source_locked(files: Files, root: str, targets: Sequence[str]):  # type: ig
         lock.release()
 
 
-def _open_metadata(files: Files, logs: LogDirs, now_ms: int) -> MetadataLog:
+def open_metadata(files: Files, logs: LogDirs, now_ms: int) -> MetadataLog:
     holder = logs.metadata_holder()
     foreign = holder is not None and is_foreign(files, os.path.join(holder.path, f"{METADATA_TOPIC}-0"))
     if foreign or (holder is None and logs.holds_partitions()):
@@ -336,7 +341,8 @@ class Import:
         """Those of the source's metadata log, as far as they are known here; else what is safe."""
         image = self._source.image
         if image is None or topic not in {one.name for one in image.topics.values()}:
-            return configs_unknown(topic, self._config, is_cleaned=topic in self._source.cleaned)
+            cleaned = {name for name, _ in self._source.cleaner_offsets}
+            return configs_unknown(topic, self._config, is_cleaned=topic in cleaned)
         kept: dict[str, str] = {}
         for name, value in image.configs.get((RESOURCE_TOPIC, topic), {}).items():
             with contextlib.suppress(ConfigError):
@@ -415,6 +421,8 @@ class Import:
             one.log_dir.data.put_in_place(
                 one.folder, topic, index, end_offset=one.end_offset, log_start_offset=one.log_start_offset
             )
+            if (clean_to := self._source.cleaner_offsets.get((topic, index))) is not None:
+                one.log_dir.data.write_cleaner_offset(topic, index, min(clean_to, one.end_offset))
             prepared[index] = one._replace(folder=os.path.join(one.log_dir.path, f"{topic}-{index}"))
             places.append((one.log_dir.id, one.leader_epoch))
         return AdoptedTopic(topic, topic_id, self._configs(topic), places)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from ottla.protocol.compiler import build
 from ottla.protocol.primitives import varint_bytes
 from ottla.protocol.records import batch
 from ottla.protocol.schema import spec
-from ottla.storage.files import Files
+from ottla.storage.files import DiskFile, DiskFiles, Files
 
 GOLDEN = Path(__file__).parents[1] / "oracle" / "golden" / "logs"
 NOW_MS = 1_700_000_000_000
+OWN = ("__cluster_metadata-0", "__consumer_offsets-")  # of these the records are read: they are the broker's state
 V0 = "#\n#Sat Nov 21 08:21:00 UTC 2026\nbroker.id={}\nversion=0\ncluster.id=sNpOuPz4TNa29sw2dnLt_w\n"
 
 
@@ -103,3 +105,39 @@ def told(state: BrokerState) -> dict[str, tuple[bytes, dict[str, str], list[tupl
         )
         for topic in state.topics
     }
+
+
+class CountedFile(DiskFile):
+    """A file that tells of what is read of it."""
+
+    __slots__ = ("counts",)
+    counts: Counter[str]
+
+    def read(self, position: int, length: int) -> bytes | memoryview:
+        self.counts[self._path] += length
+        return super().read(position, length)
+
+
+class CountingFiles(DiskFiles):
+    """The real disk; counts the bytes that are read, by path, and the files that are opened."""
+
+    def __init__(self) -> None:
+        self.read: Counter[str] = Counter()
+        self.opened: Counter[str] = Counter()
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        self.opened[path] += 1
+        file = super().open(path, create=create)
+        counted = CountedFile(path, file._fd)
+        counted.counts = self.read
+        return counted
+
+    def read_bytes(self, path: str) -> bytes:
+        data = super().read_bytes(path)
+        self.read[path] += len(data)
+        return data
+
+    def of_segments(self, what: Counter[str]) -> dict[str, int]:
+        """Of the segments and their indexes."""
+        suffixes = (".log", ".index", ".timeindex", ".txnindex")
+        return {p: n for p, n in what.items() if p.endswith(suffixes) and not any(own in p for own in OWN)}

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from adopting import (
     GOLDEN,
+    CountingFiles,
     begin,
     copy_golden,
     copy_in,
@@ -52,7 +53,7 @@ from ottla.protocol.messages.metadata_records import (
 )
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 from ottla.storage.errors import StorageError
 from ottla.storage.partition_metadata import encode_id
 from ottla.storage.producer_state import CachedBatch, Producer
@@ -323,6 +324,49 @@ async def test_a_folder_that_came_later_is_put_aside(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         assert list(told(broker.state)) == ["v2-none"]
     assert [name for name in names(tmp_path) if name.startswith("v1-none-0.") and name.endswith("-stray")]
+
+
+# Whole directories of Apache Kafka
+
+
+DIRECTORIES = GOLDEN.parent / "directories"
+
+
+@pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])
+async def test_directories_that_kafka_closed(tmp_path: Path, release: str) -> None:
+    """2.8.2 and 3.9.1 with ZooKeeper, 4.3.1 with KRaft: `tests/oracle` says what their own clients read there."""
+    root = shutil.copytree(DIRECTORIES / release, tmp_path / "data")
+    wanted = json.loads((DIRECTORIES / f"{release}.json").read_text())
+    wanted = {topic: told for topic, told in wanted.items() if (root / f"{topic}-0").exists()}
+    is_kraft = (root / "__cluster_metadata-0").exists()
+    files = CountingFiles()
+    state = begin(files, str(root))
+    looked_at = {Path(path).parent.name for path in files.of_segments(files.read)}
+    # ZooKeeper alone knew which producer ids were given out, so the transactional ids are asked.
+    # Old formats have no file of leader epochs: the newest segment tells so.
+    unknown = {f"{topic}-0" for topic in wanted if topic.startswith("old-")}
+    assert looked_at == (set() if is_kraft else {"__transaction_state-0"} | unknown)
+    for topic, expected in wanted.items():
+        log = state.topics.partition(topic, 0).log
+        found = {"log_start_offset": log.log_start_offset, "high_watermark": log.high_watermark}
+        assert found == {name: expected[name] for name in found}, topic
+        if is_kraft:
+            assert state.topics.named(topic).config.overrides == expected["configs"], topic
+            assert encode_id(state.topics.named(topic).id) in (root / f"{topic}-0" / "partition.metadata").read_text()
+        elif topic.startswith("compacted"):
+            assert state.topics.named(topic).config.overrides == {"cleanup.policy": "compact"}
+    finish(state)
+    async with running(root) as broker:
+        for topic, expected in wanted.items():
+            client, offset, seen = await broker.client(), expected["log_start_offset"], []
+            while offset < expected["high_watermark"]:
+                data = only(await client.call(fetch((topic, 0, offset)), 11)).records
+                for position, header in formats.headers(data):
+                    if not header.is_control:
+                        seen += [r.offset for r in formats.records(data, position) if r.offset >= offset]
+                    after = header.next_offset
+                offset = after
+            assert seen == [record[0] for record in expected["records"]], topic
 
 
 # Directories of KRaft

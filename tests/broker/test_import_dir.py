@@ -176,6 +176,24 @@ async def test_ids_configs_and_the_log_start_come_along(tmp_path: Path, run: Run
         assert found["t"] == wanted and found["v2-none"][0] != wanted[0]
 
 
+async def test_what_the_cleaner_has_done_comes_along(tmp_path: Path, run: Run) -> None:
+    data = tmp_path / "data"
+    await history(data, "mine")
+    source = shutil.copytree(GOLDEN.parent / "directories" / "2.8.2", tmp_path / "source")
+    noted = (source / "cleaner-offset-checkpoint").read_text().splitlines()
+    (clean_to,) = (int(line.split()[2]) for line in noted if line.startswith("compacted-none "))
+    code, lines, err = run(source, "--data-dir", data, "--topics", "compacted-none|transactions")
+    assert (code, err) == (0, "") and len(lines) == 2
+    async with running(data) as broker:
+        assert told(broker.state)["compacted-none"][1] == {"cleanup.policy": "compact"}
+        (log_dir,) = broker.state.logs.directories
+        assert log_dir.data.cleaner_offset("compacted-none", 0) == clean_to
+    assert await read(data, "compacted-none")
+    (source / "cleaner-offset-checkpoint").write_text("1\n")
+    code, lines, _ = run(source, "--data-dir", data, "--topics", "codecs")
+    assert code == 0 and "malformed checkpoint" in lines[0]
+
+
 async def test_producer_ids_that_came_along_are_not_given_out(tmp_path: Path, run: Run) -> None:
     data, source = tmp_path / "data", tmp_path / "source"
     await history(data, "mine")

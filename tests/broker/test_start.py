@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from adopting import begin, finish, told
+from adopting import OWN, CountingFiles, begin, finish, told
 from harness import Broker, fetch, only, produce, records, running, values
 from structlog.testing import capture_logs
 
@@ -16,9 +15,6 @@ from ottla.broker.logs import get_logger
 from ottla.broker.progress import EACH_MS, QUIET_MS, Opening
 from ottla.protocol.records import batch
 from ottla.storage import recovery
-from ottla.storage.files import DiskFile, DiskFiles
-
-OWN = ("__cluster_metadata-0", "__consumer_offsets-")  # of these the records are read: they are the broker's state
 
 
 class TickingClock(ManualClock):
@@ -29,42 +25,6 @@ class TickingClock(ManualClock):
     def now_ms(self) -> int:
         self._now_ms += self.tick_ms
         return self._now_ms
-
-
-class CountedFile(DiskFile):
-    """A file that tells of what is read of it."""
-
-    __slots__ = ("counts",)
-    counts: Counter[str]
-
-    def read(self, position: int, length: int) -> bytes | memoryview:
-        self.counts[self._path] += length
-        return super().read(position, length)
-
-
-class CountingFiles(DiskFiles):
-    """The real disk; counts the bytes that are read, by path, and the files that are opened."""
-
-    def __init__(self) -> None:
-        self.read: Counter[str] = Counter()
-        self.opened: Counter[str] = Counter()
-
-    def open(self, path: str, *, create: bool = False) -> DiskFile:
-        self.opened[path] += 1
-        file = super().open(path, create=create)
-        counted = CountedFile(path, file._fd)
-        counted.counts = self.read
-        return counted
-
-    def read_bytes(self, path: str) -> bytes:
-        data = super().read_bytes(path)
-        self.read[path] += len(data)
-        return data
-
-    def of_segments(self, what: Counter[str]) -> dict[str, int]:
-        """Of the segments and their indexes."""
-        suffixes = (".log", ".index", ".timeindex", ".txnindex")
-        return {p: n for p, n in what.items() if p.endswith(suffixes) and not any(own in p for own in OWN)}
 
 
 async def fill(broker: Broker) -> None:
