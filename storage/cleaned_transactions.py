@@ -8,48 +8,30 @@ offset is cleaned. A marker is needed as long as a batch of its transaction is l
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from ..protocol.records import batch
 from ..protocol.records.batch import BatchHeader
+from . import txn_index
 from .errors import StorageError
 from .files import Files
-from .rewrite import TXN_INDEX_SUFFIX
 from .swap import SEGMENT_FILE
-
-# version, producer id, offsets of the first record and of the marker, last stable offset then
-_ENTRY = struct.Struct(">hqqqq")
-_MARKER_KEY = struct.Struct(">hh")
-_ABORT, _COMMIT = 0, 1
-
-
-class AbortedTransaction(NamedTuple):
-    """An entry of a transaction index, in the order in which a walk meets the transactions."""
-
-    first_offset: int
-    marker_offset: int
-    producer_id: int
-    entry: bytes
+from .txn_index import AbortedTransaction
 
 
 def aborted_transactions(files: Files, directory: str) -> list[AbortedTransaction]:
-    """Those of all transaction indexes in a partition's folder: a marker may lie segments behind its transaction, also
-    in the active one. Of what is being written an incomplete end is passed over. Raises StorageError."""
+    """Those of all transaction indexes in a partition's folder, by their first offsets: a marker may lie segments
+    behind its transaction, also in the active one. Of what is being written an incomplete end is passed over. Raises
+    StorageError, also for an index that is damaged: what it hides must not be taken for committed."""
     found: set[AbortedTransaction] = set()
     try:
         for name in files.list(directory):
             match = SEGMENT_FILE.fullmatch(name)
-            if match and match[2] == TXN_INDEX_SUFFIX and match[3] is None:
+            if match and match[2] == txn_index.SUFFIX and match[3] is None:
                 data = files.read_bytes(os.path.join(directory, name))
-                for at in range(0, len(data) - _ENTRY.size + 1, _ENTRY.size):
-                    _, producer_id, first_offset, marker_offset, _ = _ENTRY.unpack_from(data, at)
-                    entry = data[at : at + _ENTRY.size]
-                    found.add(AbortedTransaction(first_offset, marker_offset, producer_id, entry))
+                found.update(txn_index.parse(data[: len(data) // txn_index.ENTRY_BYTES * txn_index.ENTRY_BYTES]))
     except OSError as error:
         raise StorageError(f"cannot read the transaction indexes of {directory}: {error}") from error
-    return sorted(found)
+    return sorted(found, key=lambda transaction: transaction.first_offset)
 
 
 class CleanedTransactions:
@@ -67,23 +49,22 @@ class CleanedTransactions:
         self._left.add(header.producer_id)
         return self._abort_of(header) is not None
 
-    def on_marker(self, header: BatchHeader, data: memoryview) -> tuple[bool, bytes | None]:
+    def on_marker(self, header: BatchHeader, data: memoryview) -> tuple[bool, AbortedTransaction | None]:
         """Whether a control batch is still needed, and its entry of the transaction index if that is, too.
 
         One that is no marker always is; one without a record (whose producer is remembered by it) never.
         """
-        record = next(batch.records(data), None) if header.record_count else None
-        if record is None:
+        if not header.record_count:
             return False, None
-        kind = _MARKER_KEY.unpack_from(record.key)[1] if record.key and len(record.key) >= _MARKER_KEY.size else -1
-        if kind not in (_ABORT, _COMMIT):
+        marker = txn_index.read_marker(data, 0, header)
+        if marker is None:
             return True, None
         transaction = self._abort_of(header)
         self._aborted.pop(header.producer_id, None)
         if header.producer_id not in self._left:
             return False, None
         self._left.discard(header.producer_id)
-        return True, transaction.entry if transaction and kind == _ABORT else None
+        return True, transaction if marker.kind == txn_index.ABORT else None
 
     def _abort_of(self, header: BatchHeader) -> AbortedTransaction | None:
         """The aborted transaction that a batch or marker belongs to."""
@@ -93,4 +74,4 @@ class CleanedTransactions:
             self._aborted[transaction.producer_id] = transaction
         transaction = self._aborted.get(header.producer_id)
         # An index may know of one whose marker was cleaned away: what came behind that is another transaction.
-        return transaction if transaction is not None and last_offset <= transaction.marker_offset else None
+        return transaction if transaction is not None and last_offset <= transaction.last_offset else None

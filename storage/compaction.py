@@ -25,6 +25,7 @@ from typing import NamedTuple, TypeVar
 from ..protocol.records import batch, filtering, formats
 from ..protocol.records.batch import BatchHeader
 from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from . import txn_index
 from .cleaned_transactions import CleanedTransactions, aborted_transactions
 from .errors import StorageError
 from .files import Files
@@ -340,7 +341,7 @@ class _Chooser:
             raise CorruptRecords("the checksum does not match")
         is_needed, entry = self._transactions.on_marker(header, data)
         if entry is not None:
-            self.aborted.append(entry)
+            self.aborted.append(txn_index.dump([entry]))
         keep_empty = self._keeps_empty(header)
         if header.record_count == 0:
             return Verdict(none, keep_empty)

@@ -25,15 +25,14 @@ from ..protocol.records.batch import BatchHeader
 from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ..protocol.records.filtering import Keep
 from ..protocol.records.steps import run
+from . import txn_index
 from .errors import StorageError
 from .files import Files
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from .stream import entries
 from .swap import CLEANED
 
-TXN_INDEX_SUFFIX = ".txnindex"
-_ABORTED_BYTES = 34  # one aborted transaction; the offset of its marker lies at byte 18
-_LAST_OFFSET = struct.Struct(">18xq")
+_LAST_OFFSET = struct.Struct(">18xq")  # of an aborted transaction: where its marker lies
 _LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")  # in all formats
 _LEAST_BYTES = 14  # behind offset and length: a v0 message with null key and value
 _MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -187,9 +186,9 @@ def _aborted_of(files: Files, source: Source) -> list[bytes]:
     """The aborted transactions of a source. Their offsets stay what they are; what is cut at the end is dropped."""
     data = b""
     with contextlib.suppress(FileNotFoundError):
-        data = files.read_bytes(source.log_path.removesuffix(LOG_SUFFIX) + TXN_INDEX_SUFFIX)
-    whole = len(data) // _ABORTED_BYTES * _ABORTED_BYTES
-    return [data[at : at + _ABORTED_BYTES] for at in range(0, whole, _ABORTED_BYTES)]
+        data = files.read_bytes(source.log_path.removesuffix(LOG_SUFFIX) + txn_index.SUFFIX)
+    whole = len(data) // txn_index.ENTRY_BYTES * txn_index.ENTRY_BYTES
+    return [data[at : at + txn_index.ENTRY_BYTES] for at in range(0, whole, txn_index.ENTRY_BYTES)]
 
 
 def _rewrite_one(files: Files, source: Source, writer: _Writer, choose: Choose | None, keep_old: bool) -> None:
@@ -319,7 +318,7 @@ class _Output(Segment):
         self.write_pending()
         self.save_indexes()
         if aborted:
-            file = self._files.open(self.path(TXN_INDEX_SUFFIX), create=True)
+            file = self._files.open(self.path(txn_index.SUFFIX), create=True)
             try:
                 file.truncate(0)
                 file.write(0, aborted)
@@ -419,6 +418,6 @@ class _Writer:
         for out in self.outputs:
             with contextlib.suppress(OSError):
                 out.close()
-            for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+            for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, txn_index.SUFFIX):
                 with contextlib.suppress(OSError):
                     self._files.remove(out.path(kind))

@@ -12,6 +12,7 @@ from compacting import Laid, bases, clean_once, data, entries_of, last_values, l
 from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch
+from ottla.storage.errors import StorageError
 
 A, B, C = b"a", b"b", b"c"
 V, W = b"v", b"w"
@@ -266,3 +267,14 @@ def test_in_the_end_nothing_is_left_of_what_was_aborted(scaled: Callable[[int], 
         assert all(header.record_count for header in left)
         markers = {header.producer_id for header in left if header.is_control}
         assert markers <= {header.producer_id for header in left if not header.is_control}
+
+
+def test_a_damaged_index_is_refused():
+    """What it hides must not be taken for committed."""
+    for damage in (struct.pack(">hqqqq", 1, 5, 0, 1, 2), aborted(5, 2, 1), aborted(5, 0, 1) * 2):
+        files = SimulatedFiles()
+        lay(files, [Laid(0, 0, [part(0, 5, (A, V)), marker(1, 5, commit=False)]), Laid(2, 0, [])], {0: [damage]})
+        names = sorted(files.list(FOLDER))
+        with pytest.raises(StorageError, match="a transaction index"):
+            clean_once(files, 0, 2)
+        assert sorted(files.list(FOLDER)) == names and rows(files) == [(0, A, V)]
