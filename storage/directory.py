@@ -244,13 +244,14 @@ class DataDirectory:
         topic_id: bytes = ZERO_UUID,
         config: LogConfig,
         now_ms: int,
+        kind: type[PartitionLog] = PartitionLog,
         upgrade: OnUpgrade | None = None,
         on_checked: OnChecked = lambda bytes: None,
     ) -> PartitionLog:
         """The log of a partition, made if there is none. `topic_id` of zeros stands for the one in the folder.
 
-        `upgrade` and `on_checked` as in `PartitionLog.open`. Raises DirectoryFailed if it is the disk's fault that it
-        cannot be opened.
+        `kind` is how the log is used; `upgrade` and `on_checked` as in `PartitionLog.open`. Raises DirectoryFailed if
+        it is the disk's fault that it cannot be opened.
         """
         self._check_open()
         key = (topic, partition)
@@ -267,7 +268,7 @@ class DataDirectory:
         if not existed:
             self.write_cleaner_offset(topic, partition, None)
         with self._watched():
-            log = PartitionLog.open(
+            log = kind.open(
                 self._files,
                 self._folder(topic, partition),
                 topic=topic,

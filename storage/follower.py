@@ -32,8 +32,8 @@ class FollowerLog(PartitionLog):
     def begin_at(self, offset: int, now_ms: int) -> None:
         """Makes an empty log begin and end at the offset, where the leader's log begins. StorageError."""
         self._check_writable()
-        if self.size_bytes or self.log_end_offset > offset:
-            raise StorageError(f"{self._directory} ends at {self.log_end_offset}, so cannot begin at {offset}")
+        if self.size_bytes:
+            raise StorageError(f"{self._directory} has records, so cannot begin at {offset}")
         if offset == self.log_end_offset == self._active.base_offset:
             return
         gone = list(self._segments)
@@ -49,6 +49,16 @@ class FollowerLog(PartitionLog):
                         self._files.remove(segment.path(suffix))
         except OSError as error:
             raise StorageError(f"cannot begin {self._directory} at {offset}: {error}") from error
+
+    def last_batch(self) -> bytes:
+        """The newest batch as it is stored; empty if the log has none. StorageError."""
+        if not self.size_bytes:
+            return b""
+        segment = next(segment for segment in reversed(self._segments) if segment.size_bytes)
+        position = segment.boundaries(segment.size_bytes - 1)[0]
+        for at, _ in segment.batches(position):
+            position = at
+        return bytes(segment.read(position, segment.size_bytes - position))
 
     @watched
     def append_fetched(self, records: bytes | bytearray | memoryview, *, now_ms: int) -> int:

@@ -214,6 +214,7 @@ def _source_locked(files: Files, root: str, targets: Sequence[str]):  # type: ig
 
 
 def open_metadata(files: Files, logs: LogDirs, now_ms: int) -> MetadataLog:
+    """The metadata log of directories that are ours, or new. Raises StorageError for those of another Kafka."""
     holder = logs.metadata_holder()
     foreign = holder is not None and is_foreign(files, os.path.join(holder.path, f"{METADATA_TOPIC}-0"))
     if foreign or (holder is None and logs.holds_partitions()):

@@ -129,6 +129,9 @@ def test_what_is_not_sound_or_not_behind_the_end_is_refused() -> None:
     assert values(log) == [b"1", b"2"]
     with pytest.raises(StorageError, match="cannot begin at 9"):
         log.begin_at(9, now_ms=0)
+    assert batch.read_header(log.last_batch()).base_offset == 1
+    log.close()
+    assert follower(files).last_batch() == second
 
 
 def test_epochs_are_the_leaders() -> None:
