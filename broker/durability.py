@@ -65,27 +65,27 @@ class Durability:
                 self._submit(self._awaited if is_awaited else self._background, of.log.flush, of.finished)
         self._tell_idle()
 
-    def in_background(self, work: Callable[[], Any], done: Callable[[Exception | None], None]) -> None:
+    def in_background(self, work: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
         """Does something that waits for the disk in a thread; `done` is called on the loop, with what it raised."""
         if not self._stopping:
             self._submit(self._background, work, done)
 
     def _submit(
-        self, pool: ThreadPoolExecutor, work: Callable[[], Any], done: Callable[[Exception | None], None]
+        self, pool: ThreadPoolExecutor, work: Callable[[], Any], done: Callable[[BaseException | None], None]
     ) -> None:
         self._under_way += 1
         pool.submit(self._work, work, done)
 
-    def _work(self, work: Callable[[], Any], done: Callable[[Exception | None], None]) -> None:
-        """In a thread."""
-        error: Exception | None = None
+    def _work(self, work: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
+        """In a thread. Whatever is raised there has an end here: somebody may wait for it."""
+        error: BaseException | None = None
         try:
             work()
-        except Exception as raised:
+        except BaseException as raised:
             error = raised
         self.loop.call_soon_threadsafe(self._finished, done, error)
 
-    def _finished(self, done: Callable[[Exception | None], None], error: Exception | None) -> None:
+    def _finished(self, done: Callable[[BaseException | None], None], error: BaseException | None) -> None:
         self._under_way -= 1
         try:
             done(error)
@@ -123,7 +123,7 @@ class _Sync:
         self.held_from: int | None = None  # nothing from this offset on is shown before it; None: nobody waits for it
         self.until = 0  # it covers all below this offset
         self._waiting: list[tuple[asyncio.Future[Any], Any]] = []
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
 
     def wait(self, loop: asyncio.AbstractEventLoop, result: Any) -> asyncio.Future[Any]:
         """A future of `result`."""
@@ -139,7 +139,7 @@ class _Sync:
             if not future.done():
                 future.set_result(result)
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """The same with an error, and for whoever comes later."""
         self._error = error
         for future, _ in self._waiting:
@@ -256,7 +256,7 @@ class LogSync:
         following.until = self.log.log_end_offset
         return following.held_from is not None
 
-    def finished(self, error: Exception | None) -> None:
+    def finished(self, error: BaseException | None) -> None:
         """The sync has ended: those whom it covers are answered, and the next one begins."""
         running, self._running = self._running, None
         if running is None:  # the log is gone
@@ -274,7 +274,7 @@ class LogSync:
         self._hold()
         self._on_shown()
 
-    def _failed(self, running: _Sync, error: Exception) -> None:
+    def _failed(self, running: _Sync, error: BaseException) -> None:
         log = self.log
         get_logger().error("a sync failed", topic=log.topic, partition=log.partition, reason=str(error))
         running.failed(error)
@@ -293,7 +293,7 @@ class LogSync:
             self._following.failed(error)
             self._following = None
 
-    def end(self, error: Exception) -> None:
+    def end(self, error: BaseException) -> None:
         """Ends every wait, as when the log goes away; what it holds back stays so."""
         self._is_requested = False
         for sync in (self._running, self._following):

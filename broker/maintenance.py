@@ -70,7 +70,7 @@ class Maintenance:
     def _checkpoint(self, name: str, write: Callable[[DataDirectory], None]) -> None:
         """Writes one checkpoint of each directory, unless the last time is not over: less to read after a crash."""
 
-        def done(writing: tuple[DataDirectory, str], error: Exception | None) -> None:
+        def done(writing: tuple[DataDirectory, str], error: BaseException | None) -> None:
             self._writing.discard(writing)
             if error is not None:  # the next may do; until then more is read after a crash
                 get_logger().error("checkpoint not written", directory=writing[0].path, reason=str(error))

@@ -146,13 +146,16 @@ async def test_a_failed_sync_is_told_to_all_who_wait(tmp_path: Path) -> None:
         calls = [begun(clients[0].call(produce(records(b"v"), partition=broken), 9))]
         await syncs.until(1)
         calls += [begun(client.call(produce(records(b"v"), partition=broken), 9)) for client in clients[1:]]
+        silent = await broker.client()
+        await silent.send(produce(records(b"v"), partition=broken, acks=0), 9)
         polled = begun((await broker.client()).call(fetch(("t", broken, 0), max_wait_ms=1000), 11))
         await still_waits(broker, *calls, polled)
         syncs.code = errno.EIO
         syncs.let_all()
         assert [await code(call) for call in calls] == [STORAGE_ERROR] * 9
         assert await code(clients[0].call(produce(records(b"v"), partition=broken), 9)) == STORAGE_ERROR
-        assert (log.high_watermark, log.log_end_offset) == (0, 9)
+        assert await silent.is_closed()  # the only way to tell it
+        assert (log.high_watermark, log.log_end_offset) == (0, 10)
         assert await code(clients[0].call(produce(records(b"v"), partition=sound), 9)) == 0
         assert only(await polled).error_code == STORAGE_ERROR
 
