@@ -304,13 +304,13 @@ class DataDirectory:
         with self._watched():
             try:
                 self._files.replace(folder, renamed)
+                self._unopened.discard(key)
+                log = self._logs.pop(key, None)
+                if log is not None:
+                    log.abandon()  # before the sync, which may need the descriptor that this gives back
                 self._files.sync_directory(self.path)
             except OSError as error:
                 raise StorageError(f"cannot delete {folder}: {error}") from error
-        self._unopened.discard(key)
-        log = self._logs.pop(key, None)
-        if log is not None:
-            log.abandon()
         self.write_cleaner_offset(topic, partition, None)
         return lambda: self._remove_deleted(renamed)
 
