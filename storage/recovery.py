@@ -346,6 +346,9 @@ def _settle_epochs(
         kept = _epochs_in(segments)
     for epoch, start_offset in found:
         _begin_epoch(kept, epoch, start_offset)
+    for epoch, start_offset in stored or ():
+        if start_offset == end_offset:  # of what comes next, or of what is gone
+            _begin_epoch(kept, epoch, start_offset)
     kept = [entry for entry in kept if entry[1] <= end_offset]
     recovered.epochs = kept = epochs_from(kept, recovered.log_start_offset)
     if kept != (stored or []) or (stored is None and has_records):

@@ -69,6 +69,7 @@ def open_log(
     *,
     config: LogConfig | None = None,
     clean: bool = True,
+    now_ms: int = 0,
     **more: Any,
 ) -> PartitionLog:
     return PartitionLog.open(
@@ -78,7 +79,7 @@ def open_log(
         partition=0,
         topic_id=TOPIC_ID,
         config=config or LogConfig(),
-        now_ms=0,
+        now_ms=now_ms,
         clean_shutdown=clean,
         pick=lambda bound: bound - 1,
         **more,

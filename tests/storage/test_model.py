@@ -15,7 +15,7 @@ from simulated_files import SimulatedFiles
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.validate import Rules
 from ottla.storage import errors
-from ottla.storage.log import LogConfig
+from ottla.storage.log import LogConfig, PartitionLog
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 
@@ -28,6 +28,9 @@ class Known(NamedTuple):
     values: list[bytes]
     size_bytes: int
     magic: int
+    leader_epoch: int = -1
+    producer: tuple[int, int, int] | None = None  # id, epoch, first sequence
+    sent: bytes = b""
 
     @property
     def last_offset(self) -> int:
@@ -48,31 +51,119 @@ class LogMachine(RuleBasedStateMachine):
         self.batches: list[Known] = []
         self.log_start = 0
         self.end = 0
-        self.sequence = 0
+        self.now_ms = 0
+        self.producer_epochs = {3: 0, 4: 0}
+        self.epochs: list[tuple[int, int]] = []
 
     @rule(
         timestamps=st.lists(st.integers(0, 200), min_size=1, max_size=4),
         size=st.integers(0, 90),
         codec=st.sampled_from([0, 0, 1, 4]),
-        idempotent=st.booleans(),
+        producer_id=st.sampled_from([None, 3, 4]),
     )
-    def append(self, timestamps: list[int], size: int, codec: int, idempotent: bool) -> None:
+    def append(self, timestamps: list[int], size: int, codec: int, producer_id: int | None) -> None:
         values = [b"%d-%d" % (self.end, n) + b"x" * (size // len(timestamps)) for n in range(len(timestamps))]
         records = [batch.Record(n, t, None, v) for n, (t, v) in enumerate(zip(timestamps, values, strict=True))]
         fields: dict[str, Any] = {}
-        if idempotent:
-            fields = {"producer_id": 3, "producer_epoch": 0, "base_sequence": self.sequence}
+        producer = None
+        if producer_id is not None:
+            producer = producer_id, self.producer_epochs[producer_id], self.next_sequence(producer_id)
+            fields = dict(zip(("producer_id", "producer_epoch", "base_sequence"), producer, strict=True))
         sent = batch.build(records, codec=codec, **fields)
-        copy = bytearray(sent)
-        size_bytes = len(sent)
+        copy = bytes(sent)
         self.store_in(2)
-        done = self.log.append(sent, now_ms=0)
+        segments, rolls = len(self.log._segments), self.must_roll(len(sent), max(timestamps))
+        done = self.log.append(sent, now_ms=self.now_ms)
         assert done == (self.end, self.end + len(values) - 1, -1, self.log_start, False)
-        if idempotent:
-            self.sequence += len(values)
-            assert self.log.append(copy, now_ms=0) == (*done[:2], max(timestamps), self.log_start, True)
-        self.batches.append(Known(self.end, timestamps, values, size_bytes, 2))
+        rolled = len(self.log._segments) > segments
+        assert rolled == rolls or (rolled and self.config.segment_index_bytes == 48)  # its index was full
+        self.batches.append(Known(self.end, timestamps, values, len(copy), 2, self.log.leader_epoch, producer, copy))
+        self.note_epoch(2)
         self.end += len(values)
+
+    def must_roll(self, size_bytes: int, timestamp: int) -> bool:
+        """Kafka's rules by size and time, from the list."""
+        segment = self.log._active
+        held = [known for known in self.batches if known.base_offset >= segment.base_offset]
+        if not held:
+            return False
+        first_ms = max(held[0].timestamps)
+        waited_ms = timestamp - first_ms if first_ms >= 0 else self.now_ms - segment.created_ms
+        held_bytes = sum(known.size_bytes for known in held)
+        return held_bytes + size_bytes > self.config.segment_bytes or waited_ms > self.config.segment_ms
+
+    def of_producer(self, producer_id: int) -> list[Known]:
+        """Its batches that are left, if any of them is; else it is forgotten."""
+        own = [known for known in self.batches if known.producer is not None and known.producer[0] == producer_id]
+        return own if own and own[-1].last_offset >= self.log_start else []
+
+    def next_sequence(self, producer_id: int) -> int:
+        own = self.of_producer(producer_id)
+        if not own or own[-1].producer is None or own[-1].producer[1] != self.producer_epochs[producer_id]:
+            return 0
+        return own[-1].producer[2] + len(own[-1].values)
+
+    @rule(producer_id=st.sampled_from([3, 4]))
+    def new_producer_epoch(self, producer_id: int) -> None:
+        self.producer_epochs[producer_id] += 1
+
+    @rule(producer_id=st.sampled_from([3, 4]), back=st.integers(0, 8))
+    def retry(self, producer_id: int, back: int) -> None:
+        """A batch that was written is never written again, however long ago that was."""
+        own = [known for known in self.of_producer(producer_id) if known.last_offset >= self.log_start]
+        if back >= len(own):
+            return
+        known, newest = own[-1 - back], own[-1]
+        assert known.producer is not None and newest.producer is not None
+        self.store_in(2)
+        if known.producer[1] != newest.producer[1]:
+            with pytest.raises(errors.FencedProducer):
+                self.log.append(bytearray(known.sent), now_ms=self.now_ms)
+            return
+        done = self.log.append(bytearray(known.sent), now_ms=self.now_ms)
+        assert done == (known.base_offset, known.last_offset, max(known.timestamps), self.log_start, True)
+
+    @rule(producer_id=st.sampled_from([3, 4]), ahead=st.integers(1, 5))
+    def leave_a_gap(self, producer_id: int, ahead: int) -> None:
+        epoch, sequence = self.producer_epochs[producer_id], self.next_sequence(producer_id)
+        sent = make(b"x", producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence + ahead)
+        self.store_in(2)
+        with pytest.raises((errors.OutOfOrderSequence, errors.UnknownProducer)):
+            self.log.append(sent, now_ms=self.now_ms)
+
+    @rule(by=st.integers(1, 3))
+    def new_leader_epoch(self, by: int) -> None:
+        self.log.leader_epoch += by
+
+    @rule(epoch=st.integers(-1, 9))
+    def end_of_epoch(self, epoch: int) -> None:
+        known = self.epochs
+        if not known and self.batches:
+            expected = -1, -1
+        elif epoch == self.log.leader_epoch:
+            expected = epoch, self.end
+        else:
+            later = [(number, start) for number, start in known if number > epoch]
+            before = [number for number, _ in known if number <= epoch]
+            expected = (before[-1] if before else epoch, later[0][1]) if later and epoch >= 0 else (-1, -1)
+        assert self.log.end_offset_for_epoch(epoch) == expected
+
+    @rule(by_bytes=st.sampled_from([-1, 0, 300, 900]), by_ms=st.sampled_from([-1, 0, 60]), wait_ms=st.integers(0, 80))
+    def retain(self, by_bytes: int, by_ms: int, wait_ms: int) -> None:
+        """What goes are the oldest segments; which, `test_retention.py` holds against a model."""
+        self.now_ms += wait_ms
+        self.files.now_ns = self.now_ms * 10**6
+        before = [segment.base_offset for segment in self.log._segments]
+        self.log.configure(dataclasses.replace(self.config, retention_bytes=by_bytes, retention_ms=by_ms))
+        removed = self.log.retain(self.now_ms)
+        self.log.configure(self.config)
+        after = [segment.base_offset for segment in self.log._segments]
+        assert after == before[len(before) - len(after) :] or (after == [self.end] and before[-1] < self.end)
+        self.log_start = max(self.log_start, after[0] if removed is not None else 0)
+        self.batches = [known for known in self.batches if known.base_offset >= after[0]]
+        self.forget_epochs()
+        if removed is not None:
+            removed.remove()
 
     def store_in(self, magic: int) -> None:
         self.config = dataclasses.replace(self.config, rules=Rules(target_magic=magic))
@@ -93,7 +184,7 @@ class LogMachine(RuleBasedStateMachine):
         self.store_in(magic)
         before = self.log.size_bytes
         try:
-            done = self.log.append(sent, now_ms=0, produce_version=1 + magic)
+            done = self.log.append(sent, now_ms=self.now_ms, produce_version=1 + magic)
         except errors.RecordListTooLarge:
             assert len(sent) > self.config.segment_bytes - 10  # a v0 wrapper is written anew
             return
@@ -104,6 +195,7 @@ class LogMachine(RuleBasedStateMachine):
         else:
             for n, (stamp, value) in enumerate(zip(stamps, values, strict=True)):
                 self.batches.append(Known(self.end + n, [stamp], [value], len(message(magic, value)), magic))
+        self.note_epoch(magic)
         self.end += count
 
     @rule(where=st.floats(0, 1), max_bytes=st.integers(0, 1500), at_least_one=st.booleans())
@@ -160,9 +252,8 @@ class LogMachine(RuleBasedStateMachine):
         if where < 0.8:
             self.log_start += round(where * (self.end - self.log_start) / 3)
         assert self.log.delete_records_before(self.log_start) == self.log_start
-        producer = self.log._known_producers().get(3)
-        if producer is None:
-            self.sequence = 0
+        self.forget_epochs()
+        assert {key for key in (3, 4) if self.of_producer(key)} == self.log.producers().keys()
 
     @rule()
     def flush(self) -> None:
@@ -171,8 +262,11 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def reopen_clean(self) -> None:
         self.log.close()
-        self.log = open_log(self.files, config=self.config, log_start_offset=self.log_start)
+        self.log = self.opened()
         assert self.log.cut_bytes == 0
+
+    def opened(self, **more: Any) -> PartitionLog:
+        return open_log(self.files, config=self.config, now_ms=self.now_ms, log_start_offset=self.log_start, **more)
 
     @rule(
         garbage=st.binary(max_size=130),
@@ -186,9 +280,7 @@ class LogMachine(RuleBasedStateMachine):
         torn = torn_entry[:-cut] or garbage
         newest = max(name for name in self.files.list(FOLDER) if name.endswith(".log"))
         self.files.contents[f"{FOLDER}/{newest}"].live += torn
-        self.log = open_log(
-            self.files, config=self.config, clean=False, recovery_point=point, log_start_offset=self.log_start
-        )
+        self.log = self.opened(clean=False, recovery_point=point)
         assert self.log.cut_bytes == len(torn)
 
     @rule(
@@ -203,7 +295,7 @@ class LogMachine(RuleBasedStateMachine):
             live = self.files.contents[f"{FOLDER}/{names[number % len(names)]}"].live
             if live:
                 live[flip % len(live)] ^= 1 << flip % 8
-        self.log = open_log(self.files, config=self.config, log_start_offset=self.log_start)
+        self.log = self.opened()
 
     @invariant()
     def offsets_agree(self) -> None:
@@ -211,15 +303,24 @@ class LogMachine(RuleBasedStateMachine):
             log = self.log
             assert (log.log_start_offset, log.log_end_offset) == (self.log_start, self.end)
             assert log.size_bytes == sum(known.size_bytes for known in self.batches)
-            assert log._epochs.entries == self.epochs()
+            assert log._epochs.entries == self.epochs
             assert all(segment.size_bytes <= self.config.segment_bytes for segment in log._segments) or any(
                 known.size_bytes > self.config.segment_bytes for known in self.batches
             )
 
-    def epochs(self) -> list[tuple[int, int]]:
-        """The epochs since the last old message: all is written in epoch 0."""
-        since = max((number + 1 for number, known in enumerate(self.batches) if known.magic < 2), default=0)
-        return [(0, max(known.base_offset, self.log_start)) for known in self.batches[since : since + 1]]
+    def note_epoch(self, magic: int) -> None:
+        """With old messages no epoch is known; else that of the newest batch is, from its first one on."""
+        if magic < 2:
+            self.epochs = []
+        elif not self.epochs or self.epochs[-1][0] < self.log.leader_epoch:
+            kept = [entry for entry in self.epochs if entry[1] < self.end]
+            self.epochs = [*kept, (self.log.leader_epoch, self.end)]
+
+    def forget_epochs(self) -> None:
+        """Of those that begin at or below the log start the last one is known, as beginning there."""
+        below = [epoch for epoch, start in self.epochs if start <= self.log_start]
+        behind = [entry for entry in self.epochs if entry[1] > self.log_start]
+        self.epochs = [(epoch, self.log_start) for epoch in below[-1:]] + behind
 
 
 class TestLog(LogMachine.TestCase):
