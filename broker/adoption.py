@@ -133,6 +133,9 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
     Raises StorageError, one line for the user, for what cannot be taken over; then nothing has changed.
     """
     holder = logs.metadata_holder()
+    holders = [log_dir.path for log_dir in logs.directories if (METADATA_TOPIC, 0) in log_dir.data.partitions()]
+    if len(holders) > 1:
+        raise StorageError(f"both {holders[0]} and {holders[1]} have a {METADATA_TOPIC}-0: move the wrong one away")
     try:
         foreign = _foreign_metadata(files, logs)
         if foreign is None and (holder is not None or not logs.holds_partitions()):

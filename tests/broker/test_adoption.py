@@ -462,6 +462,36 @@ async def test_the_metadata_log_of_kraft_is_believed(tmp_path: Path) -> None:
     assert await next_id(folder) == 5000
 
 
+async def test_a_directory_of_ours_that_a_kraft_broker_used_meanwhile(tmp_path: Path) -> None:
+    """It is taken over again, with what was changed there."""
+    async with running(tmp_path) as broker:
+        await broker.topic("kept", 2, {"retention.ms": "777"})
+        await broker.topic("deleted")
+        await (await broker.client()).call(produce(records(b"x"), "kept"), 9)
+        wanted = told(broker.state)
+        end = broker.state.metadata_log._log.log_end_offset
+    metadata = tmp_path / "__cluster_metadata-0"
+    (metadata / "quorum-state").write_text('{"leaderEpoch":1}')
+    with max(metadata.glob("*.log")).open("ab") as file:
+        file.write(metadata_batch(end, b"", control=True))
+        file.write(metadata_batch(end + 1, *values_of(RemoveTopicRecord(topic_id=wanted["deleted"][0]))))
+        changed = PartitionChangeRecord(partition_id=0, topic_id=wanted["kept"][0], leader=1)
+        file.write(metadata_batch(end + 2, *values_of(changed)))
+    shutil.rmtree(tmp_path / "deleted-0")
+    async with running(tmp_path) as broker:
+        found = told(broker.state)
+        topic_id, configs, ends = wanted["kept"]
+        assert found == {"kept": (topic_id, configs, [(*ends[0][:2], 1), ends[1]])}
+
+
+async def test_two_metadata_logs(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        async with running(tmp_path / name):
+            pass
+    shutil.copy(tmp_path / "a" / "meta.properties", tmp_path / "b")
+    assert "move the wrong one away" in await refusal(tmp_path / "a", tmp_path / "b")
+
+
 async def test_a_kraft_log_without_a_snapshot(tmp_path: Path) -> None:
     acl = AccessControlEntryRecord(
         id=ID, resource_type=2, resource_name="t", pattern_type=3, principal="User:x", host="*", operation=2,
