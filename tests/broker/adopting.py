@@ -1,4 +1,4 @@
-"""Directories of another Kafka, made small: what `test_adoption.py` and `test_import_dir.py` start from."""
+"""Directories of another Kafka, made small: what the tests of adoption, import and start begin with."""
 
 from __future__ import annotations
 
@@ -9,19 +9,38 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from harness import options
+import pytest
+from harness import options, running
 
 from ottla.broker import router
 from ottla.broker.clock import ManualClock
+from ottla.broker.options import StartupError
 from ottla.broker.state import BrokerState
+from ottla.broker.tools.kraft_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+)
 from ottla.protocol.compiler import build
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.metadata_records import (
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from ottla.protocol.primitives import varint_bytes
 from ottla.protocol.records import batch
 from ottla.protocol.schema import spec
 from ottla.storage.files import DiskFile, DiskFiles, Files
+from ottla.storage.partition_metadata import encode_id
 
 GOLDEN = Path(__file__).parents[1] / "oracle" / "golden" / "logs"
 NOW_MS = 1_700_000_000_000
+ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
 OWN = ("__cluster_metadata-0", "__consumer_offsets-")  # of these the records are read: they are the broker's state
 V0 = "#\n#Sat Nov 21 08:21:00 UTC 2026\nbroker.id={}\nversion=0\ncluster.id=sNpOuPz4TNa29sw2dnLt_w\n"
 
@@ -141,3 +160,104 @@ class CountingFiles(DiskFiles):
         """Of the segments and their indexes."""
         suffixes = (".log", ".index", ".timeindex", ".txnindex")
         return {p: n for p, n in what.items() if p.endswith(suffixes) and not any(own in p for own in OWN)}
+
+
+async def refusal(*folders: Path, **overrides: str) -> str:
+    """The one line with which a start is refused."""
+    with pytest.raises(StartupError) as refused:
+        async with running(*folders, overrides=overrides):
+            pass
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def write_topic_id(folder: Path, topic_id: bytes) -> None:
+    (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {encode_id(topic_id)}")
+
+
+async def next_id(folder: Path) -> int:
+    async with running(folder) as broker:
+        answer = await (await broker.client()).call(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 1
+        )
+        return answer.producer_id
+
+
+# A KRaft broker's directory
+
+TOPIC_RECORDS = (
+    TopicRecord(name="old", topic_id=bytes(15) + b"\x09"),
+    TopicRecord(name="t", topic_id=ID),
+    *(
+        PartitionRecord(
+            partition_id=index,
+            topic_id=ID,
+            replicas=[7],
+            isr=[7],
+            removing_replicas=[],
+            adding_replicas=[],
+            leader=7,
+            leader_epoch=4,
+            partition_epoch=2,
+            directories=[],
+        )
+        for index in range(2)
+    ),
+    ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1000"),
+    ConfigRecord(resource_type=2, resource_name="t", name="segment.bytes", value="2000"),
+    ConfigRecord(resource_type=4, resource_name="7", name="log.cleaner.threads", value="3"),
+    ConfigRecord(resource_type=4, resource_name="8", name="log.cleaner.threads", value="4"),
+    ProducerIdsRecord(broker_id=7, broker_epoch=5, next_producer_id=4000),
+)
+
+
+def kraft(folder: Path, *behind: bytes, snapshot: bool = True, base_offset: int = 0) -> Path:
+    """A directory of a KRaft broker: topic t with two partitions; `behind` are batches of the log."""
+    copy_golden(folder, "v2-none", "v1-none")
+    (folder / "v2-none-0").rename(folder / "t-0")
+    (folder / "v1-none-0").rename(folder / "t-1")
+    write_topic_id(folder / "t-0", ID)
+    write_topic_id(folder / "t-1", ID)
+    (folder / "meta.properties").write_text(
+        f"#\nversion=1\nnode.id=7\ncluster.id=c\ndirectory.id={encode_id(OTHER_ID)}\n"
+    )
+    metadata = folder / "__cluster_metadata-0"
+    metadata.mkdir()
+    write_topic_id(metadata, bytes(15) + b"\x01")
+    (metadata / "quorum-state").write_text('{"clusterId":"","leaderId":7,"leaderEpoch":3}')
+    batches = [
+        metadata_batch(0, b"", control=True),
+        metadata_batch(1, *(metadata_value(record) for record in TOPIC_RECORDS)),
+        metadata_batch(1 + len(TOPIC_RECORDS), b"", control=True),
+    ]
+    if snapshot:
+        (metadata / f"{100:020}-{3:010}.checkpoint").write_bytes(b"".join(batches))
+        (metadata / f"{90:020}-{3:010}.checkpoint").write_bytes(b"older")
+        (metadata / f"{120:020}-{3:010}.checkpoint.part").write_bytes(b"half")
+        (metadata / f"{base_offset:020}.log").write_bytes(b"".join(behind))
+    else:
+        (metadata / f"{base_offset:020}.log").write_bytes(b"".join([*batches, *behind]))
+    (folder / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":9}')
+    return folder
+
+
+def values_of(*records: object) -> list[bytes]:
+    return [metadata_value(record) for record in records]
+
+
+CHANGES = (
+    metadata_batch(90, *values_of(ConfigRecord(resource_type=2, resource_name="t", name="gone", value="1"))),
+    metadata_batch(98, b"", control=True),
+    metadata_batch(99, *values_of(NoOpRecord(), PartitionChangeRecord(partition_id=1, topic_id=ID, leader=7))),
+    metadata_batch(101, *values_of(ConfigRecord(resource_type=2, resource_name="t", name="segment.bytes", value=None))),
+    metadata_batch(102, *values_of(RemoveTopicRecord(topic_id=bytes(15) + b"\x09"), BeginTransactionRecord())),
+    metadata_batch(104, *values_of(TopicRecord(name="never", topic_id=OTHER_ID), AbortTransactionRecord())),
+    metadata_batch(106, *values_of(BeginTransactionRecord(name=None))),
+    metadata_batch(
+        107, *values_of(ProducerIdsRecord(broker_id=7, broker_epoch=5, next_producer_id=5000), EndTransactionRecord())
+    ),
+)

@@ -12,17 +12,23 @@ from pathlib import Path
 
 import pytest
 from adopting import (
+    CHANGES,
     GOLDEN,
+    ID,
+    OTHER_ID,
     CountingFiles,
     begin,
     copy_golden,
     copy_in,
     finish,
     forget,
-    metadata_batch,
-    metadata_value,
+    kraft,
+    names,
+    next_id,
+    refusal,
     told,
     write_file,
+    write_topic_id,
 )
 from harness import Broker, fetch, only, produce, records, running, values
 
@@ -32,25 +38,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
 
 from ottla.broker.adoption import PRODUCER_IDS_SKIPPED
-from ottla.broker.options import StartupError
-from ottla.broker.tools.kraft_records import (
-    AbortTransactionRecord,
-    AccessControlEntryRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-    NoOpRecord,
-    PartitionChangeRecord,
-)
-from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
-from ottla.protocol.messages.metadata_records import (
-    ConfigRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    RemoveTopicRecord,
-    TopicRecord,
-)
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
 from ottla.protocol.records import batch, formats
@@ -59,31 +48,12 @@ from ottla.storage.partition_metadata import encode_id
 from ottla.storage.producer_state import CachedBatch, Producer
 from ottla.storage.snapshot import dump
 
-ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
-
-
-async def refusal(*folders: Path, **overrides: str) -> str:
-    """The one line with which a start is refused."""
-    with pytest.raises(StartupError) as refused:
-        async with running(*folders, overrides=overrides):
-            pass
-    assert "\n" not in str(refused.value)
-    return str(refused.value)
-
 
 async def all_values(broker: Broker, topic: str, partition: int = 0) -> list[bytes | None]:
     client = await broker.client()
     answer = only(await client.call(fetch((topic, partition, 0)), 11))
     assert answer.error_code == 0
     return values(answer.records)
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def write_topic_id(folder: Path, topic_id: bytes) -> None:
-    (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {encode_id(topic_id)}")
 
 
 # Directories of a Kafka with ZooKeeper
@@ -207,14 +177,6 @@ async def test_ids_are_kept_and_epochs_are_told(tmp_path: Path) -> None:
 
 
 # Producer ids
-
-
-async def next_id(folder: Path) -> int:
-    async with running(folder) as broker:
-        answer = await (await broker.client()).call(
-            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 1
-        )
-        return answer.producer_id
 
 
 def snapshot_of(producer_id: int) -> bytes:
@@ -367,189 +329,6 @@ async def test_directories_that_kafka_closed(tmp_path: Path, release: str) -> No
                     after = header.next_offset
                 offset = after
             assert seen == [record[0] for record in expected["records"]], topic
-
-
-# Directories of KRaft
-
-TOPIC_RECORDS = (
-    TopicRecord(name="old", topic_id=bytes(15) + b"\x09"),
-    TopicRecord(name="t", topic_id=ID),
-    *(
-        PartitionRecord(
-            partition_id=index,
-            topic_id=ID,
-            replicas=[7],
-            isr=[7],
-            removing_replicas=[],
-            adding_replicas=[],
-            leader=7,
-            leader_epoch=4,
-            partition_epoch=2,
-            directories=[],
-        )
-        for index in range(2)
-    ),
-    ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1000"),
-    ConfigRecord(resource_type=2, resource_name="t", name="segment.bytes", value="2000"),
-    ConfigRecord(resource_type=4, resource_name="7", name="log.cleaner.threads", value="3"),
-    ConfigRecord(resource_type=4, resource_name="8", name="log.cleaner.threads", value="4"),
-    ProducerIdsRecord(broker_id=7, broker_epoch=5, next_producer_id=4000),
-)
-
-
-def kraft(folder: Path, *behind: bytes, snapshot: bool = True, base_offset: int = 0) -> Path:
-    """A directory of a KRaft broker: topic t with two partitions; `behind` are batches of the log."""
-    copy_golden(folder, "v2-none", "v1-none")
-    (folder / "v2-none-0").rename(folder / "t-0")
-    (folder / "v1-none-0").rename(folder / "t-1")
-    write_topic_id(folder / "t-0", ID)
-    write_topic_id(folder / "t-1", ID)
-    (folder / "meta.properties").write_text(
-        f"#\nversion=1\nnode.id=7\ncluster.id=c\ndirectory.id={encode_id(OTHER_ID)}\n"
-    )
-    metadata = folder / "__cluster_metadata-0"
-    metadata.mkdir()
-    write_topic_id(metadata, bytes(15) + b"\x01")
-    (metadata / "quorum-state").write_text('{"clusterId":"","leaderId":7,"leaderEpoch":3}')
-    batches = [
-        metadata_batch(0, b"", control=True),
-        metadata_batch(1, *(metadata_value(record) for record in TOPIC_RECORDS)),
-        metadata_batch(1 + len(TOPIC_RECORDS), b"", control=True),
-    ]
-    if snapshot:
-        (metadata / f"{100:020}-{3:010}.checkpoint").write_bytes(b"".join(batches))
-        (metadata / f"{90:020}-{3:010}.checkpoint").write_bytes(b"older")
-        (metadata / f"{120:020}-{3:010}.checkpoint.part").write_bytes(b"half")
-        (metadata / f"{base_offset:020}.log").write_bytes(b"".join(behind))
-    else:
-        (metadata / f"{base_offset:020}.log").write_bytes(b"".join([*batches, *behind]))
-    (folder / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":9}')
-    return folder
-
-
-def values_of(*records: object) -> list[bytes]:
-    return [metadata_value(record) for record in records]
-
-
-CHANGES = (
-    metadata_batch(90, *values_of(ConfigRecord(resource_type=2, resource_name="t", name="gone", value="1"))),
-    metadata_batch(98, b"", control=True),
-    metadata_batch(99, *values_of(NoOpRecord(), PartitionChangeRecord(partition_id=1, topic_id=ID, leader=7))),
-    metadata_batch(101, *values_of(ConfigRecord(resource_type=2, resource_name="t", name="segment.bytes", value=None))),
-    metadata_batch(102, *values_of(RemoveTopicRecord(topic_id=bytes(15) + b"\x09"), BeginTransactionRecord())),
-    metadata_batch(104, *values_of(TopicRecord(name="never", topic_id=OTHER_ID), AbortTransactionRecord())),
-    metadata_batch(106, *values_of(BeginTransactionRecord(name=None))),
-    metadata_batch(
-        107, *values_of(ProducerIdsRecord(broker_id=7, broker_epoch=5, next_producer_id=5000), EndTransactionRecord())
-    ),
-)
-
-
-async def test_the_metadata_log_of_kraft_is_believed(tmp_path: Path) -> None:
-    folder = kraft(tmp_path / "data", *CHANGES)
-    shutil.copytree(GOLDEN / "v1-gzip-0", folder / "unlisted-0")
-    found = []
-    for _ in range(2):
-        async with running(folder) as broker:
-            assert (broker.state.node_id, broker.state.cluster_id) == (7, "c")
-            found.append(told(broker.state))
-            assert broker.state.config["log.cleaner.threads"] == 3
-    ((topic_id, configs, partitions),) = found[0].values()
-    assert found[0] == found[1] and (topic_id, configs) == (ID, {"retention.ms": "1000"})
-    assert [epoch for _, _, epoch in partitions] == [4, 5] and all(end for _, end, _ in partitions)
-    aside = [name for name in names(folder) if name.endswith("-stray")]
-    assert [name.partition(".")[0] for name in aside] == ["__cluster_metadata-0", "unlisted-0"]
-    assert await next_id(folder) == 5000
-
-
-async def test_a_directory_of_ours_that_a_kraft_broker_used_meanwhile(tmp_path: Path) -> None:
-    """It is taken over again, with what was changed there."""
-    async with running(tmp_path) as broker:
-        await broker.topic("kept", 2, {"retention.ms": "777"})
-        await broker.topic("deleted")
-        await (await broker.client()).call(produce(records(b"x"), "kept"), 9)
-        wanted = told(broker.state)
-        end = broker.state.metadata_log._log.log_end_offset
-    metadata = tmp_path / "__cluster_metadata-0"
-    (metadata / "quorum-state").write_text('{"leaderEpoch":1}')
-    with max(metadata.glob("*.log")).open("ab") as file:
-        file.write(metadata_batch(end, b"", control=True))
-        file.write(metadata_batch(end + 1, *values_of(RemoveTopicRecord(topic_id=wanted["deleted"][0]))))
-        changed = PartitionChangeRecord(partition_id=0, topic_id=wanted["kept"][0], leader=1)
-        file.write(metadata_batch(end + 2, *values_of(changed)))
-    shutil.rmtree(tmp_path / "deleted-0")
-    async with running(tmp_path) as broker:
-        found = told(broker.state)
-        topic_id, configs, ends = wanted["kept"]
-        assert found == {"kept": (topic_id, configs, [(*ends[0][:2], 1), ends[1]])}
-
-
-async def test_two_metadata_logs(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        async with running(tmp_path / name):
-            pass
-    shutil.copy(tmp_path / "a" / "meta.properties", tmp_path / "b")
-    assert "move the wrong one away" in await refusal(tmp_path / "a", tmp_path / "b")
-
-
-async def test_a_kraft_log_without_a_snapshot(tmp_path: Path) -> None:
-    acl = AccessControlEntryRecord(
-        id=ID, resource_type=2, resource_name="t", pattern_type=3, principal="User:x", host="*", operation=2,
-        permission_type=3,
-    )  # fmt: skip
-    folder = kraft(tmp_path / "data", metadata_batch(40, *values_of(acl)), snapshot=False)
-    (folder / ".kafka_cleanshutdown").unlink()
-    with (folder / "__cluster_metadata-0" / f"{0:020}.log").open("ab") as file:
-        file.write(metadata_batch(41, *values_of(RemoveTopicRecord(topic_id=ID)))[:-3])  # torn by the crash
-    async with running(folder) as broker:
-        assert sorted(told(broker.state)) == ["old", "t"]
-
-
-async def test_partitions_that_lay_on_other_brokers_begin_empty(tmp_path: Path) -> None:
-    folder = kraft(tmp_path / "data", *CHANGES)
-    shutil.rmtree(folder / "t-0")
-    async with running(folder) as broker:
-        assert [(end > 0, epoch) for _, end, epoch in told(broker.state)["t"][2]] == [(False, 4), (True, 5)]
-
-
-def unknown_type() -> bytes:
-    return metadata_batch(100, b"\x01\x63\x00\x00")
-
-
-def gap_behind(folder: Path) -> None:
-    (folder / "__cluster_metadata-0" / f"{0:020}.log").rename(folder / "__cluster_metadata-0" / f"{200:020}.log")
-
-
-def damage(folder: Path) -> None:
-    path = folder / "__cluster_metadata-0" / f"{100:020}-{3:010}.checkpoint"
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("behind", "change", "reason"),
-    [
-        (unknown_type(), None, "type 99, version 0, is of a newer Kafka"),
-        (metadata_batch(100, *values_of(RemoveTopicRecord(topic_id=bytes(16)))), None, "which is not there"),
-        (metadata_batch(100, *values_of(PartitionChangeRecord(partition_id=9, topic_id=ID))), None, "partition 9"),
-        (metadata_batch(100, b"\x01"), None, "cut short"),
-        (metadata_batch(100, b"\x01\x02\x00\xff"), None, "TopicRecord"),
-        (metadata_batch(100, b"")[:-1], None, "at byte 0"),
-        (metadata_batch(100, *values_of(NoOpRecord())), gap_behind, "begins at offset 200"),
-        (metadata_batch(100, *values_of(NoOpRecord())), damage, "the CRC is wrong"),
-    ],
-)
-async def test_a_kraft_log_that_cannot_be_read_in_full_is_refused(
-    tmp_path: Path, behind: bytes, change: Callable[[Path], None] | None, reason: str
-) -> None:
-    folder = kraft(tmp_path / "data", behind)
-    if change:
-        change(folder)
-    before = names(folder)
-    line = await refusal(folder)
-    assert reason in line and "ottla import-dir" in line
-    assert set(before) - set(names(folder)) <= {".kafka_cleanshutdown"}
 
 
 # Interrupted anywhere
