@@ -214,7 +214,8 @@ class Repair:
                 self._saving.remove(os.path.join(path, name))
 
     def _gaps(self, key: TopicPartition) -> bool:
-        by_cleaner = key in (self._stored[CLEANER_OFFSET] or {})
+        cleaned = self._stored[CLEANER_OFFSET]
+        by_cleaner = cleaned is None or key in cleaned  # what is malformed may have told of it
         return by_cleaner or key[0] in COMPACTED_TOPICS or self._options.may_have_gaps(key[0])
 
     def _walk(self, folder: inspect.PartitionFolder, key: TopicPartition, log_start: int) -> tuple[Walk, list[Finding]]:
@@ -272,7 +273,7 @@ class Repair:
                 finding = Finding(label, None, None, what, False)
                 yield self._step(finding, "remove them as well, as a recovery does; --skip keeps them")
         for finding in findings:
-            if finding not in told:
+            if finding not in told and finding.part == "log":
                 yield self._step(finding, "goes or is put right with the others")
         self._saving.why = "; ".join(reasons[:_REASONS_MAX])
         apply_plan(self._saving, plan, self._files.list(folder.path))
