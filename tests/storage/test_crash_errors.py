@@ -1,0 +1,100 @@
+"""The n-th call to the disk fails in the midst of mixed work: what was acknowledged stays, the live log serves it.
+
+The error is EIO or a full disk, with any part of a write done, in a call that changes something or in one that only
+looks. Nobody is told of what failed; the next opening finds all that was acknowledged, and of the rest a beginning.
+
+A failure prints its seed; `OTTLA_CRASH_SEED=n` runs that one alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+from collections.abc import Callable
+
+import pytest
+from crash_check import check, check_log
+from crash_world import Stop, Violation, World
+from simulated_files import SimulatedFile
+
+from ottla.storage.errors import StorageError
+
+ONLY = os.environ.get("OTTLA_CRASH_SEED")
+
+
+class FailingWorld(World):
+    """Work in which one call fails; it ends there, with what the process that lives on shows, and an opening."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, check)
+        self.failed: StorageError | None = None
+
+    def on_step(self, step: object) -> None:
+        """Nothing is stopped but by the error."""
+
+    def do(self, operation: Callable[[], None]) -> None:
+        if self.failed is not None:
+            return
+        try:
+            super().do(operation)
+        except StorageError as error:
+            self.failed = error
+            self.check_all(f"an error in {self.doing}: {error}")
+
+    def check_all(self, where: str) -> None:
+        """What the live process shows, and what the next one finds."""
+        self.files.restart()
+        for key, log in self.logs.items():
+            if log.failure is None and self.directory.failure is None and key in self.partitions:
+                check_log(log, self.partitions[key].copy(), True, self.chance)
+        self.directory.abandon()
+        fork = self.files.fork()
+        fork.restart()
+        known = {key: partition.copy() for key, partition in self.partitions.items()}
+        check(Stop(fork, known, set(self.gone), True, self.upgrades, where), self.chance)
+
+
+def run(seed: int) -> FailingWorld:
+    rng = random.Random(seed)
+    counting = FailingWorld(seed)
+    counting.run()
+    world = FailingWorld(seed)
+    world.files.fail_with = rng.choice((errno.EIO, errno.ENOSPC))
+    world.files.portion = rng.random()
+    if rng.random() < 0.7:
+        world.files.fail_at = rng.randrange(counting.files.steps)
+    else:
+        world.files.fail_look_at = rng.randrange(max(counting.files.looks, 1))
+    try:
+        world.run()
+        if world.failed is None:  # what failed did not matter
+            world.check_all("the end")
+    except StorageError as error:
+        assert not world.history, "the first opening alone may fail so"
+        world.failed = error
+    except (Violation, AssertionError, OSError) as error:
+        work = ", ".join(world.history)
+        raise AssertionError(f"OTTLA_CRASH_SEED={seed} shows it again: {error}\nthe work: {work}") from error
+    return world
+
+
+@pytest.mark.soak
+def test_an_error_of_the_disk_loses_nothing_that_was_acknowledged(scaled: Callable[[int], int]):
+    first = random.randrange(1 << 32)
+    worlds = [run(seed) for seed in ([int(ONLY)] if ONLY is not None else range(first, first + scaled(60)))]
+    assert any(world.failed is not None for world in worlds) or ONLY is not None
+
+
+def test_a_short_write_that_nobody_notices_is_found(monkeypatch: pytest.MonkeyPatch):
+    write = SimulatedFile.write
+
+    def short(file: SimulatedFile, position: int, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # a part of it was written
+            write(file, position, data)
+
+    monkeypatch.setattr(SimulatedFile, "write", short)
+    with pytest.raises(AssertionError, match="shows it again"):
+        for seed in range(200):
+            run(seed)
