@@ -17,7 +17,16 @@ from typing import Any
 
 from checks import OUT, Check, Failed, Missing
 
-MODULES = ["definitions", "java_sets", "java_clients", "old_java", "apache_kafka", "own_admin", "directories", "repaired"]
+MODULES = [
+    "definitions",
+    "java_sets",
+    "java_clients",
+    "old_java",
+    "apache_kafka",
+    "own_admin",
+    "directories",
+    "repaired",
+]
 
 
 def run_one(check: Check) -> dict[str, Any]:
