@@ -140,6 +140,10 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
         foreign = _foreign_metadata(files, logs)
         if foreign is None and (holder is not None or not logs.holds_partitions()):
             return
+        for unusable in logs.unusable:  # its partitions would begin anew
+            raise StorageError(
+                f"cannot take over the data of another Kafka without {unusable.path}: {unusable.failure}"
+            )
         if holder is None:
             _check_alone(files, logs)
         folders = find_folders(files, logs.directories)
@@ -159,7 +163,8 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
 
 def mark_others(files: Files, logs: LogDirs) -> None:
     """Notes in each directory but that of the metadata log where the topics are known, so that a start without that
-    one does not take the others for those of another Kafka. One whose disk fails is given up. Raises StorageError."""
+    one does not take the others for those of another Kafka. One whose disk fails is given up; where
+    there is no room, the next start tries again."""
     holder = logs.metadata_holder() or logs.directories[0]
     for log_dir in logs.directories:
         path = os.path.join(log_dir.path, METADATA_ELSEWHERE)
@@ -168,8 +173,9 @@ def mark_others(files: Files, logs: LogDirs) -> None:
                 write_atomically(files, path, f"{encode_id(holder.id)}\n".encode())
         except OSError as error:
             if is_passing(error):
-                raise StorageError(f"cannot write {path}: {error}") from error
-            log_dir.data.fail(str(error))
+                get_logger().warning("cannot note where the topics are known", reason=str(error))
+            else:
+                log_dir.data.fail(str(error))
 
 
 def _check_alone(files: Files, logs: LogDirs) -> None:

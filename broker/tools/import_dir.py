@@ -109,6 +109,8 @@ def run_import(
         logs = LogDirs.open(files, targets, None)
         try:
             now_ms = wall_ms() if now_ms is None else now_ms
+            for unusable in logs.unusable:
+                raise StorageError(f"{unusable.path} cannot be used: {unusable.failure}")
             metadata = open_metadata(files, logs, now_ms)
             image = Image()
             for record in metadata.replay():

@@ -390,6 +390,34 @@ async def test_an_adoption_that_is_interrupted_is_done_again(
             finish(state)
 
 
+@pytest.mark.parametrize("kind", ["zookeeper", "kraft"])
+async def test_a_directory_that_cannot_be_read_is_waited_for(tmp_path: Path, kind: str) -> None:
+    """Else its partitions would begin anew, and what lies there would be put aside when it is back."""
+    first = kraft(tmp_path / "first", *CHANGES) if kind == "kraft" else tmp_path / "first"
+    second = tmp_path / "second"
+    if kind == "zookeeper":
+        copy_golden(first, "v2-none", "v1-none")
+    second.mkdir()
+    (second / ".kafka_cleanshutdown").touch()
+    (second / "meta.properties").write_text(
+        (first / "meta.properties").read_text().replace(encode_id(OTHER_ID), encode_id(ID))
+    )
+    moved = "t-1" if kind == "kraft" else "v1-none-0"
+    (first / moved).rename(second / moved)
+    disk = SimulatedFiles()
+    copy_in(disk, first, "/a")
+    copy_in(disk, second, "/b")
+    disk.restart()
+    disk.failing = lambda operation, path: path.startswith("/b/")
+    with pytest.raises(StorageError, match="/b"):
+        begin(disk, "/a", "/b")
+    disk.failing = lambda operation, path: False
+    disk.restart()
+    state = begin(disk, "/a", "/b")
+    assert all(end for _, _, ends in told(state).values() for _, end, _ in ends)
+    finish(state)
+
+
 async def test_a_full_disk_leaves_the_directory_as_it_was(tmp_path: Path) -> None:
     copy_golden(tmp_path, "v2-none")
     disk = SimulatedFiles()
