@@ -104,7 +104,7 @@ class Maintenance:
             delay_ms: int = topic.config["file.delete.delay.ms"]
             for partition in topic.online_partitions():
                 log = partition.log
-                if self.is_cleaning(log):
+                if self.is_cleaning(log) or log.failure is not None:  # of that it was told once
                     continue
                 try:
                     removed = log.retain(now_ms)

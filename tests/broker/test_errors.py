@@ -29,6 +29,8 @@ ELSEWHERE = {
     "DamagedFile": "puts the file aside, or ends the command with one line",
     "UnknownRelease": "ends the start, with one line",
     "Cannot": "ends the command, with one line",
+    "CleaningFailed": "ends a pass of the log cleaner, with one line",
+    "NotAdded": "leaves out a topic, with one line",
     "_Mistake": "ends the command, with one line",
 }
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
+import structlog
 from failing_files import CHANGES, FailingFiles
 from harness import Broker, Client, create_topics, fetch, only, options, produce, records, values
 
@@ -473,3 +474,19 @@ async def test_the_broker_ends_with_the_metadatas_or_the_last_directory(
         assert broker.state.failed.done() and str(holder) in broker.state.failed.result()
     clean = [folder for folder in folders if (folder / CLEAN_SHUTDOWN).exists()]
     assert clean == ([] if which == "last" else others)
+
+
+async def test_a_pass_that_meets_the_failure_says_so_once(files: FailingFiles, folders: list[Path]) -> None:
+    """However many partitions lie in the directory."""
+    overrides = {"log.retention.check.interval.ms": "1000"}
+    async with running(files, *folders[:2], overrides=overrides) as broker:
+        await broker.topic("t", 40)
+        lost = next(folder for folder in folders[:2] if folder != Path(broker.state.logs.metadata_dir.path))
+        for index in lies_in(lost, "t"):
+            broker.log("t", index).append(records(b"old", timestamp=1), now_ms=broker.clock.now_ms())
+        files.break_down(lost)
+        with structlog.testing.capture_logs() as events:
+            broker.clock.advance(1000)
+            await broker.settle()
+        told = [event for event in events if event["log_level"] == "error"]
+        assert 1 <= len(told) <= 2 and "offline" in told[0]["event"], told
