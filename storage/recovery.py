@@ -247,7 +247,9 @@ def _check_batches(
                 on_checked(position - told)
                 told = position
     on_checked(position - told)
-    if producers is not None and txn_index.write(files, segment.path(txn_index.SUFFIX), aborted) and aborted:
+    # Without producers there is no marker here, and what the file may say is of batches that are gone.
+    txn_index.write(files, segment.path(txn_index.SUFFIX), aborted)
+    if aborted:  # it may be as it was, and not durable all the same
         recovered.unsynced_files.add(file_name(segment.base_offset, txn_index.SUFFIX))
     return position
 
