@@ -26,7 +26,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 from exchange import rows  # type: ignore[import-not-found]
-from kafka_directories import count_records, offsets_by_time  # type: ignore[import-not-found]
+from kafka_directories import COMPACTED, count_records, keyed, offsets_by_time, wait_until_cleaned  # type: ignore[import-not-found]
 from line_clients import Librdkafka, Row, Seen  # type: ignore[import-not-found]
 from running_broker import RunningBroker  # type: ignore[import-not-found]
 
@@ -140,6 +140,7 @@ def old_formats(maker: Maker) -> None:
         alter(maker, "mixed", resource, version)
         for add, codec in enumerate(CODECS[: 4 + number]):
             maker.write("mixed", 10 * (number + 1) + add, codec, PLAIN)
+    compacted(maker, CODECS[:2], PLAIN, ("0.9.0", "0.10.2"))
 
 
 def alter(maker: Maker, topic: str, config: str, value: str) -> None:
@@ -176,6 +177,24 @@ def send(producer: Producer, topic: str, sent: Sequence[Row]) -> None:
     producer.flush(30)
 
 
+def compacted(maker: Maker, codecs: Sequence[str], settings: dict[str, str], versions: Sequence[str] = ("",)) -> None:
+    """Keys written again, some deleted; of the first producers nothing but the last batch's header is left."""
+    made = {
+        maker.topic(
+            f"compacted-{codec}-{version}", **COMPACTED, **({"message_format_version": version} if version else {})
+        ): codec
+        for version in versions
+        for codec in codecs
+    }
+    for number, keys in enumerate(("abcde", "bdfgh", "aBhij", "Gabcdefhij", "z")):
+        for topic, codec in made.items():
+            sent = keyed(keys, b"%d " % number, int(time.time() * 1000))
+            maker.client.produce(maker.address, topic, sent, codec, **settings)
+        time.sleep(0.2)
+    for topic in made:
+        wait_until_cleaned(maker.folder / "data" / f"{topic}-0")
+
+
 def removals(maker: Maker) -> None:
     """Retention by size, records deleted up to the middle of a batch, a topic deleted."""
     topic = maker.topic("retained", segment_bytes="20000", retention_bytes="50000")
@@ -207,6 +226,7 @@ def own_profile() -> Stage:
     """A directory of a broker that plays no release, with configs that Kafka 4.x takes, too."""
     maker = Maker(new_folder(), None)
     batches(maker, segment_ms="2500")
+    compacted(maker, CODECS, NUMBERED)
     logs = maker.read()
     maker.broker.close()
     return maker.stage("own profile", logs)

@@ -173,7 +173,7 @@ def keyed(keys: str, word: bytes, now_ms: int) -> list[Row]:
 
 COMPACTED = {
     "cleanup_policy": "compact",
-    "min_cleanable_dirty_ratio": "0.0001",
+    "min_cleanable_dirty_ratio": "0.001",
     "segment_ms": "100",
     "delete_retention_ms": "86400000000",
 }

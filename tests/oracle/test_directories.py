@@ -30,7 +30,7 @@ NOW_MS = 1_800_000_000_000
 CONFIG = LogConfig(index_interval_bytes=200, segment_ms=2500, retention_ms=-1)
 # Ours has one always: of a log that ends in an old format it is empty.
 EPOCHS, NO_EPOCHS = "leader-epoch-checkpoint", b"0\n0\n"
-HINTS = (".index", ".timeindex", ".snapshot")
+HINTS = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 
 def topics(folder: Path) -> list[str]:
