@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import struct
+from typing import Any
 
 import pytest
 from batches import FOLDER, TOPIC_ID, make, old, open_log, sequenced, storing, values
 from simulated_files import SimulatedFiles
 
+from ottla.protocol.records import batch
 from ottla.storage import snapshot
+from ottla.storage.follower import FollowerLog
 from ottla.storage.log import LogConfig, PartitionLog
 
 CONFIG = LogConfig(segment_bytes=69 * 3, index_interval_bytes=0)
@@ -117,3 +121,45 @@ def test_a_recovery_leaves_no_snapshot_that_it_did_not_write_behind_where_it_beg
     assert log.producers()[9].batches[-1].last_sequence == 7
     log.close()
     assert [name for name in snapshots(files) if snapshot.parse(files.read_bytes(f"{FOLDER}/{name}")) is None] == []
+
+
+def transaction(log: FollowerLog, sequence: int) -> None:
+    """A batch, and the marker that aborts it."""
+    aborting = batch.Record(0, 1000, struct.pack(">hh", 0, 0), struct.pack(">hi", 0, 1))
+    fields: dict[str, Any] = {"producer_id": 9, "producer_epoch": 0, "transactional": True}
+    data = batch.build([batch.Record(0, 1000, None, b"x")], base_sequence=sequence, **fields)
+    marker = batch.build([aborting], base_sequence=-1, control=True, **fields)
+    for number, one in enumerate((data, marker)):
+        batch.assign(one, 0, base_offset=log.log_end_offset + number, leader_epoch=0)
+    log.append_fetched(bytes(data) + bytes(marker), now_ms=0)
+
+
+def follower(files: SimulatedFiles, **more: Any) -> FollowerLog:
+    settings: dict[str, Any] = {"clean_shutdown": True, "config": LogConfig(segment_bytes=400), **more}
+    return FollowerLog.open(files, FOLDER, topic="orders", partition=0, now_ms=0, **settings)
+
+
+def test_a_transaction_index_that_a_kill_left_is_made_durable():
+    files = SimulatedFiles()
+    log = follower(files)
+    transaction(log, 0)
+    log.abandon()
+    files.restart()
+    follower(files, clean_shutdown=False).close()
+    assert durable(files) and f"{FOLDER}/{0:020d}.txnindex" in files.contents
+
+
+def test_a_transaction_index_of_batches_that_are_gone_goes():
+    """Also where the producers are not known any more, as the snapshot is torn."""
+    files = SimulatedFiles()
+    log = follower(files)
+    for sequence in range(4):
+        transaction(log, sequence)
+    base = log.active_segment_offset
+    assert base and f"{FOLDER}/{base:020d}.txnindex" in files.contents
+    log.abandon()
+    files.restart()
+    for name in (f"{base:020d}.log", snapshot.file_name(base)):
+        files.open(f"{FOLDER}/{name}").truncate(5)
+    log = follower(files, clean_shutdown=False, recovery_point=base)
+    assert log.log_end_offset == base and f"{FOLDER}/{base:020d}.txnindex" not in files.contents
