@@ -61,22 +61,26 @@ def free_port() -> int:
 
 
 class Kafka:
-    """A running Apache Kafka; `advertised` is the port that it tells clients, its own unless given."""
+    """A running Apache Kafka; `advertised` is the port that it tells clients, its own unless given. Its data lie in one
+    folder or more, `log_dirs`."""
 
-    def __init__(self, release: str, advertised: int | None = None) -> None:
+    def __init__(self, release: str, advertised: int | None = None, log_dirs: int = 1, **settings: str) -> None:
         version = RELEASES[release]
         classes = jars(f"kafka-{version}", [f"org.apache.kafka:kafka_2.13:{version}"])
         self.folder = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         self.port, controller = free_port(), free_port()
         self.address = f"127.0.0.1:{advertised or self.port}"
+        self.log_dirs = [self.folder / f"logs{number or ''}" for number in range(log_dirs)]
         properties = self.folder / "server.properties"
         places = {
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://{self.address}",
-            "log.dirs": str(self.folder / "logs"),
+            "log.dirs": ",".join(map(str, self.log_dirs)),
         }
-        properties.write_text("".join(f"{name}={value}\n" for name, value in {**SETTINGS, **places}.items()))
+        properties.write_text(
+            "".join(f"{name}={value}\n" for name, value in {**SETTINGS, **settings, **places}.items())
+        )
         command = [program("java"), "-Xmx512m", "-cp", f"{classes}/*"]
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]

@@ -26,6 +26,7 @@ MODULES = [
     "own_admin",
     "directories",
     "repaired",
+    "lost_directory",
 ]
 
 
