@@ -18,7 +18,9 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 COMPACTED = HERE / "compacted_by_kafka.jsonl"
@@ -28,8 +30,10 @@ RELEASES = {"4.3.1": "Compacted.java", "3.9.1": "Compacted39.java", "2.8.2": "Co
 
 sys.path[:0] = [str(HERE), str(HERE.parent / "interop")]
 
-from compacting import data, marker, old  # noqa: E402
+from batches import FOLDER  # noqa: E402
+from compacting import Laid, bases, clean_once, data, lay, marker, old  # noqa: E402
 from make_cleaned import shown  # noqa: E402
+from simulated_files import SimulatedFiles  # noqa: E402
 
 Pair = tuple[bytes | None, bytes | None]
 
@@ -113,7 +117,7 @@ class Writer:
         )
 
 
-def make(seed: int, folder: Path) -> dict[str, object]:
+def make(seed: int, folder: Path) -> dict[str, Any]:
     writer = Writer(seed)
     segments = [writer.segment(writer.pick.randrange(3, 12)) for _ in range(6)]
     segments.append(writer.closing())
@@ -145,7 +149,7 @@ def offsets(content: bytes) -> list[list[int]]:
     return [[record.offset for record in formats.records(content, position)] for position in places]
 
 
-def recorded(release: str, seed: int) -> dict[str, object] | None:
+def recorded(release: str, seed: int) -> dict[str, Any] | None:
     """A log and what a release makes of it; None if that gives it up."""
     from checks import jars, java  # type: ignore[import-not-found]
 
@@ -155,7 +159,6 @@ def recorded(release: str, seed: int) -> dict[str, object] | None:
         folder.mkdir()
         log = make(seed, folder)
         passes = log["passes"]
-        assert isinstance(passes, list)
         words = [str(folder), str(log["segment_bytes"]), str(RETENTION_MS), *(f"{now}:{end}" for now, end in passes)]
         done = subprocess.run(java(libraries, HERE / RELEASES[release], *words), capture_output=True, text=True)
         if "Empty batches are only supported for magic v2" in done.stderr:
@@ -173,6 +176,38 @@ def recorded(release: str, seed: int) -> dict[str, object] | None:
                 left.append([int(base), int(time), shown(stored), offsets(stored), index])
             results.append([now_ms, end, left])
     return {"release": release} | log | {"passes": results}
+
+
+def ours(log: dict[str, Any]) -> Iterator[list[list[Any]]]:
+    """What our passes over a recorded log leave, as the recording has it."""
+    from ottla.protocol.records import formats
+    from ottla.storage.compaction import active_producers
+    from ottla.storage.producer_state import replay
+
+    files = SimulatedFiles()
+    stored = [
+        (base, time, base64.b64decode(content), bytes.fromhex(index)) for base, time, content, index in log["segments"]
+    ]
+    lay(files, [Laid(*part[:2], [part[2]]) for part in stored], {part[0]: [part[3]] for part in stored if part[3]})
+    whole = b"".join(part[2] for part in stored)
+    known = active_producers(replay((header for _, header in formats.headers(whole)), 0))
+    dirty = 0
+    for now_ms, end, _ in log["passes"]:
+        done = clean_once(
+            files, dirty, end, now_ms=now_ms, delete_retention_ms=RETENTION_MS, active_producers=known,
+            segment_bytes=log["segment_bytes"], keep_empty_at_end=log["release"] == "4.3.1",
+            keep_old_formats=log["release"] != "4.3.1", delete_horizon=log["release"] != "2.8.2",
+        )  # fmt: skip
+        dirty = done.end_offset
+        assert dirty == end
+        left: list[list[Any]] = []
+        for base in (base for base in bases(files) if base < end):
+            path = f"{FOLDER}/{base:020d}"
+            content = files.read_bytes(path + ".log")
+            index = files.read_bytes(path + ".txnindex") if files.exists(path + ".txnindex") else b""
+            time_ms = files.modified_ns(path + ".log") // 1_000_000
+            left.append([base, time_ms, shown(content), offsets(content), index.hex()])
+        yield left
 
 
 def main() -> None:

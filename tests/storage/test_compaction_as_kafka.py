@@ -5,55 +5,20 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
 
 import pytest
-from batches import FOLDER
-from compacting import Laid, bases, clean_once, facts, lay
-from make_cleaned import shown
-from make_compacted import COMPACTED, RETENTION_MS, offsets
-from simulated_files import SimulatedFiles
+from make_compacted import COMPACTED, ours
 
 from ottla.protocol.records import formats
-from ottla.storage.compaction import active_producers
-from ottla.storage.producer_state import replay
 
 LOGS = [json.loads(line) for line in COMPACTED.read_text().splitlines()]
-
-
-def found(files: SimulatedFiles, end: int) -> list[list[Any]]:
-    """What is below an offset, as the recording has it."""
-    made: list[list[Any]] = []
-    for base in bases(files):
-        if base < end:
-            path = f"{FOLDER}/{base:020d}"
-            content = files.read_bytes(path + ".log")
-            index = files.read_bytes(path + ".txnindex") if files.exists(path + ".txnindex") else b""
-            time_ms = files.modified_ns(path + ".log") // 1_000_000
-            made.append([base, time_ms, shown(content), offsets(content), index.hex()])
-    return made
 
 
 @pytest.mark.parametrize("number", range(len(LOGS)))
 def test_every_pass_leaves_what_kafka_leaves(number: int) -> None:
     log = LOGS[number]
-    files = SimulatedFiles()
-    stored = [
-        (base, time, base64.b64decode(content), bytes.fromhex(index)) for base, time, content, index in log["segments"]
-    ]
-    lay(files, [Laid(*part[:2], [part[2]]) for part in stored], {part[0]: [part[3]] for part in stored if part[3]})
-    whole = b"".join(part[2] for part in stored)
-    known = active_producers(replay((header for _, header in formats.headers(whole)), 0))
-    dirty = 0
-    for now_ms, end, wanted in log["passes"]:
-        done = clean_once(
-            files, dirty, end, now_ms=now_ms, delete_retention_ms=RETENTION_MS, active_producers=known,
-            segment_bytes=log["segment_bytes"], keep_empty_at_end=log["release"] == "4.3.1",
-            keep_old_formats=log["release"] != "4.3.1", delete_horizon=log["release"] != "2.8.2",
-        )  # fmt: skip
-        dirty = done.end_offset
-        assert dirty == end and facts(files, end)
-        assert found(files, end) == wanted
+    for found, (_, _, wanted) in zip(ours(log), log["passes"], strict=True):
+        assert found == wanted
 
 
 def left_by(release: str) -> list[list[int]]:
