@@ -70,6 +70,24 @@ class Durability:
         if not self._stopping:
             self._submit(self._background, work, done)
 
+    async def in_thread(self, work: Callable[[], Any]) -> None:
+        """Returns when that is done in a thread, before what nobody waits for. Raises what it raises."""
+        if self._stopping:
+            raise StorageError("the broker stops")
+        finished = self.loop.create_future()
+
+        def done(error: BaseException | None) -> None:
+            if finished.done():
+                return
+            if error is None:
+                finished.set_result(None)
+            else:
+                finished.set_exception(error)
+                finished.exception()  # who awaited it may be gone
+
+        self._submit(self._awaited, work, done)
+        await finished
+
     def _submit(
         self, pool: ThreadPoolExecutor, work: Callable[[], Any], done: Callable[[BaseException | None], None]
     ) -> None:

@@ -3,20 +3,22 @@
 Owns the timers and nothing of what they do: recovery points, log starts and high watermarks are written (each at an
 interval of its own), logs of which something is not durable for longer than flush.ms are synced (looked for every
 log.flush.scheduler.interval.ms, which is never unless set, as in Kafka), producers that have written nothing for too
-long are forgotten (KIP-854), and old segments are deleted. What waits for the disk in this is done in a thread, but for
-the deletion. Files of what was deleted, segments or partitions, go after a delay; a stop leaves those that still wait
+long are forgotten (KIP-854), and old segments are deleted. What is synced in this is synced in a thread. Files of what
+was deleted, segments or partitions, go after a delay; a stop leaves those that still wait
 to the next start. The log of the cluster's metadata is no topic: nothing of it goes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ..storage.directory import DataDirectory
 from ..storage.errors import StorageError
+from ..storage.retention import start_of_kept
 from .logs import get_logger
 
 if TYPE_CHECKING:
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from .clock import Clock, Timer
     from .config import Config
     from .durability import Durability
-    from .log_dirs import LogDirs
-    from .topics import Topics
+    from .log_dirs import LogDir, LogDirs
+    from .topics import Topic, Topics
 
 EXPIRATION_CHECK_MS = 600_000  # of releases without the config
 NEVER_MS = 1 << 40  # from here on (35 years) an interval means never; a loop's timers do not take all numbers
@@ -98,29 +100,49 @@ class Maintenance:
                 partition.log.expire_producers(now_ms)
 
     def _retain(self) -> None:
-        """Deletes what retention does not keep, partition by partition: one that fails does not keep the others."""
+        """Deletes what retention does not keep, directory by directory. The log starts come first: in a thread, and all
+        of a directory in one write, as each is a sync."""
         now_ms = self._clock.now_ms()
+        for log_dir in self._logs.online:
+            moves: dict[PartitionLog, int] = {}
+            for _, log in self._retained(log_dir):
+                with contextlib.suppress(StorageError):  # what is wrong is told by the deletion
+                    start = start_of_kept(log, now_ms)
+                    if start > log.log_start_offset:
+                        moves[log] = start
+            if moves:
+                note = partial(log_dir.data.note_log_starts, moves)
+                self._durability.in_background(note, lambda _, log_dir=log_dir: self._delete(log_dir, now_ms))
+            else:
+                self._delete(log_dir, now_ms)
+
+    def _retained(self, log_dir: LogDir) -> Iterator[tuple[Topic, PartitionLog]]:
+        """The logs of a directory from which something may be deleted now."""
         for topic in self._topics:
-            delay_ms: int = topic.config["file.delete.delay.ms"]
             for partition in topic.online_partitions():
                 log = partition.log
-                if self.is_cleaning(log) or log.failure is not None:  # of that it was told once
-                    continue
-                try:
-                    removed = log.retain(now_ms)
-                except StorageError as error:
-                    get_logger().error("retention failed", topic=log.topic, partition=log.partition, reason=str(error))
-                    continue
-                if removed is not None:
-                    get_logger().info(
-                        "segments deleted",
-                        topic=log.topic,
-                        partition=log.partition,
-                        segments=len(removed.segments),
-                        bytes=removed.size_bytes,
-                        log_start_offset=log.log_start_offset,
-                    )
-                    self.remove_later(removed.remove, delay_ms)
+                if partition.lies_in(log_dir) and not self.is_cleaning(log) and log.failure is None:  # told of once
+                    yield topic, log
+
+    def _delete(self, log_dir: LogDir, now_ms: int) -> None:
+        """Partition by partition: one that fails does not keep the others."""
+        for topic, log in self._retained(log_dir):
+            delay_ms: int = topic.config["file.delete.delay.ms"]
+            try:
+                removed = log.retain(now_ms)
+            except StorageError as error:
+                get_logger().error("retention failed", topic=log.topic, partition=log.partition, reason=str(error))
+                continue
+            if removed is not None:
+                get_logger().info(
+                    "segments deleted",
+                    topic=log.topic,
+                    partition=log.partition,
+                    segments=len(removed.segments),
+                    bytes=removed.size_bytes,
+                    log_start_offset=log.log_start_offset,
+                )
+                self.remove_later(removed.remove, delay_ms)
 
     def remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
         """Removes files that are no part of a log any more, after a while."""

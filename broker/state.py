@@ -11,6 +11,7 @@ import contextlib
 import random
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..protocol.errors import ErrorCode
@@ -18,6 +19,7 @@ from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
 from ..protocol.records import batch
 from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
+from ..storage.log import PartitionLog
 from .adoption import adopt, mark_others
 from .client_ledger import ClientLedger
 from .clock import Clock, Timer
@@ -248,6 +250,15 @@ class BrokerState:
             code = code_of(error)
             return WRITE_ERRORS.get(code, code)
         return ErrorCode.NONE
+
+    async def note_log_starts(self, moves: Mapping[PartitionLog, int]) -> None:
+        """Makes log starts durable that are about to be adopted, in one write for each directory and beside other work.
+        Where that fails nothing is said: the adoption tries it again."""
+        for log_dir in self.logs.online:
+            of_it = {log: offset for log, offset in moves.items() if log_dir.holds(log)}
+            if of_it:
+                with contextlib.suppress(StorageError):
+                    await self.durability.in_thread(partial(log_dir.data.note_log_starts, of_it))
 
     # Directories that fail
 

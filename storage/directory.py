@@ -16,7 +16,7 @@ import random
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ..protocol.primitives import ZERO_UUID
@@ -68,6 +68,7 @@ class DataDirectory:
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._closed = False
         self._identity: dict[str, str] = {}
+        self._noted_starts: dict[PartitionLog, int] = {}  # log starts that are durable and not adopted yet
         self._writing = threading.Lock()  # the checkpoints are written from several threads
         self._failing = threading.Lock()
         self.path = path
@@ -380,18 +381,29 @@ class DataDirectory:
 
     def _log_start_moves(self, log: PartitionLog, offset: int) -> None:
         """Makes a log start durable before the log adopts it."""
-        self._write_log_starts({(log.topic, log.partition): offset})
+        if self._noted_starts.get(log, 0) < offset:
+            self._write_log_starts({log: offset})
 
-    def _write_log_starts(self, moved: dict[TopicPartition, int] | None = None) -> None:
+    def note_log_starts(self, moves: Mapping[PartitionLog, int]) -> None:
+        """Makes log starts durable that logs are about to adopt, which then costs nothing; in any thread."""
+        self._check_open()
+        with self._watched():
+            self._write_log_starts(moves)
+
+    def _write_log_starts(self, moves: Mapping[PartitionLog, int] | None = None) -> None:
         with self._writing:
             starts = {key: offset for key, offset in self._log_starts.items() if key in self._unopened}
+            noted: dict[PartitionLog, int] = {}
             for key, log in list(self._logs.items()):
-                offset = (moved or {}).get(key, log.log_start_offset)
+                offset = max(log.log_start_offset, self._noted_starts.get(log, 0), (moves or {}).get(log, 0))
                 if offset > log.first_segment_offset:
                     starts[key] = offset
+                if offset > log.log_start_offset:
+                    noted[log] = offset
             if starts != self._log_starts:
                 checkpoint.write_offsets(self._files, self._join(checkpoint.LOG_START_OFFSET), starts)
                 self._log_starts = starts
+            self._noted_starts = noted
 
     def write_checkpoints(self) -> None:
         """Writes recovery points, log starts and high watermarks as they are now."""

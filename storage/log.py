@@ -476,9 +476,7 @@ class PartitionLog(Watched):
         Of a log of which nothing stays a new, empty segment does. The new log start is durable before. StorageError.
         """
         self._check_writable()
-        number = retention.expired(self._segments, self.log_start_offset, self.config, now_ms)
-        while number and self._segments[number - 1].next_offset > self.high_watermark:
-            number -= 1
+        number = retention.expired(self, now_ms)
         if number == 0:
             return None
         if number == len(self._segments):

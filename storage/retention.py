@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from .config import LogConfig
 from .files import Files
 from .producers import Producers
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
 from .swap import DELETED
 
+if TYPE_CHECKING:
+    from .log import PartitionLog
+
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 
 
-def expired(segments: Sequence[Segment], log_start_offset: int, config: LogConfig, now_ms: int) -> int:
-    """How many of the oldest segments go; all of them only if the newest has records.
+def expired(log: PartitionLog, now_ms: int) -> int:
+    """How many of the oldest segments go: none above the high watermark, and all only if the newest has records.
 
     In Kafka's order: those that end at or below the log start; then, if the policy deletes, those without which
     retention.bytes are left, then those whose newest record is older than retention.ms. Reads index files for the last.
     StorageError.
     """
+    segments, config, log_start_offset = log.segments, log.config, log.log_start_offset
     ends = [*(segment.base_offset for segment in segments[1:]), segments[-1].next_offset]
     number = 0
     # The newest is not known to be below the log start before there is one behind it.
@@ -44,7 +47,16 @@ def expired(segments: Sequence[Segment], log_start_offset: int, config: LogConfi
                 number += 1
     if number == len(segments) and segments[-1].size_bytes == 0:
         number -= 1
+    while number and segments[number - 1].next_offset > log.high_watermark:
+        number -= 1
     return number
+
+
+def start_of_kept(log: PartitionLog, now_ms: int) -> int:
+    """The log start that `PartitionLog.retain` would leave. StorageError."""
+    segments, number = log.segments, expired(log, now_ms)
+    start = segments[number].base_offset if number < len(segments) else log.log_end_offset
+    return max(start, log.log_start_offset)
 
 
 def epochs_from(epochs: list[tuple[int, int]], log_start_offset: int) -> list[tuple[int, int]]:

@@ -266,10 +266,12 @@ async def test_retention_waits_for_it(tmp_path: Path) -> None:
         clock.advance(BACKOFF_MS)
         assert broker.state._cleaner is not None and broker.state._cleaner.is_cleaning(log)
         clock.advance(300_000 - BACKOFF_MS)
+        await broker.state.durability.idle()
         assert log.log_start_offset == 0
         await until(lambda: clean_up_to(tmp_path) == 2)
         await idle(broker)
         clock.advance(300_000)
+        await broker.state.durability.idle()
         assert log.log_start_offset == 3
 
 

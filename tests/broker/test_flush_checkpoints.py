@@ -1,4 +1,4 @@
-"""When the checkpoints are written, and that nobody waits for it."""
+"""When the checkpoints are written, how many together, and that nobody else waits for it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from harness import Broker, only, produce, records, running
 from held_syncs import PATIENCE_SECONDS, FailingFiles, begun
+
+from ottla.broker.clock import ManualClock
+from ottla.protocol.messages.delete_records import DeleteRecordsRequest
 
 T0 = 1_700_000_000_000
 POINTS, STARTS, WATERMARKS = (
@@ -125,3 +128,94 @@ async def test_a_topic_that_is_made_again_inherits_nothing(tmp_path: Path) -> No
         assert found(tmp_path / "data") == {POINTS: "", STARTS: "", WATERMARKS: ""}
         await broker.state.durability.idle()
         assert found(tmp_path / "data")[POINTS] in ("", "t 0 0")
+
+
+class StartsHeld:
+    """The syncs of the checkpoint of log starts wait until they may end."""
+
+    def __init__(self, files: FailingFiles) -> None:
+        self.syncs = 0
+        self.may_end = threading.Event()
+        files.fails = self._step
+
+    def _step(self, operation: str, path: str) -> int:
+        if operation == "sync" and STARTS in path:
+            self.syncs += 1
+            assert self.may_end.wait(PATIENCE_SECONDS)
+        return 0
+
+
+async def filled(broker: Broker, partitions: int, **configs: str) -> None:
+    """A topic with three segments of one record in each partition."""
+    given = {name.replace("_", "."): value for name, value in configs.items()}
+    await broker.topic("t", partitions, {"segment.ms": "1", **given})
+    for partition in range(partitions):
+        for number in range(3):
+            broker.log("t", partition).append(records(b"v", timestamp=T0 + 2 * number), now_ms=T0)
+    await broker.state.durability.idle()
+
+
+async def test_records_of_many_partitions_are_deleted_by_one_write(tmp_path: Path) -> None:
+    """And nobody else waits for it. Who is refused is not kept waiting by the others, in the end."""
+    files = FailingFiles()
+    async with running(tmp_path, files=files) as broker:
+        await filled(broker, 5)
+        held = StartsHeld(files)
+        client = await broker.client()
+        topic = DeleteRecordsRequest.DeleteRecordsTopic
+        asked = [topic.DeleteRecordsPartition(partition_index=index, offset=2) for index in range(5)]
+        asked += [topic.DeleteRecordsPartition(partition_index=index, offset=9) for index in (0, 7)]
+        try:
+            call = begun(client.call(DeleteRecordsRequest(topics=[topic(name="t", partitions=asked)], timeout_ms=1), 1))
+            await broker.settle()
+            assert not call.done() and [broker.log("t", index).log_start_offset for index in range(5)] == [0] * 5
+        finally:
+            held.may_end.set()
+        (answers,) = [found.partitions for found in (await call).topics]
+        assert [(answer.error_code, answer.low_watermark) for answer in answers] == [(0, 2)] * 5 + [(1, -1), (3, -1)]
+        assert held.syncs == 1
+        assert (tmp_path / STARTS).read_text().splitlines()[2:] == [f"t {index} 2" for index in range(5)]
+
+
+async def test_a_topic_that_goes_while_its_log_start_is_written(tmp_path: Path) -> None:
+    """The one that is made anew under its name begins at 0."""
+    files = FailingFiles()
+    async with running(tmp_path, files=files) as broker:
+        await filled(broker, 1)
+        held = StartsHeld(files)
+        client = await broker.client()
+        topic = DeleteRecordsRequest.DeleteRecordsTopic
+        asked = [topic.DeleteRecordsPartition(partition_index=0, offset=2)]
+        call = begun(client.call(DeleteRecordsRequest(topics=[topic(name="t", partitions=asked)], timeout_ms=1), 1))
+        try:
+            await broker.settle()
+            threading.Timer(0.05, held.may_end.set).start()  # the deletion waits for this write
+            broker.state.topics.delete(broker.state.topics.named("t"), broker.clock.now_ms())
+            await broker.topic("t")
+        finally:
+            held.may_end.set()
+        assert only(await call).error_code == 3
+        assert broker.log("t").log_start_offset == 0
+        assert only(await client.call(produce(records(b"v")), 9)).base_offset == 0
+    assert found(tmp_path)[STARTS] == ""
+    async with running(tmp_path) as broker:
+        assert (broker.log("t").log_start_offset, broker.log("t").log_end_offset) == (0, 1)
+
+
+async def test_retention_of_many_partitions_is_one_write(tmp_path: Path) -> None:
+    files = FailingFiles()
+    clock = ManualClock(T0)
+    async with running(tmp_path, files=files, clock=clock) as broker:
+        await filled(broker, 5, retention_ms="1000")
+        held = StartsHeld(files)
+        try:
+            clock.advance(300_000)
+            await broker.settle()
+            assert [broker.log("t", index).log_start_offset for index in range(5)] == [0] * 5
+        finally:
+            held.may_end.set()
+        await broker.state.durability.idle()
+        assert [broker.log("t", index).log_start_offset for index in range(5)] == [3] * 5
+        assert held.syncs == 1
+    async with running(tmp_path, clock=clock) as broker:
+        assert [broker.log("t", index).log_start_offset for index in range(5)] == [3] * 5

@@ -377,3 +377,29 @@ def test_offsets_may_be_missing_where_a_cleaner_was(files: SimulatedFiles, clean
             files.remove(path + suffix)
     log = DataDirectory.open(files, "/data", node_id=1).open_partition("t", 0, config=LogConfig(), now_ms=0)
     assert log.log_end_offset == (4 if cleaned else 1)
+
+
+def test_a_log_start_that_was_noted_holds_after_a_crash_and_for_no_other_log(files: SimulatedFiles) -> None:
+    """It is durable before it is adopted; the adoption writes nothing more."""
+    directory = open_directory(files)
+    log = open_partition(directory)
+    other = open_partition(directory, "other")
+    for of in (log, other):
+        for value in (b"a", b"b", b"c"):
+            of.append(make(value), now_ms=0)
+        of.flush()
+    directory.note_log_starts({log: 2, other: 1})
+    assert (log.log_start_offset, other.log_start_offset) == (0, 0)
+    written = len(files.log)
+    assert log.delete_records_before(2) == 2
+    directory.write_log_starts()
+    assert not [step for step in files.log[written:] if "log-start" in step or step.startswith("sync")]
+    directory.delete_partition("other", 0)()
+    made = open_partition(directory, "other")
+    directory.write_checkpoints()
+    made.append(make(b"d"), now_ms=0)
+    directory.abandon()
+    files.restart()
+    directory = open_directory(files)
+    assert open_partition(directory).log_start_offset == 2
+    assert open_partition(directory, "other").log_start_offset == 0
