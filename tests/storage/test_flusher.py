@@ -51,7 +51,7 @@ def test_a_disk_error_is_reported_before_it_is_raised(monkeypatch: pytest.Monkey
     files = SimulatedFiles()
     log = open_log(files)
     appended(log, b"1")
-    told: list[tuple[PartitionLog, int | None]] = []
+    told: list[tuple[object, int | None]] = []
     log.on_failure = lambda log, error: told.append((log, error.errno))
 
     def broken(*args: object) -> None:
