@@ -152,6 +152,7 @@ class World:
             (2, self.upgrade),
             (2, self.stop_and_go_on),
             (3, self.compact),
+            (1, self.change_policy),
             (2, self.create),
             (1, self.delete),
         ]
@@ -315,7 +316,7 @@ class World:
         task = Clean(
             f"{DATA}/{log.topic}-{log.partition}",
             tuple(facts),
-            log.log_start_offset,
+            self.first_dirty(log),
             log.active_segment_offset,
             self.now_ms,
             self.rng.choice((0, 100)),
@@ -325,14 +326,32 @@ class World:
             index_interval_bytes=partition.config.index_interval_bytes,
             dedupe_buffer_bytes=24 * self.rng.choice((2, 10)),
         )
-        if not facts:
+        if not facts or task.first_dirty_offset >= task.end_offset:
             return
-        partition.cleaned_to = task.end_offset
+        partition.cleaned_to = max(partition.cleaned_to, task.end_offset)
+        if self.directory.cleaner_offset(log.topic, log.partition) is None:  # offsets may be missing from now on
+            self.directory.cleaned(log, log.log_start_offset)
         for made in clean(self.files, task):
             if isinstance(made, Group):
                 self.later.append(log.replace_segments(made.new, made.old).remove)
                 if self.rng.random() < 0.1:  # what comes next is left undone
-                    break
+                    return
+            else:
+                self.directory.cleaned(log, made.end_offset)
+
+    def first_dirty(self, log: PartitionLog) -> int:
+        offset = self.directory.cleaner_offset(log.topic, log.partition)
+        if offset is None or not log.log_start_offset <= offset <= log.log_end_offset:
+            return log.log_start_offset
+        return offset
+
+    def change_policy(self) -> None:
+        """A topic that is compacted from now on, or not any more."""
+        if (found := self.any_log()) is not None:
+            partition, log = found
+            rules = replace(partition.config.rules, compacted=not partition.config.rules.compacted)
+            partition.config = replace(partition.config, rules=rules)
+            log.configure(partition.config)
 
     def remove_files(self) -> None:
         if self.later:
@@ -449,7 +468,7 @@ def rows_of(log: PartitionLog) -> list[Row]:
 def still_there(partition: Partition, batches: list[Batch], found: list[Row]) -> list[Batch]:
     """The batches without those that a power loss took from the middle of a compacted log, where missing offsets do
     not tell that anything was lost. None of them was flushed."""
-    if not partition.config.rules.compacted:
+    if not partition.config.rules.compacted and not partition.cleaned_to:
         return batches
     offsets = {row.offset for row in found}
     return [one for one in batches if one.end <= partition.flushed or any(row.offset in offsets for row in one.rows)]
