@@ -27,6 +27,7 @@ from .files import File, Files, Lock
 
 MANIFEST = "manifest.jsonl"
 VERSION = 1
+TEMPORARY = ".tmp"  # what an opening removes
 _COPY_BYTES = 1 << 20
 
 Part = tuple[int, int] | bytes
@@ -235,6 +236,14 @@ class SavingFiles:
         self._begin(path)
         file = self._files.open(path)
         try:
+            modified_ns = self._files.modified_ns(path)
+            file.sync()  # what is noted of it must hold after a power loss
+            if self._files.exists(path + TEMPORARY):
+                self.remove(path + TEMPORARY)
+            self._note("created", path + TEMPORARY)
+            if path in self._own:
+                _write_parts(self._files, path, [(file, part) for part in parts], modified_ns)
+                return
             size, dropped, at = file.size(), [], 0
             for start, end in [*(part for part in parts if isinstance(part, tuple)), (file.size(), file.size())]:
                 if start > at:
@@ -243,7 +252,6 @@ class SavingFiles:
                     dropped.append([at, start, saved])
                 at = max(at, end)
             told = [list(part) if isinstance(part, tuple) else len(part) for part in parts]
-            modified_ns = self._files.modified_ns(path)
             self._note("rewritten", path, parts=told, dropped=dropped, size=size, modified_ns=modified_ns)
             _write_parts(self._files, path, [(file, part) for part in parts], modified_ns)
         finally:
@@ -301,20 +309,23 @@ class SavingFiles:
         self._files.make_directory(path)
 
     def replace(self, source: str, target: str) -> None:
+        self._files.size(source)  # FileNotFoundError, before anything is noted
         if self._files.exists(target):
             self._save_whole(target, "replaced")
         elif source in self._own:
             self._begin(target)
             self._note("created", target)
-        if source not in self._own:
+        is_own = source in self._own
+        if not is_own:
             self._begin(source)
             self._note("renamed", source, to_file=self._relative(target))
-            self._own.discard(target)
-        else:
-            self._own.discard(source)
-            self._own.add(target)
+        self._own.discard(source)
+        (self._own.add if is_own else self._own.discard)(target)
         self._touched.append(target)
         self._files.replace(source, target)
+        if not is_own:  # else, the power lost, a file made later under the old name is taken for this one
+            for folder in {os.path.dirname(source), os.path.dirname(target)}:
+                self._files.sync_directory(folder)
 
     def remove(self, path: str) -> None:
         if path in self._own:
@@ -349,7 +360,7 @@ def _copy(source: File, start: int, end: int, target: File, at: int) -> None:
 
 def _write_parts(files: Files, path: str, parts: Sequence[tuple[File, Part]], modified_ns: int) -> None:
     """Puts a file in the place of another, in one step and durably."""
-    temporary = path + ".tmp"
+    temporary = path + TEMPORARY
     target, at = files.open(temporary, create=True), 0
     try:
         target.truncate(0)
@@ -478,8 +489,6 @@ def _undo(files: Files, path: str, line: dict[str, Any], root: str, backup: str)
 
 def _undo_rewrite(files: Files, path: str, line: dict[str, Any], backup: str) -> None:
     """Puts what was left out between what was kept."""
-    with contextlib.suppress(FileNotFoundError):
-        files.remove(path + ".tmp")  # the new file, half written
     new_size = sum(part if isinstance(part, int) else part[1] - part[0] for part in line["parts"])
     with contextlib.ExitStack() as stack:
 
