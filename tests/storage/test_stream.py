@@ -1,70 +1,83 @@
-"""Reading a segment entry by entry: the same as reading it whole, in bounded memory."""
+"""Reading a log entry by entry: the same however it is cut into pieces, and nothing behind what belongs to it."""
 
 from __future__ import annotations
 
-import random
-import tracemalloc
-from collections.abc import Callable
-from pathlib import Path
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from old_messages import piece
+from simulated_files import SimulatedFiles
 
-from ottla.protocol.records import batch, formats, legacy
+from ottla.protocol.records import formats
 from ottla.protocol.records.errors import CorruptRecords
 from ottla.storage import stream
-from ottla.storage.files import DiskFiles
+from ottla.storage.stream import entries
+
+PATH = "/data/log"
+PIECES = [
+    piece(2, 0, 0, (1, 1), (5,)), piece(0, 0, 3, (1,), (0,)), piece(1, 1, 5, (1, 1), (7,)), piece(1, 0, 8, (), (9,)),
+    piece(0, 0, 9, (), (0,)), piece(2, 1, 10, (1,) * 20, (1,)), piece(0, 0, 31, (), (0,)),
+]  # fmt: skip
+WHOLE = b"".join(part.data for part in PIECES)
 
 
-def made(size: int, offset: int) -> bytes:
-    """An entry of about that size, of any format."""
-    record = batch.Record(offset, 1, b"key", bytes(size), ())
-    if size % 3:
-        return bytes(legacy.build([record], magic=size % 3 - 1))
-    found = batch.build([record])
-    batch.assign(found, 0, base_offset=offset, leader_epoch=0)
-    return bytes(found)
+def laid(content: bytes) -> SimulatedFiles:
+    files = SimulatedFiles()
+    files.make_directory("/data")
+    files.open(PATH, create=True).write(0, content)
+    return files
 
 
-@pytest.mark.parametrize("mapped_bytes", [200_000, 16 * 1024 * 1024])
-def test_entries_are_those_of_the_whole_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped_bytes: int, scaled: Callable[[int], int]
-) -> None:
-    """Small ones, some around the size of a piece, some above the size from which they are mapped."""
-    monkeypatch.setattr(stream, "_MAPPED_BYTES", mapped_bytes)
-    path = str(tmp_path / "log")
-    for seed in range(scaled(20)):
-        chooser = random.Random(seed)
-        sizes = [chooser.choice((10, 400, 30_000, 61_300, 70_000, 250_000)) + chooser.randrange(200) for _ in range(30)]
-        data = b"".join(made(size, offset) for offset, size in enumerate(sizes))
-        Path(path).write_bytes(data + b"behind")
-        told: list[int] = []
-        found = list(stream.entries(DiskFiles(), path, len(data), told.append))
-        assert [header for _, header in found] == [header for _, header in formats.headers(data)]
-        assert b"".join(entry for entry, _ in found) == data
-        assert sum(told) == len(data)
+@given(st.integers(1, 400), st.integers(0, 9))
+def test_the_size_of_the_pieces_changes_nothing(piece_bytes: int, behind: int) -> None:
+    files, read = laid(WHOLE + bytes(behind)), list[int]()
+    with mock.patch.object(stream, "_PIECE_BYTES", piece_bytes):
+        found = [(bytes(data), header) for data, header in entries(files, PATH, len(WHOLE), read.append)]
+    wanted = [(WHOLE[at : at + header.size_bytes], header) for at, header in formats.headers(WHOLE)]
+    assert found == wanted and len(found) == 8
+    assert sum(read) == len(WHOLE) and max(read) <= piece_bytes
 
 
-def test_a_damaged_size_takes_no_memory(tmp_path: Path) -> None:
-    """It says that one batch fills a large file: that is looked at where it lies."""
-    first = made(300, 0)
-    size = 40 * 1024 * 1024
-    damaged = bytearray(made(300, 1))
-    damaged[8:12] = (size - len(first) - 12).to_bytes(4, "big")
-    path = tmp_path / "log"
-    with path.open("wb") as file:
-        file.write(first + damaged)
-        file.truncate(size)
-    tracemalloc.start()
+@given(st.integers(1, len(WHOLE) - 1), st.integers(1, 400))
+def test_an_entry_that_is_cut_is_refused_after_those_before_it(size: int, piece_bytes: int) -> None:
+    ends = [at + header.size_bytes for at, header in formats.headers(WHOLE)]
+    found: list[int] = []
+    with mock.patch.object(stream, "_PIECE_BYTES", piece_bytes):
+        if size in ends:
+            assert sum(len(data) for data, _ in entries(laid(WHOLE), PATH, size)) == size
+            return
+        with pytest.raises(CorruptRecords):
+            for data, _ in entries(laid(WHOLE), PATH, size):
+                found.append(len(data))
+    assert sum(found) == max([end for end in ends if end < size], default=0)
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_read_or_refused(content: bytes) -> None:
     try:
-        found = [batch.crc_matches(data, 0, header) for data, header in stream.entries(DiskFiles(), str(path), size)]
-        assert found == [True, False]
-        assert tracemalloc.get_traced_memory()[1] < 1024 * 1024
-    finally:
-        tracemalloc.stop()
+        found = [bytes(data) for data, _ in entries(laid(content), PATH, len(content))]
+    except CorruptRecords:
+        return
+    assert b"".join(found) == content
 
 
-def test_a_size_behind_the_end_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(made(300, 0)[:-1])
-    with pytest.raises(CorruptRecords):
-        list(stream.entries(DiskFiles(), str(path), path.stat().st_size))
+def test_a_size_that_is_claimed_is_not_read_if_it_is_not_there() -> None:
+    claimed = bytearray(WHOLE)
+    claimed[8:12] = (2**31 - 1).to_bytes(4, "big")
+    read: list[int] = []
+    with pytest.raises(CorruptRecords, match="are left"):
+        list(entries(laid(bytes(claimed)), PATH, len(claimed), read.append))
+    for size in (-1, 0, 13, -(2**31)):
+        claimed[8:12] = size.to_bytes(4, "big", signed=True)
+        with pytest.raises(CorruptRecords):
+            list(entries(laid(bytes(claimed)), PATH, len(claimed)))
+
+
+def test_an_empty_log_needs_no_file_and_a_short_file_is_the_disks_error() -> None:
+    assert list(entries(SimulatedFiles(), PATH, 0)) == []
+    with pytest.raises(OSError, match="ends early"):
+        list(entries(laid(WHOLE), PATH, len(WHOLE) + 1))
+    with pytest.raises(FileNotFoundError):
+        list(entries(SimulatedFiles(), PATH, 1))
