@@ -104,6 +104,7 @@ class Walk:
         self._producers: dict[int, Producer] = {}
         self._aborts: dict[int, Aborted] = {}  # by the marker's offset; those of the segment that is read
         self._has_gaps = False
+        self._rewritten = False  # a batch has no epoch: it was made of old messages
         self._expected = -1
         self._largest_ms = -1
         self._snapshots = sorted(int(match[1]) for match in map(snapshot.NAME.fullmatch, self.names) if match)
@@ -218,6 +219,8 @@ class Walk:
         epoch = header.partition_leader_epoch
         if header.magic < 2:
             self.epochs.clear()
+        elif epoch == -1:
+            self._rewritten = True
         elif epoch >= 0 and (not self.epochs or epoch > self.epochs[-1][0]):
             self.epochs.append((epoch, header.base_offset))
 
@@ -336,6 +339,8 @@ class Walk:
                 what = f"epoch {later} from {later_start} behind {epoch} from {start}"
                 yield Finding(name, None, later_start, what, True, "epochs")
                 return
+        if self._rewritten:  # the file tells what was known while they were old ones, or what their batches tell
+            return
         loose = self._has_gaps or not self.circumstances.clean
         first = max(self.first_offset, self.circumstances.log_start_offset)
         for what in _epoch_problems(stored, self.epochs, (first, self.end_offset), loose):

@@ -334,3 +334,20 @@ def test_a_partition_of_another_topic_id_is_found(sound: Path, changed) -> None:
 def test_the_cleaners_checkpoint_is_read_and_lets_offsets_be_missing(sound: Path, changed) -> None:
     root = changed(sound, CLEANER_OFFSET, b"0\n1\norders 0 100000\n")
     assert [finding.file for finding in wrong(root)] == [CLEANER_OFFSET]
+
+
+def test_a_directory_that_was_upgraded_between_new_batches_is_sound(tmp_path: Path):
+    """Its epochs are those that were known while the messages were old ones."""
+    directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=1)
+    log = directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=storing(1), now_ms=0)
+    for magic in (2, 1, 2):
+        log.configure(storing(magic))
+        data = old(1, b"x") if magic == 1 else make(b"x")
+        log.append(data, now_ms=0, produce_version=2 if magic == 1 else 13)
+    directory.close()
+    directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=1)
+    config = LogConfig()
+    directory.open_partition("orders", 0, topic_id=TOPIC_ID, config=config, now_ms=0, upgrade=lambda progress: None)
+    directory.close()
+    assert checkpoint.read_epochs(DiskFiles(), str(tmp_path / "orders-0" / checkpoint.LEADER_EPOCH)) == [(0, 2)]
+    assert [found for found in Verification(tmp_path).findings() if found.wrong] == []
