@@ -1,7 +1,8 @@
 """A broker whose power goes at any moment, with `flush.messages` = 1: what anybody was told is there afterwards.
 
-The disk is the simulated one, shared by the event loop and the threads that sync. A sync takes a while there after it
-has made its bytes durable, so that what comes in the meantime is not covered by it.
+The disk is the simulated one, shared by the event loop and the threads that sync. A sync takes a while there before and
+after it has made its bytes durable, so that what comes in the meantime is not covered by it. The power goes just when
+somebody has been told something: if that was too early, it is lost then or never.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ FOLDER = Path("/data")
 OVERRIDES = {"log.flush.interval.messages": "1", "offsets.topic.num.partitions": "1", "log.roll.ms": "3"}
 PARTITIONS = 3
 WRITERS = 6
+CUTS_MAX = 40
 T0 = 1_700_000_000_000
 
 
@@ -47,9 +49,11 @@ class SharedFile:
         return self._disk.guarded(getattr(self._file, name))
 
     def sync(self) -> None:
+        # A sync is slow: no clock is waited for here.
+        time.sleep(random.random() * 0.002)
         with self._disk.turn:
             self._file.sync()
-        time.sleep(random.random() * 0.002)  # a sync is slow: no clock is waited for here
+        time.sleep(random.random() * 0.002)
 
 
 class SharedDisk(SimulatedFiles):
@@ -82,17 +86,19 @@ class SharedDisk(SimulatedFiles):
 
 
 class Told:
-    """What the broker has answered so far."""
+    """What the broker has answered so far, and the disk as it was at some of these moments."""
 
-    def __init__(self) -> None:
+    def __init__(self, disk: SharedDisk, rng: random.Random, chance: float) -> None:
+        self.cuts: list[tuple[SimulatedFiles, dict[tuple[int, int], bytes], int]] = []
+        self._disk, self._rng, self._chance = disk, rng, chance
         self.stored: dict[tuple[int, int], bytes] = {}  # (partition, offset) -> value: acknowledged, or read
         self.committed = 0
         self.sent = 0
 
-    def copy(self) -> Told:
-        made = Told()
-        made.stored, made.committed = dict(self.stored), self.committed
-        return made
+    def maybe_cut(self) -> None:
+        """Somebody was just told something."""
+        if self._rng.random() < self._chance and len(self.cuts) < CUTS_MAX:
+            self.cuts.append((self._disk.cut(), dict(self.stored), self.committed))
 
 
 def committing(offset: int) -> OffsetCommitRequest:
@@ -118,6 +124,7 @@ async def write(client: Client, number: int, told: Told, rng: random.Random) -> 
         assert answer.error_code == 0
         for position, value in enumerate(sent):
             told.stored[partition, answer.base_offset + position] = value
+        told.maybe_cut()
 
     for _ in range(12):
         partition = rng.randrange(PARTITIONS)
@@ -147,6 +154,7 @@ async def read(client: Client, partition: int, told: Told) -> None:
             for record in batch.records(data, position):
                 told.stored[partition, record.offset] = record.value or b""
             offset = header.next_offset
+            told.maybe_cut()
         await asyncio.sleep(0)
 
 
@@ -155,14 +163,7 @@ async def commit(client: Client, told: Told) -> None:
         told.sent = offset
         assert only(await client.call(committing(offset), 5)).error_code == 0
         told.committed = offset
-
-
-async def cut_now_and_then(disk: SharedDisk, told: Told, cuts: list[tuple[SimulatedFiles, Told]], number: int) -> None:
-    """The copy of what was told comes first: what is told later need not be on the disk."""
-    for _ in range(number):
-        before = told.copy()
-        cuts.append((disk.cut(), before))
-        await asyncio.sleep(0.01)
+        told.maybe_cut()
 
 
 async def load(broker: Broker, told: Told, rng: random.Random) -> None:
@@ -179,12 +180,14 @@ async def load(broker: Broker, told: Told, rng: random.Random) -> None:
         await asyncio.gather(*readers, return_exceptions=True)
 
 
-async def check(disk: SimulatedFiles, told: Told, sent: int, where: str) -> None:
+async def check(
+    disk: SimulatedFiles, stored: dict[tuple[int, int], bytes], was_committed: int, sent: int, where: str
+) -> None:
     """Everything that was told is there, at its offset; nothing is there twice, and the broker goes on."""
     async with running(FOLDER, files=disk, overrides=OVERRIDES) as broker:
         client = await broker.client()
         if broker.state.topics.get("t") is None:  # the power went before there was one
-            assert not told.stored, where
+            assert not stored, where
             return
         for partition in range(PARTITIONS):
             found: list[bytes | None] = []
@@ -193,35 +196,31 @@ async def check(disk: SimulatedFiles, told: Told, sent: int, where: str) -> None
                 found += values(only(await client.call(fetch(("t", partition, len(found))), 11)).records)
             lost = {
                 offset: value
-                for (index, offset), value in told.stored.items()
+                for (index, offset), value in stored.items()
                 if index == partition and (offset >= len(found) or found[offset] != value)
             }
             assert not lost, f"{where}: t-{partition} lost {lost}"
             assert len(set(found)) == len(found), f"{where}: t-{partition} doubled"
-        if told.committed:
-            assert told.committed <= await committed(client) <= sent, where
+        if was_committed:
+            assert was_committed <= await committed(client) <= sent, where
         assert only(await client.call(produce(records(b"new"), "t"), 9)).error_code == 0
 
 
-async def played(seed: int, cuts_wanted: int) -> None:
+async def played(seed: int, chance: float) -> None:
     rng = random.Random(seed)
-    disk, told = SharedDisk(), Told()
-    cuts: list[tuple[SimulatedFiles, Told]] = []
+    disk = SharedDisk()
+    told = Told(disk, random.Random(seed), chance)
     async with running(FOLDER, files=disk, overrides=OVERRIDES) as broker:
-        cutting = asyncio.ensure_future(cut_now_and_then(disk, told, cuts, cuts_wanted))
         await load(broker, told, rng)
-        cuts.append((disk.cut(), told.copy()))
-        cutting.cancel()
-        await asyncio.gather(cutting, return_exceptions=True)
-    for number, (cut, then) in enumerate(cuts):
+    for number, (cut, stored, was_committed) in enumerate(told.cuts):
         cut.crash(random.Random(seed + number))
-        await check(cut, then, told.sent, f"seed {seed}, cut {number}")
+        await check(cut, stored, was_committed, told.sent, f"seed {seed}, cut {number}")
 
 
 async def test_nothing_that_was_told_is_lost(scaled: Callable[[int], int]) -> None:
     first = random.randrange(1 << 32)
     for seed in range(first, first + scaled(6)):
-        await played(seed, 25)
+        await played(seed, 0.15)
 
 
 PLANTED = ["answered before the sync", "answered by the sync before", "shown before the sync", "not synced"]
@@ -254,5 +253,5 @@ async def test_it_finds_what_is_wrong(planted: str, monkeypatch: pytest.MonkeyPa
         sync = SharedFile.sync
         monkeypatch.setattr(SharedFile, "sync", lambda self: None if "/t-" in self.path else sync(self))
     with pytest.raises((AssertionError, Closed)):
-        for seed in range(10):
-            await played(seed, 60)
+        for seed in range(30):
+            await played(seed, 0.5)
