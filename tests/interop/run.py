@@ -25,6 +25,8 @@ MODULES = [
     "apache_kafka",
     "own_admin",
     "directories",
+    "cleaned",
+    "mirrored",
     "repaired",
     "lost_directory",
 ]

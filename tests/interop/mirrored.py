@@ -1,0 +1,84 @@
+"""`ottla mirror` of running brokers of Apache Kafka: the same bytes as in their segments, and the same records."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import kafka_directories  # type: ignore[import-not-found]
+import make_directories  # type: ignore[import-not-found]
+from checks import Check, Failed
+from directories import folder, java, same, verified
+from line_clients import Librdkafka  # type: ignore[import-not-found]
+from our_directories import read
+from running_broker import RunningBroker  # type: ignore[import-not-found]
+from stored_directories import parsed  # type: ignore[import-not-found]
+
+from ottla.protocol.records import formats
+
+
+def mirror(address: str, topics: list[str], target: Path) -> str:
+    command = [sys.executable, "-m", "ottla.broker", "mirror", "--bootstrap", address]
+    command += ["--topics", ",".join(topics), "--data-dir", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        raise Failed(f"ottla mirror: {done.returncode}: {(done.stdout + done.stderr)[-800:]}")
+    return done.stdout
+
+
+def entries(place: Path) -> list[bytes]:
+    """The batches and old messages of a partition's folder as they are stored; those without records are left out, as
+    a broker does not have to keep them."""
+    data = b"".join(path.read_bytes() for path in sorted(place.glob("*.log")))
+    return [data[at : at + header.size_bytes] for at, header in formats.headers(data)]
+
+
+def compare(topic: str, theirs: Path, ours: Path, start: int) -> int:
+    """From the log start on all entries, byte for byte; how many bytes."""
+    wanted = [entry for entry in entries(theirs) if formats.read_header(entry).last_offset >= start]
+    found = entries(ours)
+    same(f"{topic} in the segments", found, wanted)
+    return sum(map(len, found))
+
+
+def run(release: str) -> str:
+    """All kinds of topics that such a broker writes, copied while it runs, then once more after some more records."""
+    makers = kafka_directories.TOPICS
+    if release.startswith("2."):
+        makers = (kafka_directories.old_formats, *makers)
+    client = Librdkafka()
+    with folder() as place:
+        (place / "kafka").mkdir()
+        kafka = make_directories.start(release, place / "kafka")
+        try:
+            found = json.loads(json.dumps(kafka_directories.write(kafka, java(release), makers)))
+            told = {topic: parsed(one) for topic, one in found.items()}
+            data = place / "ours" / "data"
+            data.parent.mkdir()
+            topics = list(told)
+            mirror(kafka.address, topics[: len(topics) // 2], data)
+            mirror(kafka.address, topics, data)
+            if " 0 batches, 0 bytes" not in mirror(kafka.address, topics[:1], data):
+                raise Failed("a copy that is whole was copied again")
+        finally:
+            kafka.stop()
+        size = sum(
+            compare(topic, kafka.logs / f"{topic}-0", data / f"{topic}-0", one.log_start_offset)
+            for topic, one in told.items()
+        )
+        verified(data, "compacted", "deleted")
+        broker = RunningBroker(place / "ours")
+        try:
+            for topic, one in told.items():
+                ours = read(client, broker.address, topic, dict(found[topic]["configs"]))
+                same(f"{topic} from the copy", ours.records, one.records)
+        finally:
+            broker.close()
+    return (
+        f"{size} bytes of {len(told)} topics are the same, and {sum(len(one.records) for one in told.values())} records"
+    )
+
+
+CHECKS = [Check(f"ottla mirror of Kafka {release}", lambda r=release: run(r)) for release in make_directories.RELEASES]
