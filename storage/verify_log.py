@@ -392,8 +392,8 @@ def _contradiction(known: Producer, replayed: Producer | None, first_offset: int
 def _epoch_problems(
     stored: list[tuple[int, int]], found: list[tuple[int, int]], offsets: tuple[int, int], loose: bool
 ) -> Iterator[str]:
-    """`loose`: a cleaner may have taken an epoch's first batches, or the file may lag behind. Of epochs below the log
-    start Kafka keeps one, and notes it as beginning there: where the log then began."""
+    """`loose`: a cleaner may have taken an epoch's first batches, or old ones in its midst, or the file may lag behind.
+    Of epochs below the log start Kafka keeps one, and notes it as beginning there: where the log then began."""
     first, end = offsets
     starts = dict(stored)
     for number, (epoch, start) in enumerate(found):
@@ -401,7 +401,7 @@ def _epoch_problems(
         if by_file is None:
             if not loose and (number + 1 == len(found) or found[number + 1][1] > first):
                 yield f"epoch {epoch}, which begins at {start}, is missing"
-        elif not start <= by_file <= max(start, first) and not (by_file < start and (number == 0 or loose)):
+        elif not (loose or start <= by_file <= max(start, first) or (by_file < start and number == 0)):
             yield f"epoch {epoch} begins at {by_file}, by the log at {start}"
     for epoch, start in starts.items():
         if first < start < end and found and not loose and start > found[0][1]:

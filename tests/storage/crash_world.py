@@ -75,6 +75,8 @@ class Partition:
     log_start_limit: int = 0
     cleaned_to: int = 0
     """Below this offset a compaction may have taken what has a later record of its key, or no key."""
+    may_lack: bool = False
+    """Whether a power loss may have taken some of the batches from its midst, see `still_there`."""
     deleted: bool = False
 
     @property
@@ -346,9 +348,11 @@ class World:
         return offset
 
     def change_policy(self) -> None:
-        """A topic that is compacted from now on, or not any more."""
+        """A topic that is compacted from now on or, if it was cleaned, not any more."""
         if (found := self.any_log()) is not None:
             partition, log = found
+            if partition.config.rules.compacted and self.directory.cleaner_offset(log.topic, log.partition) is None:
+                return
             rules = replace(partition.config.rules, compacted=not partition.config.rules.compacted)
             partition.config = replace(partition.config, rules=rules)
             log.configure(partition.config)
@@ -429,11 +433,13 @@ class World:
         if not powered:
             for partition in self.partitions.values():  # what stops meanwhile may find no more than this one
                 partition.acknowledged = min(partition.acknowledged, partition.flushed)
+                partition.may_lack = True
         self.open_all()
         for key, log in self.logs.items():
             partition, end = self.partitions[key], log.log_end_offset
             if not powered:
                 partition.batches = still_there(partition, partition.batches, rows_of(log))
+                partition.may_lack = False
             if end < partition.acknowledged:
                 raise Violation(f"{key} ends at {end} and not at {partition.acknowledged} after a stop")
             partition.batches = [one for one in partition.batches if one.end <= end]
