@@ -308,7 +308,7 @@ class PartitionLog(Watched):
         """Begins a new segment. After StorageError the old one is still the active one."""
         old = self._active
         try:
-            old.cut_torn()
+            old.cut_torn(look=True)
             self._save_indexes(old)
             self._flusher.cover_indexes(old)
             self._save_producers()
@@ -572,7 +572,7 @@ class PartitionLog(Watched):
                 raise StorageError(f"{self._directory} does not end as when it was closed: it is to be recovered")
             self._unusable = CLOSED
             for segment in self._segments:
-                segment.cut_torn()
+                segment.cut_torn(look=True)
                 self._save_indexes(segment)
             self._save_producers()
             if self._flusher.failure is not None or not self._flusher.is_idle:

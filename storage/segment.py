@@ -170,8 +170,11 @@ class Segment:
             position += _PREFIX_BYTES + header.batch_length
         self.size_bytes = position
 
-    def cut_torn(self) -> None:
-        """Removes what a failed write may have left behind the last batch. OSError."""
+    def cut_torn(self, *, look: bool = False) -> None:
+        """Removes what a failed write may have left behind the last batch; with `look` also what somebody else wrote
+        there, who did not ask for the lock. OSError."""
+        if look and self._file is not None and self._file.size() > self.size_bytes:
+            self._torn = True
         if self._torn:
             self._opened().truncate(self.size_bytes)
             self._torn = False

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from batches import make, open_log
+from batches import FOLDER, make, open_log, values
 from simulated_files import SimulatedFiles
 
 from ottla.storage.errors import StorageError
@@ -134,3 +134,18 @@ def test_since_when_something_is_not_durable(monkeypatch: pytest.MonkeyPatch) ->
     log.append(make(b"3"), now_ms=30)
     log.abandon()
     assert open_log(files, clean=False).unflushed_since_ms == 0
+
+
+def test_what_somebody_else_wrote_behind_the_end_is_gone_after_a_close() -> None:
+    """A KRaft broker of Kafka appends to the metadata log before it asks for the lock."""
+    files = SimulatedFiles()
+    log = open_log(files)
+    appended(log, b"1")
+    path = f"{FOLDER}/{0:020d}.log"
+    theirs = files.open(path)
+    theirs.write(log.size_bytes, b"of another process, longer than what we append" * 4)
+    theirs.close()
+    appended(log, b"2")
+    log.close()
+    assert files.size(path) == log.size_bytes
+    assert values(open_log(files)) == [b"1", b"2"]
