@@ -76,6 +76,7 @@ def forgets_the_log_start(patch: Patch) -> None:
 def cuts_nothing(patch: Patch) -> None:
     """A recovery that leaves torn bytes behind the log's end."""
     patch.setattr(Segment, "truncate", lambda self, size: setattr(self, "size_bytes", size))
+    patch.setattr(Segment, "cut_torn", lambda self, **more: None)
 
 
 def keeps_the_marker(patch: Patch) -> None:
