@@ -289,6 +289,8 @@ class DataDirectory:
         log.on_failure = self._log_failed
         self._unopened.discard(key)
         self._logs[key] = log
+        if log.has_hole and key not in self._cleaner_offsets:  # it must not count as damage if the policy is changed
+            self.cleaned(log, log.log_start_offset)
         return log
 
     def delete_partition(self, topic: str, partition: int) -> Callable[[], None]:

@@ -89,6 +89,8 @@ class PartitionLog(Watched):
         self.on_roll: Callable[[], None] | None = None
         """Told when a new segment has begun: the one before it may be synced."""
         self._held_from: int | None = None
+        self.has_hole = recovered.has_hole
+        """Whether recovery found offsets missing between segments, and let it be."""
         self.cut_bytes = recovered.cut_bytes
         """Bytes that recovery removed when the log was opened."""
 

@@ -52,7 +52,8 @@ OnChecked = Callable[[int], None]
 class Recovered:
     """An opened partition. `unsynced` segments and `unsynced_files` (names) may not be durable.
 
-    `cut_bytes` and `deleted_segments` say what recovery removed. Epochs that began below `epochs_from` are void.
+    `cut_bytes` and `deleted_segments` say what recovery removed, `has_hole` that offsets are missing between segments,
+    where they may. Epochs that began below `epochs_from` are void.
     """
 
     segments: list[Segment]
@@ -62,6 +63,7 @@ class Recovered:
     epochs_from: int = 0
     unsynced: list[Segment] = field(default_factory=list)
     unsynced_files: set[str] = field(default_factory=set)
+    has_hole: bool = False
     cut_bytes: int = 0
     deleted_segments: int = 0
 
@@ -169,10 +171,11 @@ def _check_segments(
         is_last = number == len(segments) - 1
         # Between segments offsets may only be missing where the cleaner took them; elsewhere the end of this file never
         # reached the disk although the next file did.
-        has_hole = not is_last and segment.next_offset < segments[number + 1].base_offset and not has_gaps
-        if end < segment.size_bytes or has_hole:
+        has_hole = not is_last and segment.next_offset < segments[number + 1].base_offset
+        if end < segment.size_bytes or (has_hole and not has_gaps):
             _cut(files, directory, recovered, number, end)
             break
+        recovered.has_hole = recovered.has_hole or has_hole
         if not is_last:
             segment.next_offset = segments[number + 1].base_offset
             segment.save_indexes()

@@ -11,6 +11,7 @@ import pytest
 from batches import TOPIC_ID, make, values
 from simulated_files import Killed, SimulatedFiles
 
+from ottla.protocol.records.validate import Rules
 from ottla.storage import errors
 from ottla.storage.directory import DataDirectory
 from ottla.storage.files import DiskFiles, Files
@@ -377,6 +378,24 @@ def test_offsets_may_be_missing_where_a_cleaner_was(files: SimulatedFiles, clean
             files.remove(path + suffix)
     log = DataDirectory.open(files, "/data", node_id=1).open_partition("t", 0, config=LogConfig(), now_ms=0)
     assert log.log_end_offset == (4 if cleaned else 1)
+
+
+def test_a_hole_that_a_power_loss_left_in_a_compacted_log_is_no_damage_later(files: SimulatedFiles) -> None:
+    """The end of a segment was lost and the next one was not: that was let be, also when the topic is not compacted
+    any more and the next start is not a clean one."""
+    directory = open_directory(files)
+    log = open_partition(directory, segment_bytes=100)
+    for number in range(4):
+        log.append(make(b"%d" % number), now_ms=0)
+    log.flush()
+    directory.abandon()
+    files.contents[f"/data/orders-0/{1:020d}.log"].live.clear()
+    compacted = LogConfig(rules=Rules(compacted=True))
+    directory = open_directory(files)
+    assert directory.open_partition("orders", 0, config=compacted, now_ms=0).log_end_offset == 4
+    directory.abandon()
+    log = open_partition(open_directory(files))
+    assert log.log_end_offset == 4 and values(log) == [b"0", b"2", b"3"]
 
 
 def test_a_log_start_that_was_noted_holds_after_a_crash_and_for_no_other_log(files: SimulatedFiles) -> None:
