@@ -240,10 +240,11 @@ class BrokerState:
         """NONE when what the coordinator knows of a group is as durable as `flush.messages` of its log asks for; else
         why it will not be. Waits for a sync that is under way: nobody is told what a power loss could take back."""
         topic = self.topics.get(GROUP_OFFSETS_TOPIC)
-        if topic is None:
+        index = self.groups.partition_of(group_id)
+        if topic is None or index >= len(topic.partitions):  # somebody made it anew, with fewer: nothing is kept there
             return ErrorCode.NONE
         try:
-            covered = topic.partitions[self.groups.partition_of(group_id)].syncs.covered()
+            covered = topic.partitions[index].syncs.covered()
             if covered is not None:
                 await covered
         except Exception as error:

@@ -8,7 +8,7 @@ import errno
 from pathlib import Path
 from typing import Any
 
-from harness import Broker, Client, only
+from harness import Broker, Client, only, running
 from held_syncs import begun, holding, still_waits
 
 from ottla.broker.durability import RETRY_MS
@@ -148,3 +148,13 @@ async def test_nobody_waits_for_the_groups_log_unless_asked(tmp_path: Path) -> N
         assert await commit(client, 7) == 0
         assert await committed(client) == (0, 7)
         assert not syncs.begun
+
+
+async def test_the_topic_was_made_anew_with_fewer_partitions(tmp_path: Path) -> None:
+    """A group whose partition is not there has nothing to wait for; that is no error of the broker."""
+    async with running(tmp_path, overrides={"offsets.topic.num.partitions": "8"}) as broker:
+        await broker.topic("__consumer_offsets", 1)
+        client = await broker.client()
+        for number in range(16):
+            answer = await client.call(LeaveGroupRequest(group_id=f"group-{number}", members=[]), 3)
+            assert answer.error_code == 0

@@ -487,6 +487,7 @@ async def test_a_pass_that_meets_the_failure_says_so_once(files: FailingFiles, f
         files.break_down(lost)
         with structlog.testing.capture_logs() as events:
             broker.clock.advance(1000)
+            await broker.state.durability.idle()
             await broker.settle()
         told = [event for event in events if event["log_level"] == "error"]
         assert 1 <= len(told) <= 2 and "offline" in told[0]["event"], told
