@@ -1,0 +1,114 @@
+"""Transactions as records of `__transaction_state`, in Apache Kafka's format.
+
+A key is its type (int16, 0) and the transactional id; a value is its version (int16) and its fields; no value is a
+tombstone. Version 0 is what Kafka writes before 4.0 (`transaction.version` 0), version 1 (KIP-915, KIP-890) from there
+on. Both are read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from ...protocol.compiler import build, parse
+from ...protocol.errors import MalformedMessage
+from ..tools.record_values import TransactionLogKey, TransactionLogValue
+from .state import Partition, Transaction, TransactionState
+
+Record: TypeAlias = tuple[bytes, bytes | None]
+"""Key and value."""
+
+KEY_TYPE = 0
+NEWEST_VALUE_VERSION = 1
+
+# The numbers of the states in a record; the others are never written.
+STATE_IDS: dict[TransactionState, int] = {
+    TransactionState.EMPTY: 0,
+    TransactionState.ONGOING: 1,
+    TransactionState.PREPARE_COMMIT: 2,
+    TransactionState.PREPARE_ABORT: 3,
+    TransactionState.COMPLETE_COMMIT: 4,
+    TransactionState.COMPLETE_ABORT: 5,
+}
+_STATES = {number: state for state, number in STATE_IDS.items()}
+
+
+class TransactionEntry(NamedTuple):
+    """What a record says; None is a tombstone."""
+
+    transactional_id: str
+    transaction: Transaction | None
+
+
+def transaction_tombstone(transactional_id: str) -> Record:
+    """The end of a transactional id. Raises MalformedMessage if it is too long for a record."""
+    return b"\x00\x00" + build(TransactionLogKey(transactional_id=transactional_id), 0), None
+
+
+def transaction_record(transaction: Transaction, version: int = NEWEST_VALUE_VERSION) -> Record:
+    """The record of a transaction as it is now. Raises MalformedMessage if a text is too long for it.
+
+    Version 0 has no place for the fields of KIP-890: they are left out.
+    """
+    indexes: dict[str, list[int]] = {}
+    for topic, index in transaction.partitions:
+        indexes.setdefault(topic, []).append(index)
+    partitions = [
+        TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=found) for topic, found in indexes.items()
+    ]
+    value = TransactionLogValue(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=STATE_IDS[transaction.state],
+        transaction_partitions=None if transaction.state is TransactionState.EMPTY else partitions,
+        transaction_last_update_timestamp_ms=transaction.last_update_ms,
+        transaction_start_timestamp_ms=transaction.start_ms,
+    )
+    if version > 0:
+        value.previous_producer_id = transaction.previous_producer_id
+        value.next_producer_id = transaction.next_producer_id
+        value.next_producer_epoch = transaction.next_producer_epoch
+        value.client_transaction_version = transaction.client_version
+    key, _ = transaction_tombstone(transaction.transactional_id)
+    return key, version.to_bytes(2, "big") + build(value, version)
+
+
+def decode(key: bytes, value: bytes | None) -> TransactionEntry | None:
+    """What the record says; None for a type of key that is not a transaction's. Raises MalformedMessage."""
+    if _leading_int16(key, "key") != KEY_TYPE:
+        return None
+    transactional_id = parse(TransactionLogKey, 0, key[2:]).transactional_id
+    return TransactionEntry(transactional_id, None if value is None else _transaction(transactional_id, value))
+
+
+def _leading_int16(data: bytes, what: str) -> int:
+    if len(data) < 2:
+        raise MalformedMessage(f"transaction record: {what} of {len(data)} bytes")
+    return int.from_bytes(data[:2], "big", signed=True)
+
+
+def _transaction(transactional_id: str, value: bytes) -> Transaction:
+    version = _leading_int16(value, "value")
+    if not 0 <= version <= NEWEST_VALUE_VERSION:
+        raise MalformedMessage(f"transaction record: value version {version} is not known")
+    read = parse(TransactionLogValue, version, value[2:])
+    state = _STATES.get(read.transaction_status)
+    if state is None:
+        raise MalformedMessage(f"transaction record: state {read.transaction_status} is never written")
+    partitions: dict[Partition, None] = {}  # a set that keeps the order
+    for group in read.transaction_partitions or ():
+        partitions.update(dict.fromkeys((group.topic, index) for index in group.partition_ids))
+    return Transaction(
+        transactional_id,
+        producer_id=read.producer_id,
+        producer_epoch=read.producer_epoch,
+        timeout_ms=read.transaction_timeout_ms,
+        state=state,
+        partitions=() if state is TransactionState.EMPTY else tuple(partitions),
+        start_ms=read.transaction_start_timestamp_ms,
+        last_update_ms=read.transaction_last_update_timestamp_ms,
+        previous_producer_id=read.previous_producer_id,
+        next_producer_id=read.next_producer_id,
+        next_producer_epoch=read.next_producer_epoch,
+        client_version=read.client_transaction_version,
+    )
