@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +16,6 @@ class TransactionSettings:
     max_timeout_ms: int = 900_000
     expiration_ms: int = 604_800_000
     server_version: int = 2
-
-    @classmethod
-    def from_config(cls, config: Any, server_version: int = 2) -> TransactionSettings:
-        """Reads Kafka's own names out of anything that answers `config[name]`."""
-        return cls(config["transaction.max.timeout.ms"], config["transactional.id.expiration.ms"], server_version)
 
     @property
     def record_version(self) -> int:
