@@ -117,7 +117,7 @@ class AddPartitions:
 
 @dataclass(frozen=True, slots=True)
 class AddOffsets:
-    """AddOffsetsToTxn, or the same done by a TxnOffsetCommit of version 2: the partition that holds the group's offsets."""
+    """AddOffsetsToTxn, or the same done by a TxnOffsetCommit of version 2: the one of the group's offsets."""
 
     token: int
     producer_id: int
@@ -217,7 +217,6 @@ class MarkersWritten:
 
 
 Request: TypeAlias = InitProducerId | AddPartitions | AddOffsets | VerifyPartitions | EndTxn
-REQUESTS: tuple[type, ...] = get_args(Request)
 
 Event: TypeAlias = (
     InitProducerId

@@ -1,0 +1,148 @@
+"""The vocabulary of the transaction table: the moves that its transitions are made of.
+
+Owns how an id is written, how a transaction is decided and completed, and how an owner is fenced. Which event leads to
+which move is said in `table`; nothing here knows a clock or does I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...protocol.errors import ErrorCode
+from .settings import TransactionSettings
+from .state import (
+    MAX_EPOCH,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    Answer,
+    Append,
+    Effect,
+    Phase,
+    Reply,
+    Slot,
+    Transaction,
+    TransactionState,
+    WriteMarkers,
+)
+
+EMPTY = TransactionState.EMPTY
+ONGOING = TransactionState.ONGOING
+PREPARE_COMMIT = TransactionState.PREPARE_COMMIT
+PREPARE_ABORT = TransactionState.PREPARE_ABORT
+COMPLETE_COMMIT = TransactionState.COMPLETE_COMMIT
+COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
+DEAD = TransactionState.DEAD
+
+STATES = (DEAD, EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT)
+"""Those that an id can be in."""
+
+LAST_EPOCH = MAX_EPOCH - 1
+"""The last that a client gets: whoever holds it goes on with a new producer id."""
+
+
+class Step:
+    """One move being made: the slot as it is so far, and the effects collected."""
+
+    __slots__ = ("effects", "now_ms", "settings", "slot")
+
+    def __init__(self, slot: Slot, now_ms: int, settings: TransactionSettings) -> None:
+        self.slot = slot
+        self.now_ms = now_ms
+        self.settings = settings
+        self.effects: list[Effect] = []
+
+    @property
+    def settled(self) -> Transaction:
+        assert self.slot.settled is not None
+        return self.slot.settled
+
+    def reply(self, token: int | None, answer: Answer) -> None:
+        if token is not None:
+            self.effects.append(Reply(token, answer))
+
+    def refuse(self, token: int, error: ErrorCode) -> None:
+        self.reply(token, Answer(error))
+
+    def settle(self, settled: Transaction | None, phase: Phase = Phase.STILL) -> None:
+        self.slot = replace(self.slot, settled=settled, phase=phase, writing=None)
+
+    def write(
+        self,
+        written: Transaction | None,
+        token: int | None = None,
+        accepted: Answer | None = None,
+        fence_epoch: int | None = None,
+    ) -> None:
+        append = Append(self.slot.transactional_id, written, token, accepted, fence_epoch)
+        self.slot = replace(self.slot, phase=Phase.WRITING, writing=append)
+        self.effects.append(append)
+
+    def changed(self, **fields: Any) -> Transaction:
+        """The settled transaction, changed now."""
+        before = self.settled
+        return replace(before, last_update_ms=self.now_ms, previous_producer_id=before.producer_id, **fields)
+
+    def finish(self) -> None:
+        """The transaction is decided: have its markers written; or, if it holds no partition, complete it."""
+        settled = self.settled
+        if not settled.partitions:
+            self.complete()
+            return
+        self.slot = replace(self.slot, phase=Phase.MARKING)
+        self.effects.append(
+            WriteMarkers(
+                settled.transactional_id,
+                settled.producer_id,
+                settled.producer_epoch,
+                settled.state is PREPARE_COMMIT,
+                settled.partitions,
+                settled.client_version,
+            )
+        )
+
+    def complete(self) -> None:
+        """Write that the decided transaction is over. If its epochs are used up, the next producer id takes over."""
+        before = self.settled
+        completed = self.changed(
+            state=COMPLETE_COMMIT if before.state is PREPARE_COMMIT else COMPLETE_ABORT,
+            partitions=(),
+            next_producer_id=NO_PRODUCER_ID,
+        )
+        if before.client_version >= 2 and before.next_producer_id != NO_PRODUCER_ID:
+            completed = replace(completed, producer_id=before.next_producer_id, producer_epoch=0)
+        self.write(completed)
+
+    def fence(self, token: int | None) -> None:
+        """Abort the running transaction against its owner's will, at an epoch that the owner does not have.
+
+        With transaction.version 2 the abort raises the epoch once more, as one that a client asks for does: so no
+        request of the fenced owner looks like a repetition.
+        """
+        before = self.settled
+        # An epoch that a failed write may have left in the log was never given away: it will do again.
+        epoch = before.producer_epoch if self.slot.fence_failed else min(before.producer_epoch + 1, MAX_EPOCH)
+        fenced = replace(before, producer_epoch=epoch, last_producer_epoch=NO_EPOCH)
+        version = 2 if self.settings.server_version >= 2 else 0
+        written = self.decided(fenced, committed=False, client_version=version)
+        self.write(written, token, Answer(ErrorCode.CONCURRENT_TRANSACTIONS), fence_epoch=epoch)
+
+    def decided(
+        self, before: Transaction, *, committed: bool, client_version: int, next_producer_id: int = NO_PRODUCER_ID
+    ) -> Transaction:
+        """`before`, once it is decided how it ends. From version 2 on its owner goes on with the next epoch (KIP-890),
+        which keeps late writes of this transaction out of the next."""
+        after = replace(
+            before,
+            state=PREPARE_COMMIT if committed else PREPARE_ABORT,
+            last_update_ms=self.now_ms,
+            # One that is aborted before it held anything begins and ends at once.
+            start_ms=before.start_ms if before.state is ONGOING else self.now_ms,
+            previous_producer_id=before.producer_id,
+            next_producer_id=next_producer_id,
+            client_version=client_version,
+        )
+        if client_version < 2:
+            return after
+        epoch = min(before.producer_epoch + 1, MAX_EPOCH)
+        return replace(after, producer_epoch=epoch, last_producer_epoch=before.producer_epoch)

@@ -1,0 +1,324 @@
+"""The rules of the transaction table that single cells cannot show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from slots import (
+    ABORT,
+    C_ABORT,
+    C_COMMIT,
+    COMMIT,
+    DEAD,
+    EMPTY,
+    HELD,
+    IDLE,
+    NOW,
+    OLD_SERVER,
+    ONGOING,
+    P_ABORT,
+    P_COMMIT,
+    SETTINGS,
+    WRITES,
+    feed,
+    slot_in,
+    transaction,
+)
+
+from ottla.broker.transactions.moves import STATES
+from ottla.broker.transactions.settings import TransactionSettings
+from ottla.broker.transactions.state import (
+    NO_TIMEOUT_MS,
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    Append,
+    Appended,
+    AppendFailed,
+    EndTxn,
+    Expire,
+    InitProducerId,
+    Loaded,
+    MarkersWritten,
+    Phase,
+    Slot,
+    TimeOut,
+    Transaction,
+    TransactionState,
+    VerifyPartitions,
+    WriteMarkers,
+)
+from ottla.protocol.errors import ErrorCode
+
+# --- InitProducerId --------------------------------------------------------------------------------------------------
+
+
+def test_init_refuses_what_is_no_request() -> None:
+    nameless = Slot("")
+    for event in (
+        InitProducerId(9, 60_000),
+        AddPartitions(9, 7, 4, HELD),
+        AddOffsets(9, 7, 4, ("t", 0)),
+        VerifyPartitions(9, 7, 4, HELD),
+        EndTxn(9, 7, 4, COMMIT),
+    ):
+        assert feed(nameless, event) == (nameless, ["answer 42"])
+    for state in STATES:
+        for timeout_ms in (-1, 0, 900_001):
+            assert feed(slot_in(state), InitProducerId(9, timeout_ms))[1] == ["answer 50"]
+        assert feed(slot_in(state), InitProducerId(9, 1, 7, -1))[1] == ["answer 42"]
+        assert feed(slot_in(state), InitProducerId(9, 1, -1, 4))[1] == ["answer 42"]
+
+
+def test_init_asks_for_a_producer_id_only_where_it_needs_one() -> None:
+    assert feed(slot_in(DEAD), InitProducerId(9, 900_000)) == (slot_in(DEAD), ["allocate"])
+    assert feed(slot_in(EMPTY), InitProducerId(9, 900_000))[1] == ["write Empty 7/5"]
+
+
+def test_init_of_a_new_id() -> None:
+    for given in ((-1, -1), (3, 12)):
+        slot, done = feed(slot_in(DEAD), InitProducerId(9, 30_000, *given, 8))
+        assert done == ["write Empty 8/0"]
+        assert slot.writing is not None
+        fresh = Transaction("tx", 8, 0, 30_000, last_update_ms=NOW, previous_producer_id=8)
+        assert slot.writing.written == fresh
+        assert feed(slot, Appended(slot.writing)) == (Slot("tx", fresh), ["answer 0 8/0"])
+
+
+@pytest.mark.parametrize("state", IDLE)
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((-1, -1), "write Empty 7/5"),
+        ((7, 4), "write Empty 7/5"),
+        ((7, 3), "write Empty 7/4"),  # the answer was lost
+        ((7, 2), "answer 90"),
+        ((7, 5), "answer 90"),
+        ((6, 4), "answer 90"),
+        ((6, 32766), "answer 90"),
+    ],
+)
+def test_init_of_an_idle_id(state: TransactionState, given: tuple[int, int], expected: str) -> None:
+    assert feed(slot_in(state), InitProducerId(9, 60_000, *given, 8))[1] == [expected]
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_init_by_another_owner_leaves_no_way_back(state: TransactionState) -> None:
+    slot, _ = feed(slot_in(state), InitProducerId(9, 60_000))
+    assert slot.writing is not None
+    slot, _ = feed(slot, Appended(slot.writing))
+    for epoch in (3, 4):
+        assert feed(slot, InitProducerId(9, 60_000, 7, epoch))[1] == ["answer 90"]
+    assert feed(slot, InitProducerId(9, 60_000, 7, 5))[1] == ["write Empty 7/6"]
+
+
+@pytest.mark.parametrize("state", IDLE)
+@pytest.mark.parametrize("epoch", [32766, 32767])
+def test_init_at_the_last_epoch_takes_a_new_producer_id(state: TransactionState, epoch: int) -> None:
+    slot = slot_in(state, producer_epoch=epoch, last_producer_epoch=32765)
+    assert feed(slot, InitProducerId(9, 60_000)) == (slot, ["allocate"])
+    assert feed(slot, InitProducerId(9, 60_000, new_producer_id=8))[1] == ["write Empty 8/0"]
+    assert feed(slot, InitProducerId(9, 60_000, 7, 32765))[1] == [f"write Empty 7/{epoch}"]
+    assert feed(slot, InitProducerId(9, 60_000, 7, 32764))[1] == ["answer 90"]
+    slot, done = feed(slot, InitProducerId(9, 60_000, 7, epoch, 8))
+    assert done == ["write Empty 8/0"]
+    for _ in range(3):  # its answer may be lost any number of times
+        assert slot.writing is not None
+        slot, done = feed(slot, Appended(slot.writing))
+        assert done == ["answer 0 8/0"]
+        slot, done = feed(slot, InitProducerId(9, 60_000, 7, epoch))
+        assert done == ["write Empty 8/0"]
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_init_starts_with_no_transaction(state: TransactionState) -> None:
+    slot, _ = feed(slot_in(state, client_version=2), InitProducerId(9, 30_000))
+    assert slot.writing is not None
+    assert slot.writing.written == transaction(
+        EMPTY, producer_epoch=5, last_producer_epoch=-1, timeout_ms=30_000, last_update_ms=NOW, client_version=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "epoch", "fenced"),
+    [
+        (OLD_SERVER, 4, 5),
+        (OLD_SERVER, 32766, 32767),
+        (SETTINGS, 4, 6),
+        (SETTINGS, 32765, 32767),
+        (SETTINGS, 32766, 32767),
+    ],
+)
+def test_init_while_a_transaction_runs_fences_and_aborts_it(
+    settings: TransactionSettings, epoch: int, fenced: int
+) -> None:
+    slot = slot_in(ONGOING, producer_epoch=epoch, last_producer_epoch=-1)
+    assert feed(slot, InitProducerId(9, 60_000, 6, 4), settings)[1] == ["answer 90"]
+    slot, done = feed(slot, InitProducerId(9, 60_000), settings)
+    assert done == [f"write PrepareAbort 7/{fenced}"]
+    assert slot.writing is not None and slot.writing.written is not None
+    assert slot.writing.written.partitions == HELD
+    slot, done = feed(slot, Appended(slot.writing), settings)
+    assert done == ["answer 51", f"markers abort 7/{fenced}"]
+    slot, done = feed(slot, MarkersWritten(WriteMarkers("tx", 7, fenced, False, HELD)), settings)
+    assert slot.writing is not None
+    slot, done = feed(slot, Appended(slot.writing), settings)
+    assert slot.state is C_ABORT
+    for committed in (COMMIT, ABORT):
+        for version in (0, settings.server_version):
+            assert feed(slot, EndTxn(9, 7, epoch, committed, version), settings)[1] == ["answer 90"], "a zombie"
+    assert feed(slot, AddPartitions(9, 7, epoch, HELD), settings)[1] == ["answer 90"]
+    taken = "8/0" if fenced >= 32766 else f"7/{fenced + 1}"
+    assert feed(slot, InitProducerId(9, 60_000, new_producer_id=8), settings)[1] == [f"write Empty {taken}"]
+
+
+# --- AddPartitions, VerifyPartitions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [state for state in STATES if state is not DEAD])
+def test_only_the_owner_adds_and_verifies(state: TransactionState) -> None:
+    slot = slot_in(state)
+    for producer_id, epoch, code in ((6, 4, 49), (7, 3, 90), (7, 5, 90)):
+        for event in (
+            AddPartitions(9, producer_id, epoch, HELD),
+            AddPartitions(9, producer_id, epoch, HELD, 2),
+            AddOffsets(9, producer_id, epoch, ("__consumer_offsets", 1)),
+            VerifyPartitions(9, producer_id, epoch, HELD),
+        ):
+            assert feed(slot, event) == (slot, [f"answer {code}"])
+
+
+def test_what_is_in_the_transaction_is_not_added_again() -> None:
+    slot = slot_in(ONGOING)
+    assert feed(slot, AddPartitions(9, 7, 4, HELD[::-1])) == (slot, ["answer 0"])
+    assert feed(slot, AddOffsets(9, 7, 4, HELD[0])) == (slot, ["answer 0"])
+    after, _ = feed(slot, AddPartitions(9, 7, 4, (("u", 0), HELD[0], ("u", 0)), 2))
+    assert after.writing is not None
+    assert after.writing.written == transaction(
+        ONGOING, partitions=(*HELD, ("u", 0)), last_update_ms=NOW, client_version=2
+    )
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_a_transaction_starts_with_its_first_partition(state: TransactionState) -> None:
+    after, _ = feed(slot_in(state), AddOffsets(9, 7, 4, ("u", 0)))
+    assert after.writing is not None
+    assert after.writing.written == transaction(ONGOING, partitions=(("u", 0),), start_ms=NOW, last_update_ms=NOW)
+
+
+# --- what is under way -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("phase", [Phase.WRITING, Phase.MARKING, Phase.MARKED])
+def test_a_change_under_way_is_not_disturbed(state: TransactionState, phase: Phase) -> None:
+    if phase is not Phase.WRITING and state not in (P_COMMIT, P_ABORT):
+        return
+    writing = WRITES[state] if phase is Phase.WRITING else None
+    slot = replace(slot_in(state, phase), writing=writing)
+    if state is not DEAD:
+        for event in (
+            AddPartitions(9, 7, 4, (("t", 2),)),
+            AddOffsets(9, 7, 4, ("t", 2)),
+            EndTxn(9, 7, 4, COMMIT),
+            EndTxn(9, 7, 4, ABORT),
+            # Ahead of what is settled, or behind: who it is shows later.
+            *(AddPartitions(9, 7, epoch, (("t", 2),), 2) for epoch in (3, 4, 5)),
+            *(EndTxn(9, 7, epoch, committed, 2) for epoch in (3, 4, 5) for committed in (COMMIT, ABORT)),
+        ):
+            assert feed(slot, event) == (slot, ["answer 51"]), event
+        assert feed(slot, AddPartitions(9, 7, 3, (("t", 2),)))[1] == ["answer 90"]
+        assert feed(slot, EndTxn(9, 6, 4, COMMIT))[1] == ["answer 49"]
+    assert feed(slot, InitProducerId(9, 60_000, 6, 1)) == (slot, ["answer 51"])
+    for event in (Expire(), Loaded()):
+        assert feed(slot, event) == (slot, [])
+    if phase is not Phase.MARKED:
+        assert feed(slot, TimeOut()) == (slot, [])
+
+
+def test_outcomes_of_another_life_mean_nothing() -> None:
+    other = Append("tx", transaction(EMPTY), 3, Answer(ErrorCode.NONE))
+    for state in STATES:
+        slot = replace(slot_in(state, Phase.WRITING), writing=WRITES[state])
+        assert feed(slot, Appended(other)) == (slot, [])
+        assert feed(slot, AppendFailed(other, ErrorCode.NOT_COORDINATOR)) == (slot, [])
+    for stale in (WriteMarkers("tx", 7, 3, True, HELD), WriteMarkers("tx", 6, 4, True, HELD)):
+        slot = slot_in(P_COMMIT, Phase.MARKING)
+        assert feed(slot, MarkersWritten(stale)) == (slot, [])
+    assert feed(slot_in(P_COMMIT), MarkersWritten(WriteMarkers("tx", 7, 4, True, HELD)))[1] == []
+
+
+@pytest.mark.parametrize("state", [P_COMMIT, P_ABORT])
+def test_a_completion_that_was_not_written_is_tried_again(state: TransactionState) -> None:
+    slot = replace(slot_in(state, Phase.WRITING), writing=WRITES[state])
+    slot, _ = feed(slot, AppendFailed(WRITES[state], ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    assert (slot.phase, slot.writing) == (Phase.MARKED, None)
+    slot, done = feed(slot, TimeOut())
+    assert done == [f"write {state.value.replace('Prepare', 'Complete')} 7/4"]
+
+
+@pytest.mark.parametrize(("settings", "written"), [(OLD_SERVER, 5), (SETTINGS, 6)])
+def test_a_fence_that_was_not_written_still_fences(settings: TransactionSettings, written: int) -> None:
+    slot, _ = feed(slot_in(ONGOING), InitProducerId(9, 60_000), settings)
+    assert slot.writing is not None
+    slot, done = feed(slot, AppendFailed(slot.writing, ErrorCode.NOT_COORDINATOR), settings)
+    assert (slot.state, slot.pending, slot.fence_failed, done) == (ONGOING, False, True, ["answer 16"])
+    assert feed(slot, EndTxn(9, 7, 4, COMMIT), settings)[1] == ["answer 90"]
+    slot, done = feed(slot, TimeOut(), settings)
+    assert done == [f"write PrepareAbort 7/{written}"], "the epoch is raised once"
+    assert slot.writing is not None
+    slot, _ = feed(slot, Appended(slot.writing), settings)
+    assert not slot.fence_failed
+
+
+def test_epochs_used_up_by_end_lead_to_the_next_producer_id() -> None:
+    for committed, prepared, completed in ((COMMIT, P_COMMIT, C_COMMIT), (ABORT, P_ABORT, C_ABORT)):
+        slot = slot_in(ONGOING, producer_epoch=32766)
+        assert feed(slot, EndTxn(9, 7, 32766, committed, 2)) == (slot, ["allocate"])
+        slot, done = feed(slot, EndTxn(9, 7, 32766, committed, 2, 8))
+        assert done == [f"write {prepared.value} 7/32767"]
+        assert slot.writing is not None and slot.writing.written is not None
+        assert slot.writing.written.next_producer_id == 8
+        slot, done = feed(slot, Appended(slot.writing))
+        assert done[0] == "answer 0 8/0"
+        slot, done = feed(slot, MarkersWritten(WriteMarkers("tx", 7, 32767, committed, HELD)))
+        assert done == [f"write {completed.value} 8/0"]
+        assert slot.writing is not None
+        assert slot.writing.written == transaction(
+            completed, producer_id=8, producer_epoch=0, last_producer_epoch=32766, last_update_ms=NOW, client_version=2
+        )
+    _, done = feed(slot_in(ONGOING, producer_epoch=32766), EndTxn(9, 7, 32766, COMMIT))
+    assert done == ["write PrepareCommit 7/32766"], "without an epoch's raise none is used up"
+
+
+# --- sweeps ----------------------------------------------------------------------------------------------------------
+
+
+def test_transactions_time_out_after_their_own_time() -> None:
+    for start_ms, timeout_ms, due in (
+        (NOW - 1000, 1000, False),
+        (NOW - 1001, 1000, True),
+        (0, NO_TIMEOUT_MS, False),
+        (-(2**40), NO_TIMEOUT_MS, False),
+    ):
+        slot = slot_in(ONGOING, start_ms=start_ms, timeout_ms=timeout_ms)
+        after, done = feed(slot, TimeOut())
+        assert done == (["write PrepareAbort 7/6"] if due else [])
+        if after.writing is not None:
+            assert feed(after, Appended(after.writing))[1] == ["markers abort 7/6"], "nobody waits for an answer"
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_ids_expire_when_they_were_not_used_for_long(state: TransactionState) -> None:
+    assert feed(slot_in(state, last_update_ms=NOW - 49_999), Expire())[1] == []
+    slot, done = feed(slot_in(state, last_update_ms=NOW - 50_000), Expire())
+    assert done == ["write tombstone"]
+    assert slot.writing is not None
+    kept, _ = feed(slot, AppendFailed(slot.writing, ErrorCode.NOT_COORDINATOR))
+    assert (kept.state, kept.pending) == (state, False)
+    assert feed(slot, Appended(slot.writing)) == (Slot("tx"), ["forget"])
+
+
+def test_the_server_s_version_says_in_which_records_are_written() -> None:
+    assert [TransactionSettings(server_version=version).record_version for version in (0, 1, 2)] == [0, 1, 1]
