@@ -16,13 +16,20 @@ if TYPE_CHECKING:
 
 
 class FetchWaiter:
-    """Waits for `min_bytes` in all, over `watched` [(partition, fetch offset, bytes that count at most)]."""
+    """Waits for `min_bytes` in all, over `watched` [(partition, fetch offset, bytes that count at most)]; with
+    `committed` for what lies below the last stable offsets."""
 
-    __slots__ = ("_future", "_min_bytes", "_watched")
+    __slots__ = ("_committed", "_future", "_min_bytes", "_watched")
 
     def __init__(
-        self, watched: list[tuple[Partition, int, int]], min_bytes: int, loop: asyncio.AbstractEventLoop
+        self,
+        watched: list[tuple[Partition, int, int]],
+        min_bytes: int,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        committed: bool = False,
     ) -> None:
+        self._committed = committed
         self._watched = watched
         self._min_bytes = min_bytes
         self._future: asyncio.Future[None] = loop.create_future()
@@ -45,7 +52,7 @@ class FetchWaiter:
             return
         need = self._min_bytes
         for partition, offset, max_bytes in self._watched:
-            need -= min(partition.log.available_bytes(offset), max_bytes)
+            need -= min(partition.log.available_bytes(offset, committed=self._committed), max_bytes)
             if need <= 0:
                 self.wake()
                 return

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from ..protocol.records import batch
+from .txn_index import AbortedTransaction
 
 
 class Appended(NamedTuple):
@@ -21,13 +22,15 @@ class Appended(NamedTuple):
 class Slice(NamedTuple):
     """Whole batches as they lie on the disk, the first of which may begin below the offset asked for.
 
-    Only a read with a hard limit may cut the last one.
+    Only a read with a hard limit may cut the last one. `aborted`: for a `committed` read the transactions that were
+    aborted and may have records in it, by the order of their markers.
     """
 
     records: bytes | memoryview
     high_watermark: int
     log_start_offset: int
     last_stable_offset: int
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 class TimestampOffset(NamedTuple):

@@ -6,7 +6,6 @@ leader's; offsets may be missing where the leader's cleaner took them. Producers
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from ..protocol.records.batch import MAGIC, BatchHeader
@@ -19,7 +18,7 @@ from .errors import StorageError
 from .index import TIME_ENTRY_BYTES
 from .log import PartitionLog
 from .producer_state import advance
-from .segment import SUFFIXES, Segment, file_name
+from .segment import SUFFIXES, Segment
 from .watched import watched
 
 _PREFIX_BYTES = 12  # offset and length, in all formats
@@ -97,20 +96,19 @@ class FollowerLog(PartitionLog):
         """Takes batches into what is known of producers, and aborted transactions into the segment's index."""
         known, position = self._known_producers(), 0
         aborted: list[txn_index.AbortedTransaction] = []
+        if any(header.is_transactional for header in headers):
+            self._transactions.know()
         for header in headers:
             marker = txn_index.read_marker(data, position, header)
             if marker is not None and (entry := txn_index.aborted(marker, header, known)) is not None:
                 aborted.append(entry)
             epoch = marker.coordinator_epoch if marker is not None else -1
             advance(known, header, self.log_start_offset, self.config.producer_rules, epoch)
+            if header.is_transactional and (after := known.get(header.producer_id)) is not None:
+                self._transactions.note(header, after, self.high_watermark)
             position += header.size_bytes
         if aborted:
-            name = file_name(self._active.base_offset, txn_index.SUFFIX)
-            try:
-                txn_index.append(self._files, os.path.join(self._directory, name), aborted)
-            except OSError as error:
-                raise StorageError(f"cannot write {name} of {self._directory}: {error}") from error
-            self._flusher.wrote_file(name)
+            self._flusher.wrote_file(self._transactions.append(self._active.base_offset, aborted))
 
 
 def sound_batches(records: memoryview, end_offset: int) -> list[BatchHeader]:

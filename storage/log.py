@@ -24,7 +24,7 @@ from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats, legacy, validate
 from ..protocol.records.batch import BatchHeader
 from ..protocol.records.validate import Prepared
-from . import retention, timestamps
+from . import reading, retention, timestamps
 from .answers import Appended, NewRecord, Slice, TimestampOffset
 from .append import plan
 from .config import LogConfig
@@ -39,10 +39,12 @@ from .producer_state import CachedBatch, Producer, forget_below
 from .recovery import OnChecked, Recovered, open_segments
 from .segment import Segment
 from .swap import replacements, swap_in
+from .transactions import Transactions
 from .watched import CLOSED, Watched, watched
 
 if TYPE_CHECKING:
     from .rewrite import Rewritten
+    from .txn_index import AbortedTransaction
     from .upgrade import OnUpgrade
 
 __all__ = ["Appended", "LogConfig", "PartitionLog", "Slice", "TimestampOffset"]
@@ -71,6 +73,7 @@ class PartitionLog(Watched):
         self._segments = recovered.segments
         self._active = recovered.segments[-1]
         self._producers = recovered.producers
+        self._transactions = Transactions(files, directory, recovered, self._known_producers)
         self._removed: list[retention.Removed] = []
         self._is_closed = False
         self.topic = topic
@@ -192,8 +195,8 @@ class PartitionLog(Watched):
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what `read_committed` consumers may read."""
-        return self.high_watermark
+        """The end of what `read_committed` consumers may read, see transactions.py. Raises StorageError."""
+        return self._transactions.stable_offset(self.high_watermark, self.log_start_offset)
 
     @property
     def first_segment_offset(self) -> int:
@@ -302,6 +305,9 @@ class PartitionLog(Watched):
         self._flusher.wrote(active, now_ms)
         header = headers[-1]
         if producer is not None and self._producers.known is not None:
+            if header.attributes & batch.TRANSACTIONAL_BIT:
+                self._transactions.know()
+                self._transactions.note(header, producer, self.high_watermark)
             self._producers.known[header.producer_id] = producer
         self.size_bytes += size_bytes
         self.log_end_offset = header.base_offset + header.last_offset_delta + 1
@@ -392,23 +398,18 @@ class PartitionLog(Watched):
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-        end_offset = self.last_stable_offset if committed else self.high_watermark
+        stable_offset = self.last_stable_offset
+        end_offset = stable_offset if committed else self.high_watermark
         records: bytes | memoryview = b""
+        aborted: Sequence[AbortedTransaction] = ()
         if offset < end_offset:
-            for segment in self._segments_from(offset):
-                position = segment.position_of(offset)
-                if position is not None:
-                    limit = position + max(max_bytes, 0)
-                    shown = segment.end_below(end_offset)
-                    if hard_limit:
-                        end = min(limit, shown)
-                    else:
-                        end = segment.end_of_whole(position, min(limit, shown))
-                        if end <= position < shown and at_least_one_batch:
-                            end = segment.batch_end(position)
-                    records = segment.read(position, end - position) if end > position else b""
-                    break
-        return Slice(records, self.high_watermark, self.log_start_offset, self.last_stable_offset)
+            segments = self._segments_from(offset)
+            run = reading.run_of(segments, offset, end_offset, max_bytes, at_least_one_batch, hard_limit)
+            if run is not None:
+                records = run.segment.read(run.position, run.end - run.position)
+                if committed:
+                    aborted = self._transactions.aborted(self, run, offset)
+        return Slice(records, self.high_watermark, self.log_start_offset, stable_offset, aborted)
 
     def _segments_from(self, offset: int) -> Iterable[Segment]:
         """The segments that may hold the offset or something behind it, oldest first."""
@@ -417,15 +418,19 @@ class PartitionLog(Watched):
         first = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
         return self._segments[max(first, 0) :]
 
-    def available_bytes(self, offset: int) -> int:
-        """Bytes from the batch that holds the offset to the high watermark; reads no file.
+    def available_bytes(self, offset: int, *, committed: bool = False) -> int:
+        """Bytes from the batch that holds the offset to the high watermark, or to the last stable offset; reads no log.
 
-        Exact for the newest batches, else up to an index interval and a batch (or an unread segment) too many.
+        Exact for the newest batches, else off by up to an index interval and a batch (or an unread segment).
         """
-        size_bytes = sum(segment.bytes_from(offset) for segment in self._segments_from(offset))
-        if self._held_from is not None:
-            size_bytes -= sum(segment.bytes_from(self._held_from) for segment in self._segments_from(self._held_from))
-        return max(size_bytes, 0)
+        end_offset = self.last_stable_offset if committed else self.high_watermark
+        behind = self._segments_from(end_offset) if end_offset < self.log_end_offset else ()
+        return reading.bytes_between(self._segments_from(offset), offset, behind, end_offset)
+
+    def growing_from(self, *, committed: bool = False) -> int:
+        """The base offset of the segment in which that ends: what lies in those before is shown as a whole."""
+        end_offset = self.last_stable_offset if committed else self.high_watermark
+        return next(iter(self._segments_from(end_offset))).base_offset
 
     def hold_back(self, offset: int | None) -> None:
         """Shows consumers nothing from the first offset of an append on; None shows them all. For appends that are to
@@ -546,6 +551,7 @@ class PartitionLog(Watched):
         self._segments = [*self._segments[:number], *made, *self._segments[number + len(old) :]]
         self._removed = [*(earlier for earlier in self._removed if earlier.segments), removed]
         self.size_bytes += sum(segment.size_bytes for segment in made) - sum(segment.size_bytes for segment in gone)
+        self._transactions.forget_files()
         self._flusher.forget(gone)
         return removed
 

@@ -520,6 +520,12 @@ class Segment:
             return at + size
         raise StorageError(f"{self._log_path} has no batch at byte {position}")
 
+    def indexed_offset_from(self, position: int) -> int | None:
+        """The offset of the first index entry at or behind a position; None if there is none."""
+        self.load()
+        entry = bisect_left(self._offset_index.positions, position)
+        return self.base_offset + self._offset_index.offsets[entry] if entry < len(self._offset_index) else None
+
     def bytes_from(self, offset: int) -> int:
         """Bytes from the batch that holds the offset to the end, without reading the disk.
 

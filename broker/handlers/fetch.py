@@ -2,8 +2,8 @@
 
 KIP-74 (bounds over the whole answer), KIP-227 (sessions), KIP-320 (leader epochs), KIP-516 (topic ids), KIP-724. v0-v3
 are given records in the format that they know, by the rules of the release; v0-v2 are given exactly as many bytes as
-they asked for, the last message cut. Left out: followers' fetches are answered like consumers', there being one node;
-no transaction is ever open, so READ_COMMITTED reads to the high watermark and no transaction is listed as aborted.
+they asked for, the last message cut. KIP-98: READ_COMMITTED (v4+) reads to the last stable offset, and is told which
+transactions were aborted. Left out: followers' fetches are answered like consumers', there being one node.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...protocol.primitives import Records
 from ...protocol.records import batch, convert, formats
 from ...protocol.records.compression import Codec
 from ...protocol.records.steps import STEP_RECORDS, Steps
+from ...storage.answers import Slice
 from ...storage.errors import OffsetOutOfRange
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
@@ -28,12 +29,15 @@ from ..waiting import FetchWaiter
 
 Topic = FetchResponse.FetchableTopicResponse
 Answer = Topic.PartitionData
+AbortedTransaction = Answer.AbortedTransaction
 
 READ_COMMITTED = 1
 BATCHES_FROM = 4  # the first version that takes record batches v2
 ONE_BATCH_FROM = 3  # the first that is given a whole batch even if it is larger than it asked for (KIP-74)
 STORAGE_ERROR_FROM = 6
 ZSTD_FROM = 10
+# Where nothing is read Kafka has an empty list of aborted transactions; where that failed it has none.
+_BEFORE_READING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 # A message that is announced and not there: a client that gets nothing else sees that it is too large, or asks again.
 _OVERFLOW = struct.pack(">qi", -1, batch.HEADER_BYTES)
 
@@ -50,7 +54,8 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
     answers, enough = _read(plan, request, context)
     if not enough:
         answers.clear()  # a wait keeps nothing of what was read
-        waiter = FetchWaiter(_watched(plan, broker, uses_topic_ids), _min_bytes(request, context), broker.loop)
+        watched, committed = _watched(plan, broker, uses_topic_ids), request.isolation_level == READ_COMMITTED
+        waiter = FetchWaiter(watched, _min_bytes(request, context), broker.loop, committed=committed)
         await waiter.wait(broker.clock, context.now_ms() + request.max_wait_ms)
         answers, _ = _read(plan, request, context)
     if context.api_version < ZSTD_FROM:
@@ -96,17 +101,17 @@ def _read(
             found += size
             left = max(0, left - size)
             # What lies in an older segment does not grow: no need to wait for more of it.
-            grows = size == 0 or wanted.offset >= partition.log.active_segment_offset
+            grows = size == 0 or wanted.offset >= partition.log.growing_from(committed=committed)
             enough = enough or not grows or answer.diverging_epoch.epoch != -1
         except Exception as error:
-            answer = _failed(key.index, error, committed, context)
+            answer = _failed(key.index, error, context)
             enough = True
         answers.append((key, answer))
     enough = enough or found >= _min_bytes(request, context)
     return answers, enough or _is_enough_there(plan, answers, request, context)
 
 
-def _failed(index: int, error: Exception, committed: bool, context: RequestContext) -> Answer:
+def _failed(index: int, error: Exception, context: RequestContext) -> Answer:
     code = code_of(error)
     if code == ErrorCode.KAFKA_STORAGE_ERROR and context.api_version < STORAGE_ERROR_FROM:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which these clients know, and try again (KIP-112)
@@ -115,7 +120,7 @@ def _failed(index: int, error: Exception, committed: bool, context: RequestConte
         error_code=code,
         high_watermark=-1,
         log_start_offset=-1,
-        aborted_transactions=[] if committed else None,
+        aborted_transactions=[] if code in _BEFORE_READING else None,
         records=b"",
     )
 
@@ -125,14 +130,15 @@ def _is_enough_there(
 ) -> bool:
     """Whether there are min_bytes in the logs, though the bounds cut some of them off from this answer."""
     left, there = _max_bytes(request, context), 0
-    looks = STEP_RECORDS
+    looks, committed = STEP_RECORDS, request.isolation_level == READ_COMMITTED
     for (key, wanted), (_, answer) in zip(plan.partitions.items(), answers, strict=True):
         log = _partition(key, context.broker, context.api_version >= 13).log
         size = len(answer.records or b"")
         there += size
-        if log.available_bytes(wanted.offset) > size:  # that may be too high, so look where the answer ends
+        # That may be too high, so look where the answer ends.
+        if log.available_bytes(wanted.offset, committed=committed) > size:
             end_offset, looks = _end_offset(answer.records or b"", wanted.offset, looks)
-            if end_offset < log.high_watermark:
+            if end_offset < (log.last_stable_offset if committed else log.high_watermark):
                 there += max(0, min(wanted.max_bytes, left) - size)
         left = max(0, left - size)
     return there >= _min_bytes(request, context)
@@ -176,25 +182,32 @@ def _read_partition(
                 last_stable_offset=log.last_stable_offset,
                 log_start_offset=log.log_start_offset,
                 diverging_epoch=Answer.EpochEndOffset(epoch=epoch, end_offset=end_offset),
-                aborted_transactions=[] if committed else None,
+                aborted_transactions=None,
                 records=b"",
             )
+    limit = max(0, min(wanted.max_bytes, left))
     found = log.read(
         wanted.offset,
-        max(0, min(wanted.max_bytes, left)),
+        limit,
         at_least_one_batch=first,
         committed=committed,
         hard_limit=hard_limit,
     )
+    # A batch that was begun and did not fit is no answer, so has no list.
+    is_cut = not found.records and limit > 0 and wanted.offset < found.last_stable_offset
     return Answer(
         partition_index=partition.index,
         error_code=0,
         high_watermark=found.high_watermark,
         last_stable_offset=found.last_stable_offset,
         log_start_offset=found.log_start_offset,
-        aborted_transactions=[] if committed else None,
+        aborted_transactions=_aborted(found) if committed and not is_cut else None,
         records=found.records,
     )
+
+
+def _aborted(found: Slice) -> list[AbortedTransaction]:
+    return [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in found.aborted]
 
 
 def _watched(plan: FetchPlan, broker: BrokerState, uses_topic_ids: bool) -> list[tuple[Partition, int, int]]:
@@ -230,8 +243,7 @@ async def _fit_all(
                 offset = plan.partitions[key].offset
                 answer.records = await _converted(answer.records or b"", partition, offset, request, context)
         except Exception as error:
-            committed = request.isolation_level == READ_COMMITTED
-            answers[number] = key, _failed(key.index, error, committed, context)
+            answers[number] = key, _failed(key.index, error, context)
 
 
 def _turn() -> Steps[None]:

@@ -264,9 +264,9 @@ async def test_isolation_shows_in_the_list_of_aborted_transactions(tmp_path: Pat
         await filled(broker, 1)
         client = await broker.client()
         for level, expected in ((0, None), (1, [])):
-            for offset in (0, 9):
-                answer = only(await client.call(fetch(("t", 0, offset), isolation_level=level), 11))
-                assert answer.aborted_transactions == expected
+            for topic, offset, listed in ("t", 0, expected), ("t", 1, expected), ("t", 9, None), ("x", 0, []):
+                answer = only(await client.call(fetch((topic, 0, offset), isolation_level=level), 11))
+                assert answer.aborted_transactions == listed
             assert only(await client.call(fetch(("t", 0, 0), isolation_level=level), 11)).last_stable_offset == 1
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ottla.protocol.records import formats
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage.log import PartitionLog
+from ottla.storage.txn_index import ABORT, read_marker
 
 DIRECTORIES = Path(__file__).parent / "golden" / "directories"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
@@ -81,6 +82,39 @@ def slices(log: PartitionLog, max_bytes: int) -> Iterator[bytes]:
         offset = [header for _, header in formats.headers(data)][-1].next_offset
 
 
+def committed_answers(log: PartitionLog, max_bytes: int) -> list[tuple[int, int, set[tuple[int, int]]]]:
+    """The whole log as `read_committed` fetches would get it, as `Told.answers`."""
+    return [(offset, end, aborted) for offset, end, aborted, _ in committed_slices(log, max_bytes)]
+
+
+def committed_slices(log: PartitionLog, max_bytes: int) -> Iterator[tuple[int, int, set[tuple[int, int]], bytes]]:
+    """The same with the batches."""
+    offset = log.log_start_offset
+    while data := bytes((found := log.read(offset, max_bytes, committed=True)).records):
+        end = [header for _, header in formats.headers(data)][-1].next_offset
+        yield offset, end, {(one.producer_id, one.first_offset) for one in found.aborted}, data
+        offset = end
+
+
+def committed(log: PartitionLog, max_bytes: int) -> list[int]:
+    """The offsets that a `read_committed` consumer of ours would hand out: as consumers do it drops what lies between
+    the first offset of an aborted transaction and its marker."""
+    found: list[int] = []
+    for start, _, aborted, data in committed_slices(log, max_bytes):
+        begins = sorted((first, producer_id) for producer_id, first in aborted)
+        dropped: set[int] = set()
+        for position, header in formats.headers(data):
+            while begins and begins[0][0] <= header.last_offset:
+                dropped.add(begins.pop(0)[1])
+            if header.is_control:
+                marker = read_marker(data, position, header)
+                if marker is not None and marker.kind == ABORT:
+                    dropped.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in dropped):
+                found += [r.offset for r in formats.records(data, position) if r.offset >= start]
+    return found
+
+
 def seen(log: PartitionLog, max_bytes: int) -> list[Seen]:
     """What a consumer of ours would see of a log: it drops control batches and what lies below where it began."""
     found: list[Seen] = []
@@ -102,6 +136,10 @@ def differences(log: PartitionLog, told: Told) -> list[str]:
         for name, ours, theirs in (
             ("log start", log.log_start_offset, told.log_start_offset),
             ("high watermark", log.high_watermark, told.high_watermark),
+            ("last stable offset", log.last_stable_offset, told.last_stable_offset),
+            ("committed answers", committed_answers(log, 1 << 20), told.answers),
+            ("committed records", committed(log, 1 << 20), told.committed),
+            ("committed records one by one", committed(log, 1), told.committed),
         )
         if ours != theirs
     ]

@@ -14,6 +14,8 @@ from stored_directories import (  # type: ignore[import-not-found]
     DIRECTORIES,
     INTERNAL,
     RELEASES,
+    committed,
+    committed_answers,
     differences,
     stored,
 )
@@ -161,6 +163,30 @@ def test_after_a_kill_of_kafka_nothing_is_lost(release: str, tmp_path: Path) -> 
     assert len(log.producers()) == 10
     directory.close()
     assert contents(root / "killed-0", ".log") == logs
+    assert wrong(root) == []
+
+
+@pytest.mark.parametrize("lost", [".snapshot", ".index", ".txnindex"])
+@pytest.mark.parametrize("release", RELEASES)
+def test_transactions_are_told_the_same_without_a_kind_of_hint(release: str, lost: str, tmp_path: Path) -> None:
+    """A snapshot that is missing is made up for by the log, once a transaction index says that there is a need; an
+    index that is damaged is made anew."""
+    root = copied(release, tmp_path, "transactions")
+    told = stored(release)["transactions"]
+    theirs = contents(root / "transactions-0", lost)
+    assert any(theirs.values())
+    for name, data in theirs.items():
+        if lost == ".txnindex":
+            (root / "transactions-0" / name).write_bytes(data[:-1] if data else b"")
+        else:
+            (root / "transactions-0" / name).unlink()
+    directory = opened(root)
+    log = open_log(directory, "transactions")
+    assert (log.last_stable_offset, committed_answers(log, 1 << 20)) == (told.last_stable_offset, told.answers)
+    assert committed(log, 1) == committed(log, 1 << 20) == told.committed
+    directory.close()
+    if lost == ".txnindex":
+        assert contents(root / "transactions-0", lost) == theirs
     assert wrong(root) == []
 
 

@@ -57,7 +57,7 @@ def test_a_slice_holds_whole_batches(files: SimulatedFiles):
     assert len(log.read(1, -5).records) == ONE
     assert log.read(1, ONE - 1, at_least_one_batch=False).records == b""
     assert len(log.read(1, ONE, at_least_one_batch=False, committed=True).records) == ONE
-    assert log.read(5, 100) == (b"", 5, 0, 5)
+    assert log.read(5, 100) == (b"", 5, 0, 5, ())
     for offset in (-1, 6):
         with pytest.raises(errors.OffsetOutOfRange) as caught:
             log.read(offset, 100)

@@ -1,0 +1,330 @@
+"""Reading committed records: how far, and without what was aborted, by a model that is a list."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from batches import FOLDER, make
+from hypothesis import given
+from hypothesis import strategies as st
+from simulated_files import SimulatedFiles
+
+from ottla.protocol.records import batch, formats
+from ottla.storage import txn_index
+from ottla.storage.errors import StorageError
+from ottla.storage.follower import FollowerLog
+from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.txn_index import ABORT, COMMIT
+
+CONFIG = LogConfig(segment_bytes=420, index_interval_bytes=150, retention_ms=-1)
+PRODUCERS = 4
+
+
+def opened(files: SimulatedFiles, *, clean: bool = True, start: int = 0) -> FollowerLog:
+    return FollowerLog.open(
+        files,
+        FOLDER,
+        topic="orders",
+        partition=0,
+        config=CONFIG,
+        now_ms=0,
+        clean_shutdown=clean,
+        log_start_offset=start,
+    )
+
+
+def marker(producer_id: int, kind: int) -> bytearray:
+    record = batch.Record(0, 1000, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 7))
+    return batch.build(
+        [record], producer_id=producer_id, producer_epoch=0, base_sequence=-1, transactional=True, control=True
+    )
+
+
+def data(producer_id: int, count: int = 1, *, transactional: bool = True) -> bytearray:
+    values = [b"x"] * count
+    return make(*values, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=transactional)
+
+
+def add(log: FollowerLog, *batches: bytearray) -> None:
+    """Appends what a leader would have written here, in one fetch."""
+    fetched, offset = bytearray(), log.log_end_offset
+    for one in batches:
+        batch.assign(one, 0, base_offset=offset, leader_epoch=0)
+        offset = batch.read_header(one).next_offset
+        fetched += one
+    log.append_fetched(fetched, now_ms=0)
+
+
+def consumed(log: PartitionLog, offset: int, max_bytes: int) -> list[int]:
+    """The offsets that a `read_committed` consumer hands out: it drops what a producer wrote between the first offset
+    of an aborted transaction and the next marker that aborts."""
+    found: list[int] = []
+    while True:
+        answer = log.read(offset, max_bytes, committed=True)
+        begins = sorted((one.first_offset, one.producer_id) for one in answer.aborted)
+        dropped: set[int] = set()
+        records = bytes(answer.records)
+        if not records:
+            return found
+        start = offset
+        for position, header in formats.headers(records):
+            while begins and begins[0][0] <= header.last_offset:
+                dropped.add(begins.pop(0)[1])
+            read = txn_index.read_marker(records, position, header)
+            if read is not None:
+                dropped -= {header.producer_id} if read.kind == ABORT else set()
+            elif not (header.is_transactional and header.producer_id in dropped):
+                found += [r.offset for r in formats.records(records, position) if r.offset >= start]
+            offset = header.next_offset
+
+
+@dataclass
+class Model:
+    """What was written. `records`: offset -> the transaction that it belongs to, None for none."""
+
+    end: int = 0
+    start: int = 0
+    records: dict[int, int | None] = field(default_factory=dict)
+    open: dict[int, int] = field(default_factory=dict)  # producer -> transaction, which is called by its first offset
+    committed: set[int] = field(default_factory=set)
+
+    def data(self, producer_id: int | None, count: int) -> None:
+        transaction = None if producer_id is None else self.open.setdefault(producer_id, self.end)
+        for _ in range(count):
+            self.records[self.end] = transaction
+            self.end += 1
+
+    def marker(self, producer_id: int, kind: int) -> None:
+        ended = self.open.pop(producer_id, None)
+        if ended is not None and kind == COMMIT:
+            self.committed.add(ended)
+        self.end += 1
+
+    def stable(self) -> tuple[int, int]:
+        """The least and the largest offset that may be the last stable one. Of a transaction that began below the log
+        start a log need not know more, when it is opened anew, than what lies at the log start and above it."""
+        least = min([max(first, self.start) for first in self.open.values()], default=self.end)
+        left = [offset for offset, of in self.records.items() if of in self.open.values() and offset >= self.start]
+        return least, min(left, default=self.end)
+
+    def visible(self, offset: int, stable: int) -> list[int]:
+        return [
+            at
+            for at, transaction in self.records.items()
+            if max(offset, self.start) <= at < stable and (transaction is None or transaction in self.committed)
+        ]
+
+
+numbers = st.integers(0, 255)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["data", "data", "abort", "commit", "many"]), st.integers(0, PRODUCERS - 1), numbers),
+        st.tuples(st.sampled_from(["plain", "ids", "delete", "clean", "kill", "damage", "read"]), numbers, numbers),
+    ),
+    min_size=4,
+    max_size=60,
+)
+
+
+def compare(log: FollowerLog, model: Model, *numbers: int) -> None:
+    least, largest = model.stable()
+    stable = log.last_stable_offset
+    assert least <= stable <= largest and log.high_watermark == log.log_end_offset == model.end
+    answer = log.read(model.start, 1 << 20, committed=True)
+    assert (answer.last_stable_offset, answer.high_watermark) == (stable, model.end)
+    for number in numbers:
+        offset = model.start + number % (model.end - model.start + 1)
+        for max_bytes in (1, 300, 1 << 20):
+            assert consumed(log, offset, max_bytes) == model.visible(offset, stable)
+        available = log.available_bytes(offset, committed=True)
+        assert (available > 0) == (offset < stable) and log.growing_from(committed=True) <= stable
+
+
+@given(steps)
+def test_committed_reads_by_a_model(steps: list[tuple[str, int, int]]) -> None:
+    files = SimulatedFiles()
+    log, model = opened(files), Model()
+    for kind, first, second in steps:
+        if kind == "data":
+            add(log, data(first, 1 + second % 3))
+            model.data(first, 1 + second % 3)
+        elif kind in ("abort", "commit"):
+            add(log, marker(first, ABORT if kind == "abort" else COMMIT))
+            model.marker(first, ABORT if kind == "abort" else COMMIT)
+        elif kind == "many":  # a transaction, and one of another producer inside of it, in one fetch
+            other = PRODUCERS + second % 2
+            add(log, data(first), data(other), marker(other, second % 2), data(first), marker(first, ABORT))
+            model.data(first, 1)
+            model.data(other, 1)
+            model.marker(other, second % 2)
+            model.data(first, 1)
+            model.marker(first, ABORT)
+        elif kind == "plain":
+            add(log, make(b"plain"))
+            model.data(None, 1)
+        elif kind == "ids":  # idempotent, without transactions
+            add(log, data(100 + first, transactional=False))
+            model.data(None, 1)
+        elif kind == "delete":
+            model.start = log.delete_records_before(model.start + first % (model.end - model.start + 1))
+            removed = log.retain(0)
+            if removed is not None:
+                removed.remove()
+        elif kind == "damage":
+            names = sorted(name for name in files.list(FOLDER) if name.endswith(txn_index.SUFFIX))
+            if names and model.start == 0:  # what began below the log start may be named otherwise, see `stable`
+                log.close()
+                path = f"{FOLDER}/{names[first % len(names)]}"
+                stored = bytes(files.read_bytes(path))
+                file = files.open(path)
+                file.write(0, b"\7")
+                file.close()
+                log = opened(files)
+                compare(log, model, 0)
+                if not model.open:  # then all was read
+                    assert files.read_bytes(path) == stored
+        elif kind in ("clean", "kill"):
+            log.close() if kind == "clean" else log.abandon()
+            log = opened(files, clean=kind == "clean", start=model.start)
+        compare(log, model, second) if kind == "read" else compare(log, model)
+    compare(log, model, 0, *(number for _, _, number in steps[:5]))
+    log.close()
+    log = opened(files, start=model.start)
+    compare(log, model, 0, 1, 2, 3)
+
+
+def test_an_open_transaction_holds_the_offset_back_however_long_the_log_grows() -> None:
+    files = SimulatedFiles()
+    log = opened(files)
+    add(log, make(b"before"), data(1), *(make(b"behind") for _ in range(50)))
+    assert len(log.segments) > 5
+    assert (log.last_stable_offset, log.high_watermark) == (1, 52)
+    assert consumed(log, 0, 1 << 20) == [0] and consumed(log, 1, 1 << 20) == []
+    assert log.available_bytes(1, committed=True) == 0 < log.available_bytes(1)
+    assert log.growing_from(committed=True) == 0 < log.growing_from()
+    for clean in (True, False):
+        log.close() if clean else log.abandon()
+        log = opened(files, clean=clean)
+        assert log.last_stable_offset == 1
+    add(log, marker(1, COMMIT))
+    assert log.last_stable_offset == 53 and consumed(log, 0, 1 << 20) == list(range(52))
+
+
+def test_what_ended_is_not_shown_before_its_marker_is() -> None:
+    """KIP-98: a marker that may be lost, as it is not durable yet, has ended nothing."""
+    log = opened(SimulatedFiles())
+    add(log, make(b"0"), data(1), data(2))
+    log.hold_back(3)
+    add(log, marker(1, ABORT), make(b"4"), marker(2, COMMIT))
+    assert (log.high_watermark, log.last_stable_offset) == (3, 1)
+    log.hold_back(4)
+    assert (log.high_watermark, log.last_stable_offset) == (4, 2)
+    log.hold_back(5)
+    assert (log.high_watermark, log.last_stable_offset) == (5, 2)
+    log.hold_back(None)
+    assert (log.high_watermark, log.last_stable_offset) == (6, 6) and consumed(log, 0, 1 << 20) == [0, 2, 4]
+
+
+def test_the_log_start_is_the_least_last_stable_offset() -> None:
+    log = opened(SimulatedFiles())
+    add(log, data(1), make(b"1"), make(b"2"), make(b"3"))
+    assert log.delete_records_before(2) == 2 == log.last_stable_offset
+    add(log, marker(1, ABORT))
+    assert log.last_stable_offset == 5 and consumed(log, 2, 1 << 20) == [2, 3]
+
+
+def test_what_retention_took_away_is_not_read_any_more() -> None:
+    files = SimulatedFiles()
+    log = opened(files)
+    for _ in range(10):
+        add(log, data(1), data(2), marker(1, ABORT), marker(2, COMMIT))
+    assert consumed(log, 0, 1 << 20) == list(range(1, 40, 4))
+    before = {name for name in files.list(FOLDER) if name.endswith(txn_index.SUFFIX)}
+    log.delete_records_before(23)
+    removed = log.retain(0)
+    assert removed is not None
+    removed.remove()
+    left = {name for name in files.list(FOLDER) if name.endswith(txn_index.SUFFIX)}
+    assert left < before
+    assert consumed(log, 23, 1 << 20) == [25, 29, 33, 37]
+    add(log, data(1), marker(1, ABORT))
+    assert consumed(log, 23, 1) == [25, 29, 33, 37]
+
+
+class Counting(SimulatedFiles):
+    """Notes what is read of which file, and which folders are listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looked: list[str] = []
+
+    def look(self, operation: str, path: str) -> None:
+        self.looked.append(f"{operation} {path.rpartition('/')[2]}")
+        super().look(operation, path)
+
+
+def test_a_log_without_transactions_is_not_looked_at_again() -> None:
+    """Its producers are asked for once, from the snapshot of the last close; then each read reads the log alone."""
+    files = Counting()
+    log = opened(files)
+    add(log, *(data(1, transactional=False) for _ in range(20)))
+    log.close()
+    log = opened(files)
+    log.read(0, 1, committed=True)
+    files.looked.clear()
+    for offset in range(20):
+        log.read(offset, 1, committed=True)
+        assert log.last_stable_offset == 20
+    assert not [one for one in files.looked if not one.endswith((".log", ".index", ".timeindex"))]
+
+
+def test_an_index_is_read_once() -> None:
+    files = Counting()
+    log = opened(files)
+    add(log, data(1), marker(1, ABORT), make(b"2"), data(2), marker(2, ABORT))
+    files.looked.clear()
+    for _ in range(3):
+        assert consumed(log, 0, 1 << 20) == [2]
+    assert len([one for one in files.looked if txn_index.SUFFIX in one]) == 1
+    add(log, data(3), marker(3, ABORT))
+    assert consumed(log, 0, 1 << 20) == [2]
+
+
+def test_an_index_that_cannot_be_read_is_an_error_of_the_disk() -> None:
+    """Nothing is handed out then: what was aborted would be among it."""
+    files = SimulatedFiles()
+    log = opened(files)
+    add(log, data(1), marker(1, ABORT), make(b"2"))
+    log.close()
+    log = opened(files)
+    whole = files.read_bytes
+
+    def failing(path: str) -> bytes:
+        if path.endswith(txn_index.SUFFIX):
+            raise OSError(5, "no such sector")
+        return whole(path)
+
+    files.read_bytes = failing  # type: ignore[method-assign]
+    failures: list[OSError] = []
+    log.on_failure = lambda _, error: failures.append(error)
+    with pytest.raises(StorageError, match="cannot read"):
+        log.read(0, 1 << 20, committed=True)
+    assert len(failures) == 1
+    assert bytes(log.read(0, 1 << 20).records)
+    files.read_bytes = whole  # type: ignore[method-assign]
+    assert consumed(log, 0, 1 << 20) == [2]
+
+
+def test_many_open_at_once(scaled: Callable[[int], int]) -> None:
+    log, count = opened(SimulatedFiles()), scaled(200)
+    for producer_id in range(count):
+        add(log, data(producer_id))
+    for producer_id in range(count - 1, 0, -1):  # the newest first: the oldest holds all back
+        add(log, marker(producer_id, producer_id % 2))
+        assert log.last_stable_offset == 0
+    add(log, marker(0, COMMIT))
+    assert log.last_stable_offset == log.log_end_offset == 2 * count
+    assert consumed(log, 0, 1 << 20) == [0, *range(1, count, 2)]
