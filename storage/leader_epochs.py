@@ -63,12 +63,17 @@ class LeaderEpochs:
         self.entries = entries
         self._wrote_file(checkpoint.LEADER_EPOCH)
 
-    def end_offset(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch at or below one that is not the newest; (-1, -1) if not known.
+    def end_offset(self, epoch: int, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch at or below one; (-1, -1) if that is not known.
 
-        An epoch before all known ones ends where the first of these begins (KIP-101, KIP-279).
+        An epoch before all known ones ends where the first of these begins (KIP-101, KIP-279). A leader epoch in which
+        nothing was written yet, as after an adoption, begins at the end of the log, so the newest one ends there.
         """
+        if epoch == leader_epoch:
+            return epoch, log_end_offset
         number = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
-        if epoch < 0 or number == len(self.entries):
+        if epoch < 0 or epoch > leader_epoch or not self.entries:
             return -1, -1
+        if number == len(self.entries):
+            return self.entries[-1][0], log_end_offset
         return (self.entries[number - 1][0] if number else epoch), self.entries[number][1]

@@ -453,7 +453,7 @@ class PartitionLog(Watched):
         """(epoch, end offset) of the largest epoch at or below the one asked for; (-1, -1) if that is not known."""
         if not self._epochs.entries and self.size_bytes:  # the log ends with messages of an old format
             return -1, -1
-        return (epoch, self.log_end_offset) if epoch == self.leader_epoch else self._epochs.end_offset(epoch)
+        return self._epochs.end_offset(epoch, self.leader_epoch, self.log_end_offset)
 
     # -- the log start
 

@@ -374,6 +374,18 @@ def test_epochs(files: SimulatedFiles):
     assert log.end_offset_for_epoch(0) == (0, 3)  # the first that is known begins at the log start, as in Kafka
 
 
+def test_an_epoch_in_which_nothing_was_written_yet(files: SimulatedFiles):
+    """A log that was taken over is led in a later epoch than its newest batch has: that one ends where the log does."""
+    log = open_log(files)
+    fill(log, 3)
+    log.leader_epoch = 4
+    expected = {-1: (-1, -1), 0: (0, 3), 3: (0, 3), 4: (4, 3), 5: (-1, -1)}
+    assert {epoch: log.end_offset_for_epoch(epoch) for epoch in expected} == expected
+    fill(log, 1)
+    expected = {0: (0, 3), 3: (0, 3), 4: (4, 4), 5: (-1, -1)}
+    assert {epoch: log.end_offset_for_epoch(epoch) for epoch in expected} == expected
+
+
 def test_a_folder_of_another_topic_id_is_not_opened(files: SimulatedFiles):
     open_log(files).close()
     with pytest.raises(errors.StorageError, match="another topic"):
