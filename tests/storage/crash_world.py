@@ -247,7 +247,7 @@ class World:
             self.append(*found, data, [Batch(tuple(rows), None, data)], 2)
 
     def produce_big(self) -> None:
-        self.produce(40, 10)
+        self.produce(40, 6)  # more might not fit into the smallest segments
 
     def produce_idempotent(self) -> None:
         if (found := self.any_log()) is None:
