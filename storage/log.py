@@ -398,18 +398,18 @@ class PartitionLog(Watched):
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-        stable_offset = self.last_stable_offset
-        end_offset = stable_offset if committed else self.high_watermark
+        high_watermark = self.high_watermark
+        stable_offset = self._transactions.stable_offset(high_watermark, self.log_start_offset)
+        end_offset = stable_offset if committed else high_watermark
         records: bytes | memoryview = b""
         aborted: Sequence[AbortedTransaction] = ()
         if offset < end_offset:
             segments = self._segments_from(offset)
             run = reading.run_of(segments, offset, end_offset, max_bytes, at_least_one_batch, hard_limit)
             if run is not None:
-                records = run.segment.read(run.position, run.end - run.position)
-                if committed:
-                    aborted = self._transactions.aborted(self, run, offset)
-        return Slice(records, self.high_watermark, self.log_start_offset, stable_offset, aborted)
+                records = run[0].read(run[1], run[2] - run[1])
+                aborted = self._transactions.aborted(self, run, offset) if committed else ()
+        return Slice(records, high_watermark, self.log_start_offset, stable_offset, aborted)
 
     def _segments_from(self, offset: int) -> Iterable[Segment]:
         """The segments that may hold the offset or something behind it, oldest first."""

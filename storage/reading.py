@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from .segment import Segment
 
+_made = tuple.__new__
+
 
 class Run(NamedTuple):
     """Bytes of one segment."""
@@ -40,7 +42,7 @@ def run_of(
             end = segment.end_of_whole(position, min(limit, shown))
             if end <= position < shown and at_least_one_batch:
                 end = segment.batch_end(position)
-        return Run(segment, position, end) if end > position else None
+        return _made(Run, (segment, position, end)) if end > position else None
     return None
 
 

@@ -85,12 +85,12 @@ class Transactions:
         stable = high_watermark
         if 0 <= self._first < stable:
             stable = max(self._first, log_start_offset)
-        ended = self._ended
-        while ended and ended[0][0] < high_watermark:
-            ended.popleft()
-        for _, first_offset in ended:  # as many as one sync covers
-            if first_offset < stable:
-                stable = max(first_offset, log_start_offset)
+        if ended := self._ended:
+            while ended and ended[0][0] < high_watermark:
+                ended.popleft()
+            for _, first_offset in ended:  # as many as one sync covers
+                if first_offset < stable:
+                    stable = max(first_offset, log_start_offset)
         return stable
 
     def know(self) -> None:
