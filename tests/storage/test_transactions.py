@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 import pytest
 from batches import FOLDER, make
+from compacting import task
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated_files import SimulatedFiles
 
 from ottla.protocol.records import batch, formats
 from ottla.storage import txn_index
+from ottla.storage.compaction import Group, clean
 from ottla.storage.errors import StorageError
 from ottla.storage.follower import FollowerLog
 from ottla.storage.log import LogConfig, PartitionLog
@@ -205,9 +207,9 @@ def test_an_open_transaction_holds_the_offset_back_however_long_the_log_grows() 
     assert consumed(log, 0, 1 << 20) == [0] and consumed(log, 1, 1 << 20) == []
     assert log.available_bytes(1, committed=True) == 0 < log.available_bytes(1)
     assert log.growing_from(committed=True) == 0 < log.growing_from()
-    for clean in (True, False):
-        log.close() if clean else log.abandon()
-        log = opened(files, clean=clean)
+    for is_clean in (True, False):
+        log.close() if is_clean else log.abandon()
+        log = opened(files, clean=is_clean)
         assert log.last_stable_offset == 1
     add(log, marker(1, COMMIT))
     assert log.last_stable_offset == 53 and consumed(log, 0, 1 << 20) == list(range(52))
@@ -252,6 +254,44 @@ def test_what_retention_took_away_is_not_read_any_more() -> None:
     assert consumed(log, 23, 1 << 20) == [25, 29, 33, 37]
     add(log, data(1), marker(1, ABORT))
     assert consumed(log, 23, 1) == [25, 29, 33, 37]
+
+
+def keyed(key: bytes, producer_id: int = -1) -> bytearray:
+    record = batch.Record(0, 1000, key, b"v")
+    if producer_id < 0:
+        return batch.build([record])
+    return batch.build([record], producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
+
+
+def test_after_a_compaction_aborted_transactions_are_read_anew() -> None:
+    """Segments are merged, so their indexes are, and what was aborted is gone from both in the end."""
+    files = SimulatedFiles()
+    log = opened(files)
+    keys, key_of = (b"a", b"b", b"c"), dict[int, bytes]()
+    for number in range(8):
+        one, other = 2 * number, 2 * number + 1  # producers
+        first, second = keys[number % 3], keys[(number + 1) % 3]
+        add(log, keyed(first, one), keyed(second, other), keyed(b"%d" % number))
+        add(log, marker(one, ABORT), marker(other, COMMIT))
+        key_of |= {5 * number + 1: second, 5 * number + 2: b"%d" % number}
+    add(log, keyed(b"z", 99), *(keyed(b"n%d" % number) for number in range(6)))
+    before = consumed(log, 0, 1 << 20)
+    assert log.last_stable_offset == 40 and len(before) == 16
+    log.flush()
+    end = min(log.last_stable_offset, log.active_segment_offset)
+    end = max(segment.base_offset for segment in log.segments if segment.base_offset <= end)
+    for group in clean(files, task(files, 0, end)):
+        if isinstance(group, Group):
+            log.replace_segments(group.new, group.old).remove()
+    left = consumed(log, 0, 1 << 20)
+    newest = {key_of[offset]: offset for offset in before if offset < end}
+    assert left == sorted(newest.values()) + [offset for offset in before if offset >= end]
+    assert len(left) < len(before) and end > 30
+    for offset in range(0, 40, 3):
+        for max_bytes in (1, 1 << 20):
+            assert consumed(log, offset, max_bytes) == [one for one in left if one >= offset]
+    log.close()
+    assert consumed(opened(files), 0, 1) == left
 
 
 class Counting(SimulatedFiles):
