@@ -215,6 +215,16 @@ def test_an_open_transaction_holds_the_offset_back_however_long_the_log_grows() 
     assert log.last_stable_offset == 53 and consumed(log, 0, 1 << 20) == list(range(52))
 
 
+def test_a_producer_that_began_anew_holds_back_from_there() -> None:
+    log = opened(SimulatedFiles())
+    add(log, data(1), data(2), marker(2, COMMIT), data(2))
+    assert log.last_stable_offset == 0
+    add(log, marker(1, COMMIT))
+    assert log.last_stable_offset == 3
+    add(log, marker(2, ABORT), data(1))
+    assert log.last_stable_offset == 6
+
+
 def test_what_ended_is_not_shown_before_its_marker_is() -> None:
     """KIP-98: a marker that may be lost, as it is not durable yet, has ended nothing."""
     log = opened(SimulatedFiles())
@@ -277,7 +287,9 @@ def test_after_a_compaction_aborted_transactions_are_read_anew() -> None:
     add(log, keyed(b"z", 99), *(keyed(b"n%d" % number) for number in range(6)))
     before = consumed(log, 0, 1 << 20)
     assert log.last_stable_offset == 40 and len(before) == 16
-    log.flush()
+    log.close()
+    log = opened(files)
+    assert consumed(log, 30, 1) == [one for one in before if one >= 30]  # some of the indexes are known now
     end = min(log.last_stable_offset, log.active_segment_offset)
     end = max(segment.base_offset for segment in log.segments if segment.base_offset <= end)
     for group in clean(files, task(files, 0, end)):
