@@ -65,7 +65,7 @@ def said(effects: tuple[Effect, ...]) -> list[str]:
             short.append(f"write {what}")
         elif isinstance(effect, WriteMarkers):
             result = "commit" if effect.committed else "abort"
-            assert effect.partitions
+            assert effect.partitions == HELD
             short.append(f"markers {result} {effect.producer_id}/{effect.producer_epoch}")
         elif isinstance(effect, Allocate):
             short.append("allocate")
