@@ -380,3 +380,29 @@ def test_many_open_at_once(scaled: Callable[[int], int]) -> None:
     add(log, marker(0, COMMIT))
     assert log.last_stable_offset == log.log_end_offset == 2 * count
     assert consumed(log, 0, 1 << 20) == [0, *range(1, count, 2)]
+
+
+def test_a_marker_that_is_not_shown_ends_nothing_also_after_a_start() -> None:
+    files = SimulatedFiles()
+    log = opened(files)
+    add(log, make(b"0"), data(1))
+    log.close()
+    log = opened(files)
+    log.hold_back(2)
+    add(log, marker(1, COMMIT))
+    assert (log.high_watermark, log.last_stable_offset) == (2, 1)
+    log.hold_back(None)
+    assert log.last_stable_offset == 3
+
+
+def test_what_is_read_counts_up_to_the_next_index_entry() -> None:
+    files = SimulatedFiles()
+    log = opened(files)
+    add(log, *(make(b"x") for _ in range(20)))
+    log.close()
+    entries = list(struct.iter_unpack(">ii", files.read_bytes(f"{FOLDER}/{0:020d}.index")))
+    assert entries
+    segment = opened(files).segments[0]
+    for position in range(segment.size_bytes + 1):
+        expected = next((offset for offset, at in entries if at >= position), None)
+        assert segment.indexed_offset_from(position) == expected
