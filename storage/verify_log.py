@@ -199,6 +199,8 @@ class Walk:
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
         epoch = self.epochs[-1][0] if self.epochs else 0
         problem = entry_problem(found, Place(segment.base_offset, next_base, self._expected, epoch))
+        if found.first_offset < 0 and self.circumstances.gaps:  # a wrapper, unopened: what lies before it is not known
+            self._has_gaps = True
         if problem is not None and problem[0] == GAP:
             self._has_gaps = True
             if self.circumstances.gaps or self._swapping:

@@ -72,7 +72,7 @@ def run(seed: int) -> FailingWorld:
         if world.failed is None:  # what failed did not matter
             world.check_all("the end")
     except StorageError as error:
-        assert not world.history, "the first opening alone may fail so"
+        assert not world.history, f"OTTLA_CRASH_SEED={seed} shows it again: only the first opening may fail so: {error}"
         world.failed = error
     except (Violation, AssertionError, OSError) as error:
         work = ", ".join(world.history)
