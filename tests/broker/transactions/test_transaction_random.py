@@ -97,7 +97,7 @@ def finished(slot: Slot, writing: Append | None, settings: TransactionSettings, 
 class Lives(RuleBasedStateMachine):
     """The shell, the clients and the log of one id."""
 
-    @initialize(version=st.sampled_from([0, 1, 2, 2]), epoch=st.sampled_from([None, 0, 32763, 32764, 32765, 32766]))
+    @initialize(version=st.sampled_from([0, 1, 2, 2]), epoch=st.sampled_from([None, 0, 32764, 32765, 32766, 32766]))
     def begin(self, version: int, epoch: int | None) -> None:
         self.settings = TransactionSettings(expiration_ms=1000, server_version=version)
         self.log: list[tuple[bytes, bytes | None]] = []
@@ -114,6 +114,8 @@ class Lives(RuleBasedStateMachine):
         self.marking: WriteMarkers | None = None
         if epoch is not None:
             self.keep(Transaction("tx", 100, epoch, 50, last_update_ms=self.now_ms))
+            self.given = (100, epoch)
+            self.clients[0] = Client(100, epoch, self.owner)
         self.slot = replayed(self.log)
 
     # --- the shell ---------------------------------------------------------------------------------------------------
@@ -274,6 +276,14 @@ class Lives(RuleBasedStateMachine):
         version = self.version_of(new)
         client.ended = EndTxn(0, client.producer_id, client.producer_epoch, committed, version)
         self.ask(client, client.ended, quick, lost)
+
+    @rule(partitions=PARTITIONS, committed=st.booleans(), new=st.sampled_from([True, True, False]))
+    def transact(self, partitions: Any, committed: bool, new: bool) -> None:
+        """A whole transaction of the first client, which works if nobody has fenced it."""
+        client, version = self.clients[0], self.version_of(new)
+        self.ask(client, AddPartitions(0, client.producer_id, client.producer_epoch, partitions, version), 3, False)
+        client.ended = EndTxn(0, client.producer_id, client.producer_epoch, committed, version)
+        self.ask(client, client.ended, 3, False)
 
     @rule(who=CLIENTS, lost=RARELY)
     def end_again(self, who: int, lost: bool) -> None:
