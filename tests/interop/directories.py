@@ -116,6 +116,12 @@ def compare(root: Path, told: dict[str, Told]) -> int:
     return count
 
 
+def committed(told: Told) -> list[Seen]:
+    """What a client is given that reads committed records only, as librdkafka does unless told."""
+    offsets = set(told.committed)
+    return [record for record in told.records if record[0] in offsets]
+
+
 def run_reading(release: str) -> str:
     """What a Kafka leaves, after a clean stop and after a kill: by our storage, and by a broker that takes it over."""
     client = Librdkafka()
@@ -136,7 +142,7 @@ def run_reading(release: str) -> str:
             for topic, one in told.items():
                 configs = dict(found[topic]["configs"])
                 ours = read(client, broker.address, topic, configs)
-                same(f"{topic} from a broker of ours", ours.records, one.records)
+                same(f"{topic} from a broker of ours", ours.records, committed(one))
         finally:
             broker.close()
         verified(place / "ours" / "data", "compacted")
