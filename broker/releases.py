@@ -11,8 +11,8 @@ name of three parts: `1.0.1` (like 1.0.0), `2.0.0`, `4.0.0`.
 
 `releases.json` holds the advertised versions, made by `tests/broker/make_releases.py`. Sources of the behaviours: the
 brokers' source of each release; KIP-98, 192, 360 (producers), KIP-467 (record errors), KIP-511 (unknown versions),
-KIP-724 (formats), KIP-896 (what 4.0 dropped), KIP-937 (timestamps), KAFKA-18659 (Produce's advertised minimum),
-KAFKA-19444 (JoinGroup in 4.0.0).
+KIP-724 (formats), KIP-890 (transactions), KIP-896 (what 4.0 dropped), KIP-937 (timestamps), KAFKA-18659 (Produce's
+advertised minimum), KAFKA-19444 (JoinGroup in 4.0.0).
 """
 
 from __future__ import annotations
@@ -102,6 +102,12 @@ class Behaviour:
     eligible_leaders: bool = False
     """A partition whose only replica is offline has that as an eligible leader, and nobody in sync (KIP-966)."""
 
+    transaction_version: Literal[0, 1, 2] = 2
+    """The feature transaction.version as it is finalised: from 1 on KIP-915's records of transactions are written, from
+    2 on every transaction has its own epoch and partitions are added by writing to them (KIP-890)."""
+    verifies_transactions: bool = True
+    """A write begins a transaction in a partition only if the coordinator knows the partition in it (KIP-890)."""
+
     unknown_version_lists_range: bool = True
     """ApiVersions in a version that is not served answers error 35 with its own range, rather than with nothing."""
 
@@ -135,6 +141,8 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "delete_horizon": (("0.8.2", False), ("3.1", True)),
     "cleaner_keeps_last_batch": (("0.8.2", False), ("4.0.0", True)),
     "eligible_leaders": (("0.8.2", False), ("4.1", True)),
+    "transaction_version": (("0.8.2", 0), ("4.0.0", 2)),
+    "verifies_transactions": (("0.8.2", False), ("3.6", True)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
 }
 

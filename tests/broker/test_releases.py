@@ -249,6 +249,19 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (FROM_4.removeprefix("4.0.0 4.0 "), True),
         ("ottla", False),
     ],
+    "transaction_version": [
+        (
+            f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}",
+            0,
+        ),
+        (FROM_4, 2),
+        ("ottla", 2),
+    ],
+    "verifies_transactions": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5}", False),
+        (f"{FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
     "unknown_version_lists_range": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
         (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
@@ -501,4 +514,5 @@ def test_every_behaviour_decides_something() -> None:
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and "behaviour" in ast.unparse(node.value)}
     by_rules = {"timestamp_range", "newest_magic", "v2_from_ibp_3"}  # `test_format_rules.py` shows what these decide
+    by_rules |= {"transaction_version", "verifies_transactions"}
     assert set(BEHAVIOUR_NAMES) - read - by_rules == set()
