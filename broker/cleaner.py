@@ -107,7 +107,7 @@ class Cleaner:
                 continue
             for partition in topic.online_partitions():
                 log, key = partition.log, (topic.name, partition.index)
-                if log.failure is not None or not log.closed_segments() or key in self._uncleanable:
+                if log.failure is not None or len(log.segments) < 2 or key in self._uncleanable:
                     continue
                 try:
                     log_dir = self._logs.holder(log)

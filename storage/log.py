@@ -517,10 +517,6 @@ class PartitionLog(Watched):
         """All segments, oldest first; the last is appended to. Not for the caller to change."""
         return self._segments
 
-    def closed_segments(self) -> Sequence[Segment]:
-        """The segments that nothing is appended to any more, oldest first; not for the caller to change."""
-        return self._segments[:-1]
-
     @watched
     def replace_segments(self, new: Sequence[Rewritten], old: Sequence[int]) -> retention.Removed:
         """Puts segments that were written and synced as `.cleaned` files in the place of old ones, by base offset.

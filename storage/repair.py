@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ..protocol.primitives import ZERO_UUID
-from . import checkpoint, inspect
+from . import checkpoint, inspect, txn_index
 from .directory import CLEAN_SHUTDOWN, META_PROPERTIES
 from .errors import StorageError
 from .files import Files, write_atomically
@@ -40,8 +40,8 @@ from .retention import epochs_from
 from .saving import Backup, SavingFiles
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, TIME_INDEX_SUFFIX, Segment, file_name
 from .swap import SEGMENT_FILE, finish_leftovers
-from .verify import CHECKPOINTS, CLEANER_OFFSET, COMPACTED_TOPICS, REPAIRING, MayHaveGaps, check_properties
-from .verify_log import LEFTOVERS, TRANSACTION_SUFFIX, Aborted, Circumstances, Finding, Walk
+from .verify import CHECKPOINTS, COMPACTED_TOPICS, REPAIRING, MayHaveGaps, check_properties
+from .verify_log import LEFTOVERS, Aborted, Circumstances, Finding, Walk
 
 _ABORTED = struct.Struct(">hqqqq")
 _DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
@@ -214,7 +214,7 @@ class Repair:
                 self._saving.remove(os.path.join(path, name))
 
     def _gaps(self, key: TopicPartition) -> bool:
-        cleaned = self._stored[CLEANER_OFFSET]
+        cleaned = self._stored[checkpoint.CLEANER_OFFSET]
         by_cleaner = cleaned is None or key in cleaned  # what is malformed may have told of it
         return by_cleaner or key[0] in COMPACTED_TOPICS or self._options.may_have_gaps(key[0])
 
@@ -309,7 +309,7 @@ class Repair:
                 if version == 0 and 0 <= told.first_offset <= told.last_offset >= told.last_stable_offset - 1:
                     stored[told.producer_id, told.last_offset] = told
         made = b""
-        for aborted in walk.aborted.get(path.removesuffix(TRANSACTION_SUFFIX) + LOG_SUFFIX, []):
+        for aborted in walk.aborted.get(path.removesuffix(txn_index.SUFFIX) + LOG_SUFFIX, []):
             old = stored.get((aborted.producer_id, aborted.last_offset))
             if aborted.first_offset < 0:
                 chosen = old
@@ -335,7 +335,7 @@ class Repair:
         yield self._step(finding, "remove all segments, which were deleted, and go on at the log start")
         for segment in reversed(folder.segments):
             stem = segment.path.removesuffix(LOG_SUFFIX)
-            for suffix in (TRANSACTION_SUFFIX, *SUFFIXES[::-1]):
+            for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):
                 if self._files.exists(stem + suffix):
                     self._saving.remove(stem + suffix)
         self._saving.open(os.path.join(folder.path, file_name(log_start)), create=True).close()
@@ -414,7 +414,7 @@ class Repair:
         label = f"{key[0]}-{key[1]}"
         if key not in self._ends:
             known = self._only not in (None, label) or inspect.is_folder(os.path.join(self.root, label), self._files)
-            return offset if known or name == CLEANER_OFFSET or not self.was_clean else None
+            return offset if known or name == checkpoint.CLEANER_OFFSET or not self.was_clean else None
         folder = inspect.partition_folder(os.path.join(self.root, label), self._files)
         start, end = folder.segments[0].base_offset if folder else 0, self._ends[key]
         if name == checkpoint.RECOVERY_POINT:
@@ -423,7 +423,7 @@ class Repair:
             return end if offset < 0 or offset > end else max(offset, start if self.was_clean else 0)
         if 0 <= offset <= end:
             return offset
-        return start if name == CLEANER_OFFSET else None
+        return start if name == checkpoint.CLEANER_OFFSET else None
 
     def _salvaged(self, name: str, path: str) -> dict[TopicPartition, int]:
         """What a malformed checkpoint told, or the logs tell."""

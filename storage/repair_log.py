@@ -22,13 +22,12 @@ from crc32c import crc32c
 from ..protocol.records import formats
 from ..protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
 from ..protocol.records.errors import CorruptRecords
-from . import inspect
+from . import inspect, txn_index
 from .append import MAX_RELATIVE_OFFSET
 from .files import Files
 from .saving import Part, SavingFiles
 from .segment import SUFFIXES
 from .verify_entry import EPOCH, GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem
-from .verify_log import TRANSACTION_SUFFIX
 
 _EMPTY_BATCH = struct.Struct(">qiibIhiqqqhii")
 _CRC_START = 21
@@ -108,7 +107,7 @@ def apply_plan(saving: SavingFiles, plan: LogPlan, names: Sequence[str]) -> None
     same. OSError."""
     for segment in reversed(plan.removed):
         stem = segment.path.removesuffix(".log")
-        for suffix in (TRANSACTION_SUFFIX, *SUFFIXES[::-1]):  # the log last, as a recovery does
+        for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):  # the log last, as a recovery does
             if os.path.basename(stem) + suffix in names:
                 saving.remove(stem + suffix)
     if plan.removed:

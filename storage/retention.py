@@ -11,6 +11,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+from . import txn_index
 from .files import Files
 from .producers import Producers
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Segment
@@ -18,8 +19,6 @@ from .swap import DELETED
 
 if TYPE_CHECKING:
     from .log import PartitionLog
-
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
 
 
 def expired(log: PartitionLog, now_ms: int) -> int:
@@ -98,7 +97,7 @@ class Removed:
             raise
         self.segments.append(segment)
         self._paths.append(log_path + DELETED)
-        paths = [segment.path(suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)]
+        paths = [segment.path(suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, txn_index.SUFFIX)]
         if producers is not None and (snapshot := producers.release(segment.base_offset)):
             paths.append(os.path.join(self._directory, snapshot))
         for path in paths:

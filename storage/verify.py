@@ -21,12 +21,11 @@ from .files import Files
 from .partition_metadata import FILE_NAME, decode_id, read_topic_id
 from .verify_log import LEFTOVERS, Circumstances, Finding, Walk
 
-CLEANER_OFFSET = "cleaner-offset-checkpoint"
 CHECKPOINTS = (
     checkpoint.RECOVERY_POINT,
     checkpoint.LOG_START_OFFSET,
     checkpoint.REPLICATION_OFFSET,
-    CLEANER_OFFSET,
+    checkpoint.CLEANER_OFFSET,
 )
 REPAIRING = CLEAN_SHUTDOWN + ".repairing"
 COMPACTED_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -110,7 +109,7 @@ class Verification:
             except StorageError as error:
                 self._offsets[name] = {}
                 yield Finding(name, 0, None, str(error), True, "checkpoint")
-            if self.report.clean and name != CLEANER_OFFSET:  # a close writes the others for what is there
+            if self.report.clean and name != checkpoint.CLEANER_OFFSET:  # a close writes the others for what is there
                 for topic, partition in self._offsets[name]:
                     if not inspect.is_folder(os.path.join(self.root, f"{topic}-{partition}"), self._files):
                         what = f"an offset of {topic}-{partition}, which is not here"
@@ -162,9 +161,10 @@ class Verification:
         names: list[str] = []
         with contextlib.suppress(OSError):
             names = sorted(self._files.list(folder.path))
-        gaps = self._may_have_gaps(folder.topic) or (folder.topic, folder.partition) in self._offsets[CLEANER_OFFSET]
+        key = (folder.topic, folder.partition)
+        gaps = self._may_have_gaps(folder.topic) or key in self._offsets[checkpoint.CLEANER_OFFSET]
         gaps = gaps or folder.topic in COMPACTED_TOPICS
-        log_start = self._offsets[checkpoint.LOG_START_OFFSET].get((folder.topic, folder.partition), 0)
+        log_start = self._offsets[checkpoint.LOG_START_OFFSET].get(key, 0)
         circumstances = Circumstances(self.report.clean, gaps, self._deep, log_start)
         walk = Walk(folder, names, circumstances, self._files)
         found: list[Finding] = []

@@ -26,7 +26,6 @@ from .swap import SEGMENT_FILE
 from .verify_entry import GAP, Place, entry_problem, epoch_problem, record_problem
 from .verify_index import OffsetEntries, TimeEntries
 
-TRANSACTION_SUFFIX = ".txnindex"
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
 SNAPSHOT_BYTES_MAX = 256 << 20
 _ABORTED = struct.Struct(">hqqqq")
@@ -173,7 +172,7 @@ class Walk:
                 for index in (offsets, times):
                     if self.circumstances.clean and not index.exists:
                         yield Finding(self._name(index.path), None, None, "missing; it is rebuilt", False, "index")
-                yield from self._transactions(stem + TRANSACTION_SUFFIX)
+                yield from self._transactions(stem + txn_index.SUFFIX)
         if is_last and log.size == 0:
             self.end_offset = max(self.end_offset, base)
 
@@ -278,7 +277,7 @@ class Walk:
     def _transactions(self, path: str) -> Iterator[Finding]:
         """The index of aborted transactions against the markers of its segment."""
         name = self._name(path)
-        self.aborted[path.removesuffix(TRANSACTION_SUFFIX) + LOG_SUFFIX] = list(self._aborts.values())
+        self.aborted[path.removesuffix(txn_index.SUFFIX) + LOG_SUFFIX] = list(self._aborts.values())
         found = self._wrong_entry(path)
         if found is not None:
             yield Finding(name, found[0], found[1], found[2], True, "transactions")

@@ -15,7 +15,7 @@ from enum import Enum
 from construct import Struct
 from crc32c import crc32c
 
-from ...storage import checkpoint, partition_metadata, schemas
+from ...storage import checkpoint, partition_metadata, schemas, txn_index
 from ...storage.inspect import Source
 from .. import client_ledger
 from .describe import describe
@@ -49,14 +49,14 @@ _BY_SUFFIX = {
     METADATA_SNAPSHOT: Kind.SEGMENT,
     ".index": Kind.OFFSET_INDEX,
     ".timeindex": Kind.TIME_INDEX,
-    ".txnindex": Kind.TRANSACTION_INDEX,
+    txn_index.SUFFIX: Kind.TRANSACTION_INDEX,
     ".snapshot": Kind.SNAPSHOT,
 }
 _BY_NAME = {
     checkpoint.RECOVERY_POINT: Kind.OFFSETS,
     checkpoint.LOG_START_OFFSET: Kind.OFFSETS,
     checkpoint.REPLICATION_OFFSET: Kind.OFFSETS,
-    "cleaner-offset-checkpoint": Kind.OFFSETS,
+    checkpoint.CLEANER_OFFSET: Kind.OFFSETS,
     checkpoint.LEADER_EPOCH: Kind.EPOCHS,
     partition_metadata.FILE_NAME: Kind.METADATA,
     "meta.properties": Kind.PROPERTIES,

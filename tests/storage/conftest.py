@@ -1,8 +1,39 @@
-"""Makes the modules beside the tests importable by their names."""
+"""Makes the modules beside the tests importable by their names; the directory that tests of repair damage."""
 
 from __future__ import annotations
 
+import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
+from repairing import make_sound
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that was closed, with something of everything: not for a test to change."""
+    root = tmp_path_factory.mktemp("sound") / "data"
+    make_sound(root)
+    return root
+
+
+@pytest.fixture
+def copied(sound: Path, tmp_path: Path) -> Path:
+    """A copy of `sound`, for a test to damage."""
+    return Path(shutil.copytree(sound, tmp_path / "data"))
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """A directory copied anew, to the same place each time."""
+    above = tmp_path_factory.mktemp("again")
+
+    def copy(source: Path) -> Path:
+        shutil.rmtree(above)
+        return Path(shutil.copytree(source, above / "data"))
+
+    return copy

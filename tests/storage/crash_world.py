@@ -313,7 +313,7 @@ class World:
         partition.flushed = log.log_end_offset
         facts = [
             SegmentFacts(one.base_offset, one.size_bytes, one.next_offset, self.files.modified_ns(one.path(".log")))
-            for one in log.closed_segments()
+            for one in log.segments[:-1]
         ]
         task = Clean(
             f"{DATA}/{log.topic}-{log.partition}",

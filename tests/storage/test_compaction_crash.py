@@ -43,7 +43,7 @@ def filled(files: SimulatedFiles, rng: random.Random) -> PartitionLog:
 def what(log: PartitionLog, files: SimulatedFiles, first_dirty: int, now_ms: int = NOW) -> Clean:
     segments = tuple(
         SegmentFacts(s.base_offset, s.size_bytes, s.next_offset, files.modified_ns(s.path(".log")))
-        for s in log.closed_segments()
+        for s in log.segments[:-1]
     )
     return Clean(
         FOLDER, segments, first_dirty, log.active_segment_offset, now_ms, 100, active_producers(log.producers()),

@@ -19,7 +19,6 @@ from repairing import (
     entries,
     facts,
     log_of,
-    make_sound,
     repair,
     tree,
     wrong,
@@ -31,31 +30,6 @@ from ottla.storage.directory import META_PROPERTIES
 from ottla.storage.files import DiskFiles
 from ottla.storage.repair_log import empty_batch
 from ottla.storage.saving import put_back, read_manifest
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("sound") / "data"
-    make_sound(root)
-    return root
-
-
-@pytest.fixture
-def copied(sound: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(sound, tmp_path / "data"))
-
-
-@pytest.fixture(scope="module")
-def again(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    """A directory copied anew, to the same place each time."""
-    above = tmp_path_factory.mktemp("again")
-
-    def copy(source: Path) -> Path:
-        shutil.rmtree(above)
-        return Path(shutil.copytree(source, above / "data"))
-
-    return copy
-
 
 # -- any damage
 

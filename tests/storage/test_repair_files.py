@@ -21,7 +21,6 @@ from repairing import (
     entries,
     facts,
     log_of,
-    make_sound,
     options,
     repair,
     tree,
@@ -34,32 +33,7 @@ from ottla.storage.errors import StorageError
 from ottla.storage.files import DiskFiles
 from ottla.storage.repair import Repair, backup_place, place_of
 from ottla.storage.saving import MANIFEST, Backup, put_back
-from ottla.storage.verify import CLEANER_OFFSET, REPAIRING, Verification
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("sound") / "data"
-    make_sound(root)
-    return root
-
-
-@pytest.fixture
-def copied(sound: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(sound, tmp_path / "data"))
-
-
-@pytest.fixture(scope="module")
-def again(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    """A directory copied anew, to the same place each time."""
-    above = tmp_path_factory.mktemp("again")
-
-    def copy(source: Path) -> Path:
-        shutil.rmtree(above)
-        return Path(shutil.copytree(source, above / "data"))
-
-    return copy
-
+from ottla.storage.verify import REPAIRING, Verification
 
 # -- what follows from the log
 
@@ -134,13 +108,13 @@ def test_a_malformed_checkpoint_is_written_anew(copied: Path, sound: Path, name:
 def test_offsets_that_cannot_be_are_put_within_the_logs(copied: Path, sound: Path) -> None:
     ends = offsets_in(sound, checkpoint.RECOVERY_POINT)
     key, end = ("orders", 0), ends["orders", 0]
-    for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET, CLEANER_OFFSET):
+    for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET, checkpoint.CLEANER_OFFSET):
         checkpoint.write_offsets(DiskFiles(), str(copied / name), {**ends, key: end + 5, ("gone", 3): 1})
     checkpoint.write_offsets(DiskFiles(), str(copied / checkpoint.LOG_START_OFFSET), {key: end + 9})
     steps, _ = repair(copied)
     assert len(does(steps, "checkpoint")) == 6
     assert offsets_in(copied, checkpoint.RECOVERY_POINT) == offsets_in(copied, checkpoint.REPLICATION_OFFSET) == ends
-    assert offsets_in(copied, CLEANER_OFFSET) == {**ends, key: 0, ("gone", 3): 1}  # the cleaner begins anew
+    assert offsets_in(copied, checkpoint.CLEANER_OFFSET) == {**ends, key: 0, ("gone", 3): 1}  # the cleaner begins anew
     assert offsets_in(copied, checkpoint.LOG_START_OFFSET) == {}
     assert entries(copied, "orders-0") == entries(sound, "orders-0")
 

@@ -38,7 +38,7 @@ def filled(files: SimulatedFiles) -> PartitionLog:
 
 def replaced(files: SimulatedFiles, log: PartitionLog, keep: set[int], count: int) -> Removed:
     """Replaces the oldest segments by one that has the batches with these base offsets only."""
-    old = log.closed_segments()[:count]
+    old = log.segments[:-1][:count]
     made = rewrite(
         files,
         [Source(segment.path(".log"), segment.size_bytes) for segment in old],
@@ -56,15 +56,15 @@ def test_the_log_goes_on_with_the_new_segments(files: SimulatedFiles) -> None:
     log = filled(files)
     kept, before, end = {2, 8}, offsets(log), log.log_end_offset
     size, known, held = log.size_bytes, dict(log.producers()), bytes(log.read(0, 1 << 20).records)
-    bases = [segment.base_offset for segment in log.closed_segments()]
+    bases = [segment.base_offset for segment in log.segments[:-1]]
     closed_end = bases[3]
     slice_of_old = log.read(0, 1 << 20).records
     scan = log.duplicate_scan(batch.read_header(sequenced(0, 2)))
     removed = replaced(files, log, kept, 3)
     assert offsets(log) == [2, 3, 8, 9, *(offset for offset in before if offset >= closed_end)]
     assert log.log_end_offset == end and log.producers() == known and log.log_start_offset == 0
-    assert [segment.base_offset for segment in log.closed_segments()] == [bases[0], *bases[3:]]
-    assert size - log.size_bytes == removed.size_bytes - log.closed_segments()[0].size_bytes > 0
+    assert [segment.base_offset for segment in log.segments[:-1]] == [bases[0], *bases[3:]]
+    assert size - log.size_bytes == removed.size_bytes - log.segments[:-1][0].size_bytes > 0
     assert bytes(slice_of_old) == held and scan and (copy := scan()) and copy.base_offset == 0
     renamed = [name for name in files.list(FOLDER) if name.endswith(".deleted")]
     assert len([name for name in renamed if name.endswith(".log.deleted")]) == 3
@@ -81,7 +81,7 @@ def test_the_log_goes_on_with_the_new_segments(files: SimulatedFiles) -> None:
 @pytest.mark.parametrize("wrong", ["not the first", "with the newest", "with a hole", "none"])
 def test_only_a_run_of_closed_segments_is_replaced(files: SimulatedFiles, wrong: str) -> None:
     log = filled(files)
-    bases = [segment.base_offset for segment in log.closed_segments()]
+    bases = [segment.base_offset for segment in log.segments[:-1]]
     old = {
         "not the first": bases[1:3],
         "with the newest": [*bases, log.active_segment_offset],
@@ -90,7 +90,7 @@ def test_only_a_run_of_closed_segments_is_replaced(files: SimulatedFiles, wrong:
     }[wrong]
     made = rewrite(
         files,
-        [Source(log.closed_segments()[0].path(".log"), log.closed_segments()[0].size_bytes)],
+        [Source(log.segments[:-1][0].path(".log"), log.segments[:-1][0].size_bytes)],
         FOLDER,
         bases[0],
         index_interval_bytes=90,
@@ -123,7 +123,7 @@ def test_a_crash_at_any_step_leaves_the_old_or_the_new(seed: int) -> None:
         log = filled(files)
         log.flush()
         before = offsets(log)
-        bases = [segment.base_offset for segment in log.closed_segments()]
+        bases = [segment.base_offset for segment in log.segments[:-1]]
         after = [*(o for base in sorted(kept) for o in (base, base + 1)), *range(bases[3], 2 * BATCHES)]
         start = files.steps
         files.fail_at, files.killing = start + number, True
@@ -153,7 +153,7 @@ def test_an_error_in_the_middle_takes_the_log_offline_until_it_is_opened_anew() 
     def failing_at(number: int) -> bool:
         files = SimulatedFiles()
         log = filled(files)
-        bases = [segment.base_offset for segment in log.closed_segments()]
+        bases = [segment.base_offset for segment in log.segments[:-1]]
         told: list[int | None] = []
         log.on_failure = lambda log, error: told.append(error.errno)
         before = offsets(log)

@@ -20,7 +20,7 @@ from ottla.storage.errors import StorageError
 from ottla.storage.files import DiskFiles
 from ottla.storage.log import LogConfig
 from ottla.storage.partition_metadata import read_topic_id
-from ottla.storage.verify import CLEANER_OFFSET, Finding, Verification
+from ottla.storage.verify import CHECKPOINTS, Finding, Verification
 from ottla.storage.verify_log import Circumstances, Walk
 
 GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"
@@ -139,7 +139,7 @@ def kafkas_directory(root: Path) -> dict[tuple[str, int], int]:
     for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET):
         checkpoint.write_offsets(DiskFiles(), str(root / name), of_topics)
     checkpoint.write_offsets(DiskFiles(), str(root / checkpoint.LOG_START_OFFSET), {})
-    checkpoint.write_offsets(DiskFiles(), str(root / CLEANER_OFFSET), {("gaps-v2-none", 0): 1})
+    checkpoint.write_offsets(DiskFiles(), str(root / checkpoint.CLEANER_OFFSET), {("gaps-v2-none", 0): 1})
     return ends
 
 
@@ -165,7 +165,7 @@ def test_directories_that_kafka_left_have_no_fault(name: str, deep: bool) -> Non
 def test_what_is_wrong_beside_the_partitions_of_kafka_is_found(tmp_path: Path) -> None:
     ends = kafkas_directory(tmp_path)
     key = ("transactions", 0)
-    for name in (checkpoint.RECOVERY_POINT, checkpoint.REPLICATION_OFFSET, checkpoint.LOG_START_OFFSET, CLEANER_OFFSET):
+    for name in CHECKPOINTS:
         was = (tmp_path / name).read_bytes()
         for offset in (-1, ends[key] + 1):
             known = checkpoint.read_offsets(DiskFiles(), str(tmp_path / name))
@@ -332,8 +332,8 @@ def test_a_partition_of_another_topic_id_is_found(sound: Path, changed) -> None:
 
 
 def test_the_cleaners_checkpoint_is_read_and_lets_offsets_be_missing(sound: Path, changed) -> None:
-    root = changed(sound, CLEANER_OFFSET, b"0\n1\norders 0 100000\n")
-    assert [finding.file for finding in wrong(root)] == [CLEANER_OFFSET]
+    root = changed(sound, checkpoint.CLEANER_OFFSET, b"0\n1\norders 0 100000\n")
+    assert [finding.file for finding in wrong(root)] == [checkpoint.CLEANER_OFFSET]
 
 
 def test_a_directory_that_was_upgraded_between_new_batches_is_sound(tmp_path: Path):
