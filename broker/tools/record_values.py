@@ -1,8 +1,8 @@
 """What keys and values of Kafka's own logs mean: which schema reads them, by the topic that they lie in.
 
-Owns the choice, and the two schemas of `__transaction_state`. `__consumer_offsets` and `__transaction_state` begin a
-key with its type and a value with its version, each an int16; a value of `__cluster_metadata` begins with the version
-of its frame, the record's type and its version as varints (KIP-631).
+Owns the choice. `__consumer_offsets` and `__transaction_state` begin a key with its type and a value with its version,
+each an int16; a value of `__cluster_metadata` begins with the version of its frame, the record's type and its version
+as varints (KIP-631).
 """
 
 from __future__ import annotations
@@ -13,42 +13,13 @@ from typing import NamedTuple
 
 from construct import Struct
 
-from ...protocol.messages import group_records, metadata_records
-from ...protocol.primitives import Int8, Int16, Int32, Int64, Text, int16, unsigned_varint
+from ...protocol.messages import group_records, metadata_records, transaction_records
+from ...protocol.primitives import int16, unsigned_varint
 from ...protocol.records.schemas import CONTROL_KEY, CONTROL_TYPES, END_TRANSACTION, Rest
-from ...protocol.schema import field, group, message, spec, struct_of
+from ...protocol.schema import spec, struct_of
 from . import kraft_records
 
 GROUPS, METADATA, TRANSACTIONS = "__consumer_offsets", "__cluster_metadata", "__transaction_state"
-
-
-@message(api_key=0, versions="0")
-class TransactionLogKey:
-    """One transactional id."""
-
-    transactional_id: Text
-
-
-@message(api_key=0, versions="0-1", flexible="1+")
-class TransactionLogValue:
-    """The producer and the state of its transaction; v1 is flexible, its tags are those of KIP-890."""
-
-    producer_id: Int64
-    previous_producer_id: Int64 = field("1+", default=-1, tag=0)
-    next_producer_id: Int64 = field("1+", default=-1, tag=1)
-    producer_epoch: Int16
-    next_producer_epoch: Int16 = field("1+", default=-1, tag=3)
-    transaction_timeout_ms: Int32
-    transaction_status: Int8
-    transaction_partitions: list[PartitionsSchema] | None
-    transaction_last_update_timestamp_ms: Int64
-    transaction_start_timestamp_ms: Int64
-    client_transaction_version: Int16 = field("1+", default=0, tag=2)
-
-    @group
-    class PartitionsSchema:
-        topic: Text
-        partition_ids: list[Int32]
 
 
 class Part(NamedTuple):
@@ -71,7 +42,7 @@ KEYED: dict[str, dict[int, tuple[type, type]]] = {
         1: (group_records.OffsetCommitKey, group_records.OffsetCommitValue),
         2: (group_records.GroupMetadataKey, group_records.GroupMetadataValue),
     },
-    TRANSACTIONS: {0: (TransactionLogKey, TransactionLogValue)},
+    TRANSACTIONS: {0: (transaction_records.TransactionLogKey, transaction_records.TransactionLogValue)},
 }
 # The schemas of control records by type; their first field says the version that wrote them.
 CONTROL_CLASSES: dict[int, type] = {

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from ...protocol.compiler import build, parse
 from ...protocol.errors import MalformedMessage
-from ..tools.record_values import TransactionLogKey, TransactionLogValue
+from ...protocol.messages.transaction_records import TransactionLogKey, TransactionLogValue
 from .state import Partition, Transaction, TransactionState
 
 Record: TypeAlias = tuple[bytes, bytes | None]

@@ -21,21 +21,11 @@ NAMES = (
     "ClearElrRecord ClientQuotaRecord DelegationTokenRecord EndTransactionRecord FenceBrokerRecord "
     "KRaftVersionRecord LeaderChangeMessage NoOpRecord PartitionChangeRecord RegisterBrokerRecord "
     "RegisterControllerRecord RemoveAccessControlEntryRecord RemoveDelegationTokenRecord "
-    "RemoveUserScramCredentialRecord SnapshotFooterRecord SnapshotHeaderRecord TransactionLogKey "
-    "TransactionLogValue UnfenceBrokerRecord UnregisterBrokerRecord UserScramCredentialRecord VotersRecord "
+    "RemoveUserScramCredentialRecord SnapshotFooterRecord SnapshotHeaderRecord "
+    "UnfenceBrokerRecord UnregisterBrokerRecord UserScramCredentialRecord VotersRecord "
     "ZkMigrationStateRecord"
 ).split()
 FILES = {"ZkMigrationStateRecord": "ZkMigrationRecord"}  # where the file is named otherwise
-
-
-def completed(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Fields with their versions, which may be left out where a field was never an untagged one."""
-    return [
-        {"versions": field.get("taggedVersions")} | field | {"fields": completed(field["fields"])}
-        if "fields" in field
-        else {"versions": field.get("taggedVersions")} | field
-        for field in fields
-    ]
 
 
 def main(definitions: Path, records: Path) -> None:
@@ -44,7 +34,7 @@ def main(definitions: Path, records: Path) -> None:
         file = FILES.get(name, name)
         source = make_versions.read(definitions, file) or make_versions.read(records, file)
         assert source, name
-        table[name] = make_versions.definition(source | {"fields": completed(source["fields"])})
+        table[name] = make_versions.definition(source)
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in table.items())
     FACTS.write_text("{\n" + lines + "\n}\n")
 

@@ -19,10 +19,12 @@ APIS = [
     "CreateTopics", "DeleteTopics", "DeleteRecords", "InitProducerId", "OffsetForLeaderEpoch",
     "DescribeConfigs", "AlterConfigs", "DescribeLogDirs", "CreatePartitions", "DeleteGroups",
     "IncrementalAlterConfigs", "OffsetDelete", "DescribeCluster", "DescribeProducers", "DescribeTopicPartitions",
+    "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "DescribeTransactions", "ListTransactions",
 ]  # fmt: skip
 RECORDS = [
     "OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue", "TopicRecord",
     "PartitionRecord", "ConfigRecord", "RemoveTopicRecord", "ProducerIdsRecord", "FeatureLevelRecord",
+    "TransactionLogKey", "TransactionLogValue",
 ]  # fmt: skip
 
 
@@ -35,7 +37,8 @@ def read(folder: Path, name: str) -> dict | None:
 
 def facts(fields: list[dict], structs: dict[str, list[dict]]) -> list[dict]:
     out = []
-    for field in fields:
+    for declared in fields:
+        field: dict = {"versions": declared.get("taggedVersions")} | declared  # left out where it was never an untagged one
         kind = field["type"].removeprefix("[]")
         inner = field.get("fields") or structs.get(kind)
         fact = {key: field[key] for key in ("name", "type", "versions", "default", "tag") if key in field}

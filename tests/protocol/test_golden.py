@@ -9,13 +9,20 @@ import pytest
 
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     api_versions,
+    describe_transactions,
+    end_txn,
     fetch,
     join_group,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     produce,
+    transaction_records,
+    txn_offset_commit,
 )
 
 TOPIC_ID = bytes(range(16))
@@ -86,6 +93,29 @@ def offsets(timestamp: int, **fields: Any) -> Any:
     return list_offsets.ListOffsetsRequest(replica_id=-1, topics=[kind(name="t", partitions=[partition])], **fields)
 
 
+def txn_commit(partition: dict[str, Any], **fields: Any) -> Any:
+    kind: Any = txn_offset_commit.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic  # type: ignore[attr-defined]
+    one = kind.TxnOffsetCommitRequestPartition(partition_index=2, committed_offset=9, **partition)
+    return txn_offset_commit.TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=5,
+        producer_epoch=1,
+        topics=[kind(name="t", partitions=[one])],
+        **fields,
+    )
+
+
+def added(**fields: Any) -> Any:
+    return add_partitions_to_txn.AddPartitionsToTxnRequest(**fields)
+
+
+ADDED = add_partitions_to_txn.AddPartitionsToTxnTopic(name="t", partitions=[0, 1])
+TRANSACTION: Any = add_partitions_to_txn.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction  # type: ignore[attr-defined]
+ADD_ANSWER: Any = add_partitions_to_txn.AddPartitionsToTxnResponse
+ADD_RESULT: Any = add_partitions_to_txn.AddPartitionsToTxnTopicResult
+DESCRIBED: Any = describe_transactions.DescribeTransactionsResponse
+LISTED: Any = list_transactions.ListTransactionsResponse
 API: Any = api_versions.ApiVersionsResponse
 FETCHED: Any = fetch.FetchResponse
 
@@ -263,6 +293,151 @@ GOLDEN: list[tuple[str, int, Any, str]] = [
         7,
         offsets(-3, isolation_level=1),
         "ffffffff 01  02 02 74  02 00000000 ffffffff fffffffffffffffd 00  00  00",
+    ),
+    (
+        "of a client",
+        0,
+        added(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=5,
+            v3_and_below_producer_epoch=1,
+            v3_and_below_topics=[ADDED],
+        ),
+        "0001 78  0000000000000005 0001  00000001 0001 74  00000002 00000000 00000001",
+    ),
+    (
+        "of a broker",
+        4,
+        added(
+            transactions=[
+                TRANSACTION(transactional_id="x", producer_id=5, producer_epoch=1, verify_only=True, topics=[ADDED])
+            ]
+        ),
+        "02  02 78  0000000000000005 0001 01  02 02 74  03 00000000 00000001 00  00  00",
+    ),
+    (
+        "",
+        3,
+        ADD_ANSWER(
+            results_by_topic_v3_and_below=[
+                ADD_RESULT(
+                    name="t",
+                    results_by_partition=[
+                        ADD_RESULT.AddPartitionsToTxnPartitionResult(partition_index=1, partition_error_code=55)
+                    ],
+                )
+            ]
+        ),
+        "00000000  02 02 74  02 00000001 0037 00  00  00",
+    ),
+    (
+        "",
+        5,
+        ADD_ANSWER(
+            error_code=15,
+            results_by_transaction=[ADD_ANSWER.AddPartitionsToTxnResult(transactional_id="x", topic_results=[])],
+        ),
+        "00000000  000f  02 02 78  01 00  00",
+    ),
+    (
+        "",
+        2,
+        add_offsets_to_txn.AddOffsetsToTxnRequest(transactional_id="x", producer_id=5, producer_epoch=1, group_id="g"),
+        "0001 78  0000000000000005 0001  0001 67",
+    ),
+    ("", 4, add_offsets_to_txn.AddOffsetsToTxnResponse(error_code=120), "00000000  0078  00"),
+    (
+        "",
+        3,
+        end_txn.EndTxnRequest(transactional_id="x", producer_id=5, producer_epoch=1, committed=True),
+        "02 78  0000000000000005 0001  01  00",
+    ),
+    ("", 4, end_txn.EndTxnResponse(error_code=48), "00000000  0030  00"),
+    (
+        "",
+        5,
+        end_txn.EndTxnResponse(error_code=0, producer_id=5, producer_epoch=2),
+        "00000000  0000  0000000000000005 0002  00",
+    ),
+    (
+        "",
+        0,
+        txn_commit({"committed_metadata": "m"}),
+        """0001 78  0001 67  0000000000000005 0001
+        00000001 0001 74  00000001 00000002 0000000000000009 0001 6d""",
+    ),
+    (
+        "",
+        2,
+        txn_commit({"committed_metadata": None, "committed_leader_epoch": 4}),
+        """0001 78  0001 67  0000000000000005 0001
+        00000001 0001 74  00000001 00000002 0000000000000009 00000004 ffff""",
+    ),
+    (
+        "",
+        5,
+        txn_commit({"committed_metadata": None}, generation_id=3, member_id="m"),
+        """02 78  02 67  0000000000000005 0001  00000003 02 6d 00
+        02 02 74  02 00000002 0000000000000009 ffffffff 00 00  00  00""",
+    ),
+    (
+        "",
+        0,
+        DESCRIBED(
+            transaction_states=[
+                DESCRIBED.TransactionState(
+                    error_code=0,
+                    transactional_id="x",
+                    transaction_state="Ongoing",
+                    transaction_timeout_ms=60000,
+                    transaction_start_time_ms=7,
+                    producer_id=5,
+                    producer_epoch=1,
+                    topics=[DESCRIBED.TransactionState.TopicData(topic="t", partitions=[3])],
+                )
+            ]
+        ),
+        """00000000  02 0000 02 78  08 4f6e676f696e67  0000ea60 0000000000000007  0000000000000005 0001
+        02 02 74  02 00000003  00  00  00""",
+    ),
+    (
+        "",
+        2,
+        list_transactions.ListTransactionsRequest(
+            state_filters=["Empty"], producer_id_filters=[5], duration_filter=1000, transactional_id_pattern="x.*"
+        ),
+        "02 06 456d707479  02 0000000000000005  00000000000003e8  04 782e2a  00",
+    ),
+    (
+        "",
+        1,
+        LISTED(
+            error_code=0,
+            unknown_state_filters=["No"],
+            transaction_states=[
+                LISTED.TransactionState(transactional_id="x", producer_id=5, transaction_state="Empty")
+            ],
+        ),
+        "00000000  0000  02 03 4e6f  02 02 78  0000000000000005  06 456d707479 00  00",
+    ),
+    (
+        "of a transactional id that was taken over",
+        1,
+        transaction_records.TransactionLogValue(
+            producer_id=5,
+            previous_producer_id=4,
+            producer_epoch=1,
+            transaction_timeout_ms=60000,
+            transaction_status=1,
+            transaction_partitions=[
+                transaction_records.TransactionLogValue.PartitionsSchema(topic="t", partition_ids=[3])  # type: ignore[attr-defined]
+            ],
+            transaction_last_update_timestamp_ms=8,
+            transaction_start_timestamp_ms=7,
+            client_transaction_version=2,
+        ),
+        """0000000000000005 0001 0000ea60 01  02 02 74  02 00000003  00  0000000000000008 0000000000000007
+        02  00 08 0000000000000004  02 02 0002""",
     ),
 ]
 

@@ -19,6 +19,10 @@ from values import random_value
 
 # Which versions are proved: by kafka-python 3, by the hand-written classes that it still carries, by 2.0.2.
 COVERAGE = {
+    "AddOffsetsToTxnRequest": ("0-4", "0-2", ""),
+    "AddOffsetsToTxnResponse": ("0-4", "0-2", ""),
+    "AddPartitionsToTxnRequest": ("0-5", "0-2", ""),
+    "AddPartitionsToTxnResponse": ("0-5", "0-2", ""),
     "AlterConfigsRequest": ("0-2", "0-1", "0-1"),
     "AlterConfigsResponse": ("0-2", "0-1", "0-1"),
     "ApiVersionsRequest": ("0-4", "0-2", "0-2"),
@@ -45,6 +49,10 @@ COVERAGE = {
     "DescribeProducersResponse": ("0", "", ""),
     "DescribeTopicPartitionsRequest": ("0", "", ""),
     "DescribeTopicPartitionsResponse": ("0", "", ""),
+    "DescribeTransactionsRequest": ("0", "", ""),
+    "DescribeTransactionsResponse": ("0", "", ""),
+    "EndTxnRequest": ("0-5", "0-2", ""),
+    "EndTxnResponse": ("0-5", "0-2", ""),
     "FetchRequest": ("4-18", "0-11", "0-6"),
     "FetchResponse": ("4-18", "0-11", "0-11"),
     "FindCoordinatorRequest": ("0-6", "0-2", "0-1"),
@@ -63,6 +71,8 @@ COVERAGE = {
     "ListGroupsResponse": ("0-5", "0-2", "0-2"),
     "ListOffsetsRequest": ("1-11", "0-5", "0-3"),
     "ListOffsetsResponse": ("1-11", "0-5", "0-5"),
+    "ListTransactionsRequest": ("0-2", "", ""),
+    "ListTransactionsResponse": ("0-2", "", ""),
     "MetadataRequest": ("0-13", "0-8", "0-5"),
     "MetadataResponse": ("0-13", "0-7", "0-5"),
     "OffsetCommitRequest": ("2-10", "0-7", "0-3"),
@@ -77,6 +87,8 @@ COVERAGE = {
     "ProduceResponse": ("3-13", "0-8", "0-7"),
     "SyncGroupRequest": ("0-5", "0-3", "0-1"),
     "SyncGroupResponse": ("0-5", "0-3", "0-1"),
+    "TxnOffsetCommitRequest": ("0-5", "0-2", ""),
+    "TxnOffsetCommitResponse": ("0-5", "0-2", ""),
 }
 
 # What no independent codec proves, and what does instead.
@@ -95,6 +107,8 @@ UNCOVERED = {
         "ProducerIdsRecord": "0",
         "RemoveTopicRecord": "0",
         "TopicRecord": "0",
+        "TransactionLogKey": "0",
+        "TransactionLogValue": "0-1",
     }.items()
 }
 
