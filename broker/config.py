@@ -72,8 +72,10 @@ ACTED_ON = frozenset(
     offsets.topic.segment.bytes ottla.validate.records producer.duplicate.scan.bytes
     producer.id.expiration.check.interval.ms producer.id.expiration.ms
     replica.high.watermark.checkpoint.interval.ms retention.bytes retention.ms segment.bytes
-    segment.index.bytes segment.jitter.ms segment.ms socket.request.max.bytes transaction.state.log.num.partitions
-    transaction.state.log.segment.bytes transactional.id.expiration.ms
+    segment.index.bytes segment.jitter.ms segment.ms socket.request.max.bytes
+    transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+    transaction.remove.expired.transaction.cleanup.interval.ms
+    transaction.state.log.num.partitions transaction.state.log.segment.bytes transactional.id.expiration.ms
     """.split()
 ) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}
 

@@ -1,7 +1,8 @@
 """The broker's state: what every handler may look at and change.
 
 Owns the order in which the parts are opened and closed, and the few rules that span them: automatic creation of
-topics, the group coordinator's log, the address that clients are told. Knows neither sockets nor the router.
+topics, the coordinators' logs and the markers of transactions, the address that clients are told. Knows neither sockets
+nor the router.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ import random
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
 from ..protocol.records import batch
 from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
-from ..storage.log import PartitionLog
+from ..storage.log import Appended, PartitionLog
 from .adoption import adopt, mark_others
 from .client_ledger import ClientLedger
 from .clock import Clock, Timer
 from .config import Config, ConfigError, ConfigSource
 from .context import Apis, Arrival
 from .durability import Durability
-from .errors import code_of
+from .errors import Refused, code_of
 from .fetch_sessions import FetchSessions
 from .forced_upgrade import ForcedUpgrade
 from .format_rules import behaviours_set, forced_upgrade
@@ -41,6 +42,9 @@ from .producer_ids import ProducerIds
 from .progress import Opening
 from .resources import BROKER as RESOURCE_BROKER
 from .topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Topic, Topics, internal_configs, internal_prefix
+from .transactions.coordinator import TransactionCoordinator
+from .transactions.settings import TransactionSettings
+from .transactions.state import WriteMarkers
 from .turns import Turns
 from .waiting import wake_all
 
@@ -149,6 +153,7 @@ class BrokerState:
             self.logs.upgrade.finish()
             self.logs.upgrade = None
         self._load_groups()
+        self._load_transactions()
         self._maintenance = Maintenance(self.clock, self.config, self.logs, self.topics, self.durability)
         if self.config["log.cleaner.enable"]:
             # Not before it is due: what it needs to import would delay the start.
@@ -181,7 +186,7 @@ class BrokerState:
             return topic.id if topic else None
 
         self.groups = GroupCoordinator(
-            append=self._append_group_records,
+            append=partial(self._append_internal, GROUP_OFFSETS_TOPIC),
             partitions=len(offsets_topic.partitions) if offsets_topic else self.config["offsets.topic.num.partitions"],
             clock=self.clock,
             partition_exists=topics.has_partition,
@@ -200,6 +205,34 @@ class BrokerState:
                         "groups cannot be read", topic=GROUP_OFFSETS_TOPIC, partition=partition.index, code=code.name
                     )
         self.groups.start()
+
+    def _load_transactions(self) -> None:
+        """After the groups: a transaction that is finished now may end commits of theirs."""
+        log_topic = self.topics.get(TRANSACTION_STATE_TOPIC)
+        count = self.config[f"{internal_prefix(TRANSACTION_STATE_TOPIC)}.num.partitions"]
+        self.transactions = TransactionCoordinator(
+            append=partial(self._append_internal, TRANSACTION_STATE_TOPIC),
+            write_marker=self._write_marker,
+            allocate=self.producer_ids.allocate,
+            offsets_partition=lambda group_id: (GROUP_OFFSETS_TOPIC, self.groups.partition_of(group_id)),
+            partitions=len(log_topic.partitions) if log_topic else count,
+            clock=self.clock,
+            settings=TransactionSettings.from_config(self.config),
+            marked=self._marked,
+        )
+        for partition in log_topic.partitions if log_topic else ():
+            if partition.offline is not None:
+                self.transactions.resign(partition.index)
+            elif partition.log.log_end_offset > partition.log.log_start_offset:
+                entries = ((record.key or b"", record.value) for record in read_all(partition.log))
+                if code := self.transactions.load(partition.index, entries):
+                    get_logger().error(
+                        "transactions cannot be read",
+                        topic=TRANSACTION_STATE_TOPIC,
+                        partition=partition.index,
+                        code=code.name,
+                    )
+        self.transactions.start()
 
     def _replay_broker_config(self, record: ConfigRecord) -> None:
         source = ConfigSource.DYNAMIC_BROKER if record.resource_name else ConfigSource.DYNAMIC_DEFAULT_BROKER
@@ -229,12 +262,38 @@ class BrokerState:
         partitions = self.config[f"{internal_prefix(name)}.num.partitions"]
         return self.topics.create(name, partitions, internal_configs(name, self.config), now_ms)
 
-    def _append_group_records(self, partition: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int) -> None:
-        """The group coordinator's way to its log. Raises what appending raises."""
-        topic = self.internal_topic(GROUP_OFFSETS_TOPIC, now_ms)
-        entries = [batch.Record(index, now_ms, key, value, ()) for index, (key, value) in enumerate(records)]
-        target = topic.partitions[partition]
-        target.appended(target.log.append_records(entries, now_ms=now_ms))
+    def _append_internal(
+        self, name: str, index: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
+    ) -> Appended | asyncio.Future[Any]:
+        """A coordinator's way to its log. Raises what appending raises; the future is of a sync."""
+        topic = self.internal_topic(name, now_ms)
+        if index >= len(topic.partitions):  # somebody made it anew, with fewer
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        entries = [batch.Record(delta, now_ms, key, value, ()) for delta, (key, value) in enumerate(records)]
+        partition = topic.partitions[index]
+        return partition.appended(partition.log.append_records(entries, now_ms=now_ms))
+
+    def _write_marker(
+        self, partition: tuple[str, int], markers: WriteMarkers, now_ms: int
+    ) -> Appended | asyncio.Future[Any]:
+        """Ends a transaction in one of its partitions. Raises what appending raises; the future is of a sync."""
+        # The coordinator's epoch is that of the leader of its log, which is there: it says that the markers are due.
+        log_index = self.transactions.partition_of(markers.transactional_id)
+        coordinator_epoch = self.topics.partition(TRANSACTION_STATE_TOPIC, log_index).leader_epoch
+        return self.topics.partition(*partition).write_marker(  # type: ignore[attr-defined]
+            markers.producer_id,
+            markers.producer_epoch,
+            committed=markers.committed,
+            coordinator_epoch=coordinator_epoch,
+            now_ms=now_ms,
+            transaction_version=markers.client_version,
+        )
+
+    def _marked(self, partition: tuple[str, int], markers: WriteMarkers) -> None:
+        """The commits of offsets that a transaction held count, or never will."""
+        topic, index = partition
+        if topic == GROUP_OFFSETS_TOPIC:
+            self.groups.end_transaction(index, markers.producer_id, committed=markers.committed)
 
     async def group_records_durable(self, group_id: str) -> ErrorCode:
         """NONE when what the coordinator knows of a group is as durable as `flush.messages` of its log asks for; else
@@ -275,6 +334,8 @@ class BrokerState:
         for partition in self.topics.take_offline(log_dir):
             if partition.topic == GROUP_OFFSETS_TOPIC:
                 self.groups.resign(partition.index)
+            elif partition.topic == TRANSACTION_STATE_TOPIC:
+                self.transactions.resign(partition.index)
         lost = "the one with the cluster's metadata" if log_dir is self.logs.metadata_dir else "the last one"
         if (log_dir is self.logs.metadata_dir or not self.logs.online) and not self.failed.done():
             self.failed.set_result(f"log directory {log_dir.path}, {lost}, failed: {log_dir.failure}")
@@ -287,6 +348,7 @@ class BrokerState:
             for partition in topic.partitions:
                 wake_all(partition.waiters)
         self.groups.close()
+        self.transactions.close()
 
     async def finish_appends(self, seconds: float) -> None:
         """Returns when what was submitted is appended, or the time is over: who sent it may have gone unanswered.

@@ -1,0 +1,54 @@
+"""Which transactions ListTransactions lists (KIP-664, KIP-994, KIP-1152)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable
+
+from ...protocol.errors import ErrorCode
+from ..errors import Refused
+from .state import Transaction, TransactionState
+
+PATTERN_LENGTH_MAX = 1000
+_STATES = {state.value: state for state in TransactionState}
+# What RE2, which Kafka matches with, does not know either: groups that look around, and references back.
+_NOT_RE2 = re.compile(r"\(\?(?:<?[=!]|\(|P=|>)|\\[1-9]")
+
+
+def listed(
+    transactions: Iterable[Transaction],
+    now_ms: int,
+    *,
+    states: Collection[str] = (),
+    producer_ids: Collection[int] = (),
+    duration_ms: int = -1,
+    pattern: str | None = None,
+) -> tuple[list[str], list[Transaction]]:
+    """The names among `states` that are none, and the transactions that all filters let through; an empty filter lets
+    all through. `duration_ms` asks for those that began longer ago, `pattern` is a regular expression over the whole
+    id. Raises Refused (INVALID_REGULAR_EXPRESSION).
+    """
+    unknown = [name for name in states if name not in _STATES]
+    wanted = {_STATES[name] for name in states if name in _STATES}
+    matches = _matcher(pattern)
+    found = [
+        transaction
+        for transaction in transactions
+        if (not states or transaction.state in wanted)
+        and (not producer_ids or transaction.producer_id in producer_ids)
+        and (duration_ms < 0 or now_ms - transaction.start_ms > duration_ms)
+        and matches(transaction.transactional_id)
+    ]
+    return unknown, found
+
+
+def _matcher(pattern: str | None) -> Callable[[str], bool]:
+    if not pattern:
+        return lambda _: True
+    if len(pattern) > PATTERN_LENGTH_MAX or _NOT_RE2.search(pattern):
+        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION)
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
+    return lambda name: compiled.fullmatch(name) is not None

@@ -1,0 +1,82 @@
+"""The shell around the table of transactions: what it writes, in which order, and whom it answers when."""
+
+from __future__ import annotations
+
+from coordinating import NONE, TIMEOUT_MS, World, now
+
+from ottla.protocol.errors import ErrorCode
+
+A, B = ("t", 0), ("t", 1)
+
+
+def test_a_transaction_is_over_when_its_end_is_answered() -> None:
+    """Where nothing waits for a sync, the client's next transaction meets nothing of the last."""
+    world = World()
+    owner = world.init()
+    world.add(owner, A)
+    world.add(owner, B)
+    answer = world.end(owner)
+    assert world.disk.order == [
+        "Empty", "Ongoing", "Ongoing", "PrepareCommit", "commit t-0", "commit t-1", "CompleteCommit",
+    ]  # fmt: skip
+    assert (answer.producer_id, answer.producer_epoch) == (owner[0], owner[1] + 1)
+    assert world.disk.markers == {A: [(*answer[1:3], True)], B: [(*answer[1:3], True)]}
+    assert world.ended == [(A, owner[0], True), (B, owner[0], True)]
+    assert world.state() == "CompleteCommit"
+
+
+def test_the_markers_of_version_0_bear_the_epoch_of_the_records() -> None:
+    world = World()
+    owner = world.init()
+    world.add(owner, A, version=0)
+    assert world.end(owner, False, version=0)[1:3] == (-1, -1)
+    assert world.disk.markers == {A: [(*owner, False)]}
+    assert world.state() == "CompleteAbort"
+
+
+def test_an_empty_transaction_that_is_aborted_has_no_markers() -> None:
+    world = World()
+    owner = world.init()
+    answer = world.end(owner, False)
+    assert answer.producer_epoch == owner[1] + 1
+    assert world.disk.order == ["Empty", "PrepareAbort", "CompleteAbort"]
+    assert world.disk.markers == {}
+
+
+def test_offsets_are_a_partition_of_their_own() -> None:
+    world = World()
+    owner = world.init()
+    assert now(world.coordinator.add_offsets("tx", *owner, "group", client_version=2)).error is NONE
+    assert world.transaction().partitions == (("__consumer_offsets", 5),)
+    world.end(owner)
+    assert world.ended == [(("__consumer_offsets", 5), owner[0], True)]
+
+
+def test_verification_tells_what_is_missing() -> None:
+    world = World()
+    owner = world.init()
+    world.add(owner, A)
+    assert world.coordinator.verify("tx", *owner, [A, B]) == (NONE, -1, -1, (B,))
+    assert world.coordinator.verify("tx", owner[0], owner[1] + 1, [A]).error is ErrorCode.PRODUCER_FENCED
+    assert world.coordinator.verify("other", *owner, [A]).error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+def test_refused_strangers_leave_nothing_behind() -> None:
+    world = World()
+    for n in range(100):
+        name = f"stranger{n}"
+        answer = now(world.coordinator.add_partitions(name, 7, 0, [A], client_version=2))
+        assert answer.error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        answer = now(world.coordinator.end(name, 7, 0, committed=True, client_version=2))
+        assert answer.error is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        answer = now(world.coordinator.init_producer_id(name, timeout_ms=TIMEOUT_MS, producer_id=7))
+        assert answer.error is ErrorCode.INVALID_REQUEST
+    assert world.coordinator._entries == {}
+    assert world.coordinator._answered == {}
+
+
+def test_an_empty_name_is_no_name() -> None:
+    world = World()
+    assert now(world.coordinator.init_producer_id("", timeout_ms=TIMEOUT_MS)).error is ErrorCode.INVALID_REQUEST
+    assert world.coordinator.describe("") == (ErrorCode.INVALID_REQUEST, None)
+    assert world.coordinator.describe("x") == (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None)
