@@ -38,7 +38,8 @@ def read(folder: Path, name: str) -> dict | None:
 def facts(fields: list[dict], structs: dict[str, list[dict]]) -> list[dict]:
     out = []
     for declared in fields:
-        field: dict = {"versions": declared.get("taggedVersions")} | declared  # left out where it was never an untagged one
+        # The versions are left out where it was never an untagged field.
+        field: dict = {"versions": declared.get("taggedVersions")} | declared
         kind = field["type"].removeprefix("[]")
         inner = field.get("fields") or structs.get(kind)
         fact = {key: field[key] for key in ("name", "type", "versions", "default", "tag") if key in field}
