@@ -1,0 +1,312 @@
+"""What waits for syncs, and what happens when something cannot be written."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from coordinating import NONE, TIMEOUT_MS, World, now
+
+from ottla.broker.errors import Refused
+from ottla.broker.transactions.coordinator import RETRY_MS
+from ottla.broker.transactions.state import Answer
+from ottla.protocol.errors import ErrorCode
+from ottla.storage.errors import FencedProducer, StorageError
+
+A, B = ("t", 0), ("u", 1)
+BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def begun(world: World, *partitions: tuple[str, int], version: int = 2) -> tuple[int, int]:
+    owner = world.init()
+    world.add(owner, *partitions, version=version)
+    world.disk.order.clear()
+    return owner
+
+
+async def test_an_answer_waits_for_the_sync_of_its_record() -> None:
+    world = World()
+    world.disk.slow = {"log"}
+    first = world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)
+    assert isinstance(first, asyncio.Future)
+    assert now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)).error is BUSY
+    assert world.coordinator.describe("tx") == (ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None)
+    assert not first.done()
+    await world.disk.sync()
+    assert await first == (NONE, 1000, 0, ())
+    second = world.coordinator.add_partitions("tx", 1000, 0, [A], client_version=2)
+    assert isinstance(second, asyncio.Future)
+    assert world.state() == "Empty"
+    assert now(world.coordinator.end("tx", 1000, 0, committed=True, client_version=2)).error is BUSY
+    await world.disk.sync()
+    assert (await second).error is NONE
+    assert world.state() == "Ongoing"
+
+
+async def test_each_step_of_an_end_waits_for_the_one_before() -> None:
+    world = World()
+    owner = begun(world, A, B)
+    world.disk.slow = {"log", "t", "u"}
+    end = world.coordinator.end("tx", *owner, committed=True, client_version=2)
+    assert isinstance(end, asyncio.Future)
+    assert world.disk.order == ["PrepareCommit"]
+    await world.disk.sync()
+    assert await end == (NONE, owner[0], owner[1] + 1, ())
+    assert world.disk.order[1:] == ["commit t-0", "commit u-1"]
+    assert await world.disk.sync() == "t"
+    assert world.ended == [(A, owner[0], True)]
+    assert world.disk.order[3:] == []
+    assert now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)).error is BUSY
+    assert await world.disk.sync() == "u"
+    assert world.disk.order[3:] == ["CompleteCommit"]
+    assert world.state() == "PrepareCommit"
+    await world.disk.sync()
+    assert world.state() == "CompleteCommit"
+    assert world.disk.syncs == []
+
+
+async def test_a_future_may_give_another_one() -> None:
+    """As of an append that takes several turns and then waits for a sync."""
+    world = World()
+    owner = begun(world, A)
+    world.disk.slow = {"t"}
+    world.end(owner)
+    _, outer = world.disk.syncs.pop()
+    inner = asyncio.get_running_loop().create_future()
+    outer.set_result(inner)
+    await asyncio.sleep(0)
+    assert world.state() == "PrepareCommit"
+    inner.set_result(None)
+    await asyncio.sleep(0)
+    assert world.state() == "CompleteCommit"
+
+
+async def test_a_client_that_hangs_up_is_not_waited_for() -> None:
+    world = World()
+    world.disk.slow = {"log"}
+    answer = world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)
+    assert isinstance(answer, asyncio.Future)
+    answer.cancel()
+    await world.disk.sync()
+    assert world.state() == "Empty"
+    assert world.coordinator._waiting == {}
+
+
+STORAGE = StorageError("the disk")
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("step", ["init", "add", "add offsets", "commit", "abort"])
+async def test_who_asked_hears_of_a_failed_append_and_may_ask_again(step: str, later: bool) -> None:
+    world = World()
+    owner = begun(world, A) if step != "init" else (-1, -1)
+    before = world.state() if step != "init" else ""
+    coordinator = world.coordinator
+
+    def ask() -> Answer | asyncio.Future[Answer]:
+        if step == "init":
+            return coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)
+        if step == "add":
+            return coordinator.add_partitions("tx", *owner, [B], client_version=2)
+        if step == "add offsets":
+            return coordinator.add_offsets("tx", *owner, "g", client_version=2)
+        return coordinator.end("tx", *owner, committed=step == "commit", client_version=2)
+
+    if later:
+        world.disk.slow = {"log"}
+        answer = ask()
+        await world.disk.sync(STORAGE)
+        assert isinstance(answer, asyncio.Future)
+        answer = await answer
+    else:
+        world.disk.fails["log"] = ErrorCode.KAFKA_STORAGE_ERROR
+        answer = now(ask())
+    assert answer == (ErrorCode.NOT_COORDINATOR, -1, -1, ())
+    assert world.disk.markers == {}
+    if step == "init":
+        assert coordinator._entries == {}
+    else:
+        assert world.state() == before
+    world.disk.fails.clear()
+    world.disk.slow.clear()
+    assert now(ask()).error is NONE
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_errors_of_the_log_are_told_as_what_clients_act_upon(code: ErrorCode, told: ErrorCode) -> None:
+    world = World()
+    world.disk.fails["log"] = code
+    assert now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)).error is told
+
+
+def test_without_a_producer_id_there_is_no_owner() -> None:
+    world = World()
+    world.no_ids = ErrorCode.KAFKA_STORAGE_ERROR
+    answer = now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS))
+    assert answer.error is ErrorCode.NOT_COORDINATOR
+    assert world.coordinator._entries == {}
+    world.no_ids = None
+    assert world.init() == (1000, 0)
+
+
+def test_a_completion_that_cannot_be_written_is_tried_again_by_the_sweep() -> None:
+    world = World()
+    owner = begun(world, A)
+    write = world.disk.write_marker
+
+    def then_fail(*told: object) -> object:
+        world.disk.fails["log"] = ErrorCode.KAFKA_STORAGE_ERROR
+        return write(*told)  # type: ignore[arg-type]
+
+    world.coordinator._write_marker = then_fail  # type: ignore[assignment]
+    world.end(owner)
+    world.coordinator._write_marker = write
+    assert world.state() == "PrepareCommit"
+    assert now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)).error is BUSY
+    world.disk.fails.clear()
+    world.clock.advance(world.settings.time_out_interval_ms)
+    assert world.state() == "CompleteCommit"
+    assert len(world.disk.markers[A]) == 1
+    assert world.init() == (owner[0], owner[1] + 2)
+
+
+def test_a_marker_that_cannot_be_written_is_tried_again() -> None:
+    """Until the disk is back; what the other partitions have is not written twice."""
+    world = World()
+    owner = begun(world, A, B)
+    world.disk.fails["u"] = ErrorCode.KAFKA_STORAGE_ERROR
+    world.end(owner)
+    assert world.disk.order == ["PrepareCommit", "commit t-0"]
+    world.clock.advance(10 * RETRY_MS)
+    assert world.disk.order == ["PrepareCommit", "commit t-0"]
+    assert now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)).error is BUSY
+    world.disk.fails.clear()
+    world.clock.advance(RETRY_MS - 1)
+    assert world.state() == "PrepareCommit"
+    world.clock.advance(1)
+    assert world.disk.order[2:] == ["commit u-1", "CompleteCommit"]
+    assert world.ended == [(A, owner[0], True), (B, owner[0], True)]
+    world.clock.advance(10 * RETRY_MS)
+    assert world.disk.order[4:] == []
+
+
+def test_the_sweep_tries_a_marker_again_too() -> None:
+    world = World()
+    owner = begun(world, B)
+    world.disk.fails["u"] = ErrorCode.KAFKA_STORAGE_ERROR
+    world.end(owner)
+    world.disk.fails.clear()
+    world.coordinator.time_out()
+    assert world.state() == "CompleteCommit"
+    world.clock.advance(2 * RETRY_MS)
+    assert len(world.disk.markers[B]) == 1
+
+
+async def test_a_marker_whose_sync_fails_is_written_again() -> None:
+    world = World()
+    owner = begun(world, A, B)
+    world.disk.slow = {"t", "u"}
+    world.end(owner, False)
+    await world.disk.sync(STORAGE)
+    await world.disk.sync()
+    assert world.ended == [(B, owner[0], False)]
+    assert world.state() == "PrepareAbort"
+    world.disk.slow.clear()
+    world.clock.advance(RETRY_MS)
+    assert world.state() == "CompleteAbort"
+    assert [len(world.disk.markers[one]) for one in (A, B)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    ],
+)
+def test_a_partition_that_takes_no_marker_is_done_with(code: ErrorCode) -> None:
+    """It is deleted, or another coordinator or producer has ended the transaction there."""
+    world = World()
+    owner = begun(world, A, B)
+    world.disk.fails["u"] = code
+    world.end(owner)
+    assert world.disk.order == ["PrepareCommit", "commit t-0", "CompleteCommit"]
+    assert world.ended == [(A, owner[0], True)]
+
+
+async def test_a_partition_may_go_while_its_marker_waits() -> None:
+    world = World()
+    owner = begun(world, A, B)
+    world.disk.slow = {"u"}
+    world.end(owner)
+    await world.disk.sync(Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    assert world.state() == "CompleteCommit"
+
+
+async def test_a_fenced_marker_is_known_by_its_exception() -> None:
+    world = World()
+    owner = begun(world, A)
+    world.disk.slow = {"t"}
+    world.end(owner)
+    await world.disk.sync(FencedProducer("newer"))
+    assert world.state() == "CompleteCommit"
+
+
+async def test_who_waits_is_told_when_the_coordinator_goes() -> None:
+    for ends, code in (("close", ErrorCode.COORDINATOR_NOT_AVAILABLE), ("resign", ErrorCode.NOT_COORDINATOR)):
+        world = World()
+        owner = begun(world, A)
+        world.disk.slow = {"log"}
+        answer = world.coordinator.end("tx", *owner, committed=True, client_version=2)
+        assert isinstance(answer, asyncio.Future)
+        if ends == "close":
+            world.coordinator.close()
+        else:
+            world.coordinator.resign(world.coordinator.partition_of("tx"))
+            assert world.coordinator.has_resigned("tx")
+        assert (await answer).error is code
+        assert now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)).error is code
+        assert world.coordinator.verify("tx", *owner, [A]).error is code
+        assert world.coordinator.describe("tx") == (code, None)
+        await world.disk.sync()  # nobody is here for what comes of it
+        assert world.disk.markers == {}
+        world.clock.advance(10 * world.settings.time_out_interval_ms)
+        assert world.disk.markers == {}
+
+
+async def test_what_an_earlier_life_of_an_id_waited_for_means_nothing_to_this_one() -> None:
+    world = World()
+    owner = begun(world, A)
+    world.disk.slow = {"log"}
+    index = world.coordinator.partition_of("tx")
+    assert isinstance(world.coordinator.end("tx", *owner, committed=True, client_version=2), asyncio.Future)
+    world.disk.slow.clear()
+    log = world.disk.log[index][:-1]  # the record was lost
+    assert world.coordinator.load(index, log) is NONE
+    await world.disk.sync()
+    assert world.disk.markers == {}
+    assert world.state() == "Ongoing"
+    world.end(owner, False)
+    assert world.disk.markers == {A: [(owner[0], owner[1] + 1, False)]}
+
+
+async def test_offsets_are_told_of_a_marker_that_outlives_its_coordinator() -> None:
+    """The log of the transactions is offline, the groups' is not: the commits count when the marker is durable."""
+    world = World()
+    owner = begun(world, A)
+    world.disk.slow = {"t"}
+    world.end(owner)
+    world.coordinator.resign(world.coordinator.partition_of("tx"))
+    assert world.ended == []
+    await world.disk.sync()
+    assert world.ended == [(A, owner[0], True)]
