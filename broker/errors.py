@@ -44,6 +44,8 @@ CODES: dict[type[Exception], ErrorCode] = {
     storage.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     storage.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     storage.UnknownProducer: ErrorCode.UNKNOWN_PRODUCER_ID,
+    storage.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
+    storage.FencedCoordinator: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
 }
 
 

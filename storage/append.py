@@ -10,17 +10,20 @@ from .config import LogConfig
 from .errors import (
     DuplicateSequence,
     FencedProducer,
+    InvalidTransactionState,
     OutOfOrderSequence,
     ProducerRefused,
     RecordListTooLarge,
     UnknownProducer,
 )
+from .guards import Guard, judge_transaction
 from .producer_state import (
     ACCEPT,
     CachedBatch,
     Duplicate,
     DuplicateWithoutOffset,
     Fenced,
+    Misplaced,
     OutOfOrder,
     Producer,
     Verdict,
@@ -29,6 +32,7 @@ from .producer_state import (
     remember,
 )
 from .segment import Segment
+from .txn_index import Marker
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
@@ -75,6 +79,8 @@ def refusal(verdict: Verdict, header: BatchHeader) -> ProducerRefused:
         return OutOfOrderSequence(f"{who}: {what} where {verdict.expected} is next")
     if isinstance(verdict, DuplicateWithoutOffset):
         return DuplicateSequence(f"{who}: {what} were written before")
+    if isinstance(verdict, Misplaced):
+        return InvalidTransactionState(f"{who}: {verdict.why}")
     return UnknownProducer(f"{who}: {what}, and nothing is known of the producer")
 
 
@@ -86,11 +92,13 @@ def plan(
     config: LogConfig,
     *,
     now_ms: int,
+    guard: Guard | None = None,
+    marker: Marker | None = None,
 ) -> Plan | CachedBatch:
     """The plan for the batches of one append, as they are to be written, or the batch of which it is a copy.
 
-    More than one are plain messages of an old format, which know no producers. Raises RecordListTooLarge, and
-    ProducerRefused by the verdict on the sequences.
+    More than one are plain messages of an old format, which know no producers. `marker` is what a control batch says.
+    Raises RecordListTooLarge, and ProducerRefused by the verdict on the sequences and the transaction.
     """
     header = headers[0]
     if size_bytes > config.segment_bytes:
@@ -100,10 +108,11 @@ def plan(
         rules = config.producer_rules
         producer = follow(known, header, rules) if known is not None else None
         if producer is None:
-            verdict = judge(known, header, rules)
+            verdict = judge_transaction(known, header, judge(known, header, rules), guard)
             if verdict is not ACCEPT:
                 if isinstance(verdict, Duplicate):
                     return verdict.of
                 raise refusal(verdict, header)
-            producer = remember(known, header, header.base_offset, rules)
+            coordinator_epoch = -1 if marker is None else marker.coordinator_epoch
+            producer = remember(known, header, header.base_offset, rules, coordinator_epoch)
     return Plan(must_roll(segment, config, headers, size_bytes, now_ms), producer)

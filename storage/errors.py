@@ -48,5 +48,13 @@ class DuplicateSequence(ProducerRefused):
     """All of the batch's sequences were written, yet their offset is not remembered (DUPLICATE_SEQUENCE_NUMBER, 46)."""
 
 
+class InvalidTransactionState(ProducerRefused):
+    """The batch is of a transaction that is not open here, or of none while one is (INVALID_TXN_STATE, 48)."""
+
+
+class FencedCoordinator(ProducerRefused):
+    """A marker comes from an older coordinator than the last one did (TRANSACTION_COORDINATOR_FENCED, 52)."""
+
+
 class UnknownProducer(ProducerRefused):
     """Nothing is known of the producer and the batch is not its first (UNKNOWN_PRODUCER_ID, 59)."""

@@ -16,15 +16,15 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from ..protocol.primitives import ZERO_UUID
 from ..protocol.records import batch, formats, legacy, validate
 from ..protocol.records.batch import BatchHeader
+from ..protocol.records.errors import UnsupportedForFormat
 from ..protocol.records.validate import Prepared
-from . import reading, retention, timestamps
+from . import markers, retention, txn_index
 from .answers import Appended, NewRecord, Slice, TimestampOffset
 from .append import plan
 from .config import LogConfig
@@ -32,25 +32,27 @@ from .duplicates import DuplicateScan
 from .errors import DuplicateSequence, OffsetOutOfRange, StorageError
 from .files import Files
 from .flusher import Flusher
+from .guards import IN_TRANSACTION, Guard, Guards
 from .leader_epochs import LeaderEpochs
+from .markers import check_marker
 from .partition_metadata import FILE_NAME as PARTITION_METADATA
 from .partition_metadata import read_topic_id, write_topic_id
 from .producer_state import CachedBatch, Producer, forget_below
+from .readable import ReadableLog
 from .recovery import OnChecked, Recovered, open_segments
 from .segment import Segment
 from .swap import replacements, swap_in
-from .transactions import Transactions
-from .watched import CLOSED, Watched, watched
+from .txn_index import ABORT, COMMIT, Marker
+from .watched import CLOSED, watched
 
 if TYPE_CHECKING:
     from .rewrite import Rewritten
-    from .txn_index import AbortedTransaction
     from .upgrade import OnUpgrade
 
 __all__ = ["Appended", "LogConfig", "PartitionLog", "Slice", "TimestampOffset"]
 
 
-class PartitionLog(Watched):
+class PartitionLog(ReadableLog):
     """See the module. Made by `open`."""
 
     def __init__(
@@ -66,22 +68,16 @@ class PartitionLog(Watched):
         on_log_start: Callable[[PartitionLog, int], None] | None,
         pick: Callable[[int], int],
     ):
-        super().__init__(directory)
-        self._files = files
+        super().__init__(files, directory, config, recovered, self._known_producers)
         self._on_log_start = on_log_start
         self._pick = pick
-        self._segments = recovered.segments
-        self._active = recovered.segments[-1]
         self._producers = recovered.producers
-        self._transactions = Transactions(files, directory, recovered, self._known_producers)
+        self._guards = Guards()
         self._removed: list[retention.Removed] = []
         self._is_closed = False
         self.topic = topic
         self.partition = partition
         self.topic_id = topic_id
-        self.config = config
-        self.log_start_offset = recovered.log_start_offset
-        self.log_end_offset = self._active.next_offset
         self.size_bytes = sum(segment.size_bytes for segment in self._segments)
         # What was cut is not durable, whatever a checkpoint says of it.
         durable = min(recovery_point, self.log_end_offset) if recovered.unsynced else self.log_end_offset
@@ -91,7 +87,6 @@ class PartitionLog(Watched):
         self.leader_epoch = max(self._epochs.newest, 0)
         self.on_roll: Callable[[], None] | None = None
         """Told when a new segment has begun: the one before it may be synced."""
-        self._held_from: int | None = None
         self.has_hole = recovered.has_hole
         """Whether recovery found offsets missing between segments, and let it be."""
         self.cut_bytes = recovered.cut_bytes
@@ -188,32 +183,6 @@ class PartitionLog(Watched):
         """When the first append was made that no flush has covered or is covering; None if there is none."""
         return self._flusher.since_ms
 
-    @property
-    def high_watermark(self) -> int:
-        """The end of what consumers may read: with one replica, the end of the log, or of what is not held back."""
-        return self.log_end_offset if self._held_from is None else self._held_from
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The end of what `read_committed` consumers may read, see transactions.py. Raises StorageError."""
-        return self._transactions.stable_offset(self.high_watermark, self.log_start_offset)
-
-    @property
-    def first_segment_offset(self) -> int:
-        """The base offset of the oldest segment, at or below the log start."""
-        return self._segments[0].base_offset
-
-    @property
-    def active_segment_offset(self) -> int:
-        """The base offset of the segment that is appended to."""
-        return self._active.base_offset
-
-    @watched
-    def segment_bases(self) -> list[tuple[int, int]]:
-        """(base offset, time in ms) of each segment, oldest first: the largest timestamp in it, else its making."""
-        times = ((segment, segment.largest_timestamp()[0]) for segment in self._segments)
-        return [(segment.base_offset, time if time >= 0 else segment.created_ms) for segment, time in times]
-
     # -- appending
 
     def append(self, records: bytearray | memoryview, *, now_ms: int, produce_version: int = 13) -> Appended:
@@ -230,27 +199,72 @@ class PartitionLog(Watched):
             scan = self.duplicate_scan(prepared.header)
             return self.answer_copy(scan() if scan else None, refused)
 
-    def append_records(self, records: Sequence[NewRecord], *, now_ms: int, codec: int = 0) -> Appended:
+    def append_records(
+        self,
+        records: Sequence[NewRecord],
+        *,
+        now_ms: int,
+        codec: int = 0,
+        producer: tuple[int, int] | None = None,
+    ) -> Appended:
         """Appends records of the broker's own in the topic's format, by none of the rules for clients: one batch, or
-        in an old format without a codec one message each. Errors as `append`."""
+        in an old format without a codec one message each. Errors as `append`.
+
+        With the id and the epoch of a producer they are a part of its transaction, and begin it if it is not open here;
+        only the epoch is judged.
+        """
         magic = self.config.rules.target_magic
         first = 0 if magic == batch.MAGIC else self.log_end_offset  # a v0 wrapper is written for its place
         numbered = [
             batch.Record(offset, record.timestamp, record.key, record.value, record.headers)
             for offset, record in enumerate(records, first)
         ]
-        if magic == batch.MAGIC:
+        if producer is not None:
+            if magic != batch.MAGIC:
+                raise UnsupportedForFormat(f"a transaction in records of format v{magic}")
+            buffer = batch.build(
+                numbered, codec=codec, producer_id=producer[0], producer_epoch=producer[1], transactional=True
+            )
+        elif magic == batch.MAGIC:
             buffer = batch.build(numbered, codec=codec)
         else:
             buffer = legacy.build(numbered, magic=magic, codec=codec)
         headers = tuple([header for _, header in formats.headers(buffer)])
         return self.append_prepared(Prepared(buffer, headers[0], -1, first, headers), now_ms=now_ms)
 
-    def append_prepared(self, prepared: Prepared, *, now_ms: int) -> Appended:
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        now_ms: int,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """Ends a producer's transaction, and makes the guards void that were given out for it. Where none is open the
+        marker is written all the same, and tells epochs.
+
+        Raises FencedProducer and FencedCoordinator, see markers.py, UnsupportedForFormat, StorageError: then nothing
+        is written.
+        """
+        self._check_writable()
+        known = self.producers().get(producer_id)
+        check_marker(known, producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        is_open = known is not None and known.transaction_first_offset >= 0
+        marker = Marker(COMMIT if committed else ABORT, coordinator_epoch)
+        prepared = markers.prepared(producer_id, producer_epoch, marker, now_ms, self.config, is_open)
+        self._guards.end(producer_id)
+        return self.append_prepared(prepared, now_ms=now_ms, marker=marker)
+
+    def append_prepared(
+        self, prepared: Prepared, *, now_ms: int, guard: Guard | None = None, marker: Marker | None = None
+    ) -> Appended:
         """Appends what `validate.prepare` made of a producer's data, in one write. Errors as `append`.
 
         After DuplicateSequence a `duplicate_scan` may find the copy. Nothing happens where there is nothing to append
-        (a set whose only message was cut): the base offset is then -1.
+        (a set whose only message was cut): the base offset is then -1. With a `guard` (from `verify`, or
+        IN_TRANSACTION) a batch begins a transaction only if that is not void. `marker` is `append_marker`'s.
         """
         self._check_writable()
         if not prepared.headers:
@@ -264,19 +278,64 @@ class PartitionLog(Watched):
             if producers is None and header.producer_id >= 0:
                 producers = self._known_producers()
             known = producers.get(header.producer_id) if producers else None
-            planned = plan(headers, len(buffer), known, active, self.config, now_ms=now_ms)
+            planned = plan(headers, len(buffer), known, active, self.config, now_ms=now_ms, guard=guard, marker=marker)
             if isinstance(planned, CachedBatch):
                 return self._copy(planned)
             self._epochs.note(header.magic, self.leader_epoch, base_offset)
             if planned.roll:
                 active = self._roll(base_offset, now_ms)
-            active.append(buffer, headers)
+            if marker is None:
+                active.append(buffer, headers)
+            else:
+                self._append_marked(active, buffer, header, marker)
         except StorageError as error:
             self._epochs.restore(epochs)
             self.report(error)
             raise
         self._adopt(active, headers, len(buffer), planned.producer, now_ms)
         return Appended(base_offset, self.log_end_offset - 1, log_append_time_ms, self.log_start_offset, False)
+
+    def _append_marked(
+        self, active: Segment, buffer: bytearray | memoryview, header: BatchHeader, marker: Marker
+    ) -> None:
+        """Writes a marker; first, what it aborts into the segment's index: a marker that is there without its entry
+        would show what was aborted, an entry without a marker shows nothing else than before."""
+        known = self._known_producers()
+        concerned = {producer_id: known[producer_id] for producer_id in self._transactions.opened()}
+        entry = txn_index.aborted(marker, header, concerned)
+        if entry is None:
+            active.append(buffer, (header,))
+            return
+        base_offset = active.base_offset
+        size_bytes = self._transactions.index_bytes(base_offset)
+        try:
+            self._flusher.wrote_file(self._transactions.append(base_offset, [entry]))
+            active.append(buffer, (header,))
+        except StorageError:
+            try:
+                self._transactions.take_back(base_offset, size_bytes)
+            except StorageError as error:
+                self.fail(str(error))  # a recovery makes the index anew
+            raise
+
+    def verify(
+        self, producer_id: int, producer_epoch: int, sequence: int = 0, *, bumps_epoch: bool = False, now_ms: int = 0
+    ) -> Guard:
+        """What lets a batch that begins with the sequence begin a transaction here, to be got before the coordinator is
+        asked whether it is one. IN_TRANSACTION where it is open: then nobody need be asked. Raises StorageError."""
+        if self.in_transaction(producer_id, producer_epoch):
+            return IN_TRANSACTION
+        return self._guards.give(producer_id, producer_epoch, sequence, bumps_epoch=bumps_epoch, now_ms=now_ms)
+
+    def refuse(self, producer_id: int) -> None:
+        """Forgets the guards of a producer that the coordinator does not know, or not with this partition."""
+        self._guards.end(producer_id)
+
+    @watched
+    def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of the producer is open here in this epoch. Raises StorageError."""
+        known = self._known_producers().get(producer_id)
+        return known is not None and known.transaction_first_offset >= 0 and known.epoch == producer_epoch
 
     def _copy(self, of: CachedBatch) -> Appended:
         return Appended(of.base_offset, of.last_offset, of.max_timestamp_ms, self.log_start_offset, True)
@@ -353,6 +412,7 @@ class PartitionLog(Watched):
     def expire_producers(self, now_ms: int) -> int:
         """Forgets the producers that have written nothing for `producer_rules.expiration_ms`; how many. To be called
         now and then: nothing else forgets them while the log is open."""
+        self._guards.expire(now_ms, self.config.producer_rules.expiration_ms)
         return self._producers.expire(now_ms, self.config.producer_rules)
 
     def _known_producers(self) -> dict[int, Producer]:
@@ -378,84 +438,13 @@ class PartitionLog(Watched):
         if self._flusher.failure is not None:
             raise StorageError(f"{self._directory} takes no records: {self._flusher.failure}")
 
-    # -- reading
-
-    @watched
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        at_least_one_batch: bool = True,
-        committed: bool = False,
-        hard_limit: bool = False,
-    ) -> Slice:
-        """Whole batches of one segment, from the one that holds the offset on, at most `max_bytes` of them.
-
-        If the first is larger it comes alone, or nothing comes without `at_least_one_batch`. With `hard_limit` (Fetch
-        v0 to v2) as many bytes come as there are up to `max_bytes`, whatever they cut. At the end of the log the slice
-        is empty. Raises OffsetOutOfRange, StorageError.
-        """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-        high_watermark = self.high_watermark
-        stable_offset = self._transactions.stable_offset(high_watermark, self.log_start_offset)
-        end_offset = stable_offset if committed else high_watermark
-        records: bytes | memoryview = b""
-        aborted: Sequence[AbortedTransaction] = ()
-        if offset < end_offset:
-            segments = self._segments_from(offset)
-            run = reading.run_of(segments, offset, end_offset, max_bytes, at_least_one_batch, hard_limit)
-            if run is not None:
-                records = run[0].read(run[1], run[2] - run[1])
-                aborted = self._transactions.aborted(self, run, offset) if committed else ()
-        return Slice(records, high_watermark, self.log_start_offset, stable_offset, aborted)
-
-    def _segments_from(self, offset: int) -> Iterable[Segment]:
-        """The segments that may hold the offset or something behind it, oldest first."""
-        if offset >= self._active.base_offset:
-            return (self._active,)
-        first = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
-        return self._segments[max(first, 0) :]
-
-    def available_bytes(self, offset: int, *, committed: bool = False) -> int:
-        """Bytes from the batch that holds the offset to the high watermark, or to the last stable offset; reads no log.
-
-        Exact for the newest batches, else off by up to an index interval and a batch (or an unread segment).
-        """
-        end_offset = self.last_stable_offset if committed else self.high_watermark
-        behind = self._segments_from(end_offset) if end_offset < self.log_end_offset else ()
-        return reading.bytes_between(self._segments_from(offset), offset, behind, end_offset)
-
-    def growing_from(self, *, committed: bool = False) -> int:
-        """The base offset of the segment in which that ends: what lies in those before is shown as a whole."""
-        end_offset = self.last_stable_offset if committed else self.high_watermark
-        return next(iter(self._segments_from(end_offset))).base_offset
-
-    def hold_back(self, offset: int | None) -> None:
-        """Shows consumers nothing from the first offset of an append on; None shows them all. For appends that are to
-        be durable before they are seen."""
-        self._held_from = offset
-
-    @watched
-    def find_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record at or behind the log start with this timestamp (ms) or a later one. StorageError."""
-        start = self.log_start_offset
-        return timestamps.find(self._segments_from(start), start, timestamp_ms)
-
-    @watched
-    def max_timestamp(self) -> TimestampOffset | None:
-        """The first record that has the largest timestamp; None if no record has one. StorageError."""
-        start = self.log_start_offset
-        return timestamps.largest(self._segments_from(start), start)
+    # -- the log start
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch at or below the one asked for; (-1, -1) if that is not known."""
         if not self._epochs.entries and self.size_bytes:  # the log ends with messages of an old format
             return -1, -1
         return self._epochs.end_offset(epoch, self.leader_epoch, self.log_end_offset)
-
-    # -- the log start
 
     @watched
     def delete_records_before(self, offset: int) -> int:
@@ -511,11 +500,6 @@ class PartitionLog(Watched):
         self._epochs.keep(retention.epochs_from(self._epochs.entries, self.log_start_offset))
 
     # -- cleaning
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """All segments, oldest first; the last is appended to. Not for the caller to change."""
-        return self._segments
 
     @watched
     def replace_segments(self, new: Sequence[Rewritten], old: Sequence[int]) -> retention.Removed:

@@ -23,7 +23,7 @@ CACHED_BATCHES = 5  # what an idempotent producer may have in flight, so what it
 
 
 class CachedBatch(NamedTuple):
-    """One remembered batch: its sequences, its offsets, and its largest timestamp in ms."""
+    """One remembered batch: its sequences (both -1 where it has none), its offsets, its largest timestamp in ms."""
 
     first_sequence: int
     last_sequence: int
@@ -33,7 +33,7 @@ class CachedBatch(NamedTuple):
 
     @property
     def offset_delta(self) -> int:
-        """How far its last offset, and its last sequence, are from the first."""
+        """How far its last offset is from the first, and its last sequence, if it has any."""
         return self.last_offset - self.base_offset
 
 
@@ -123,7 +123,14 @@ class Unknown:
     """Nothing is known of the producer, and the batch is not its first."""
 
 
-Verdict = Accept | Duplicate | Fenced | OutOfOrder | DuplicateWithoutOffset | Unknown
+@dataclass(frozen=True, slots=True)
+class Misplaced:
+    """The batch belongs to a transaction that is not open, or belongs to none while one is; `why` in words."""
+
+    why: str
+
+
+Verdict = Accept | Duplicate | Fenced | OutOfOrder | DuplicateWithoutOffset | Unknown | Misplaced
 
 ACCEPT = Accept()
 OWN_RULES = ProducerRules()
@@ -145,8 +152,11 @@ def at_or_below(sequence: int, last: int) -> bool:
 
 
 def judge(known: Producer | None, batch: BatchHeader, rules: ProducerRules = OWN_RULES) -> Verdict:
-    """Whether the batch of a producer may follow what is known of it. `batch` has a producer id and sequences."""
+    """Whether the batch of a producer may follow what is known of it. Of a batch without sequences, which a coordinator
+    writes, only the epoch counts."""
     first = batch.base_sequence
+    if first < 0:
+        return Fenced(known.epoch) if known is not None and batch.producer_epoch < known.epoch else ACCEPT
     if known is None:
         return ACCEPT if first == 0 else _verdict(rules.unknown_producer, 0)
     epoch, batches = known[:2]
@@ -172,7 +182,7 @@ def judge(known: Producer | None, batch: BatchHeader, rules: ProducerRules = OWN
 
 
 def follow(known: Producer, batch: BatchHeader, rules: ProducerRules = OWN_RULES) -> Producer | None:
-    """The producer after the batch, if that is the next one of its epoch and no part of a transaction; else None, and
+    """The producer after the batch, if that is the next one of its epoch and no transaction is about; else None, and
     `judge` and `remember` say more. Of these it says the same: nearly every batch is one that this settles at once."""
     attributes, delta, _, max_timestamp_ms, _, epoch, first = batch[5:12]
     known_epoch, batches, _, _, coordinator_epoch, begun = known
@@ -181,6 +191,7 @@ def follow(known: Producer, batch: BatchHeader, rules: ProducerRules = OWN_RULES
         or not batches
         or first != (batches[-1][1] + 1) & _MAX_SEQUENCE
         or attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)
+        or begun >= 0
     ):
         return None
     base_offset = batch[0]
@@ -200,7 +211,8 @@ def remember(
 ) -> Producer:
     """The producer after a batch that was written at `base_offset`. A new epoch forgets the batches of the old one.
 
-    A transaction marker carries an epoch, an offset and the epoch of its coordinator, and no sequences.
+    A transaction marker carries an epoch, an offset and the epoch of its coordinator, and no sequences, as does a batch
+    that a coordinator wrote in a transaction: the batch behind that may begin with 0.
     """
     attributes, delta, _, max_timestamp_ms, _, epoch, first = batch[5:12]
     last_offset = base_offset + delta
@@ -218,7 +230,8 @@ def remember(
     else:
         if begun < 0 and attributes & TRANSACTIONAL_BIT:
             begun = base_offset
-        entry = _made(CachedBatch, (first, (first + delta) & _MAX_SEQUENCE, base_offset, last_offset, max_timestamp_ms))
+        last = (first + delta) & _MAX_SEQUENCE if first >= 0 else -1
+        entry = _made(CachedBatch, (first, last, base_offset, last_offset, max_timestamp_ms))
         keep = rules.cached_batches - 1
         cached = (*cached[-keep:], entry) if keep else (entry,)
     return _made(Producer, (epoch, cached, last_offset, max_timestamp_ms, coordinator_epoch, begun))

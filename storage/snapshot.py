@@ -81,9 +81,10 @@ def parse(data: bytes | memoryview, offset: int = 2**63 - 1) -> dict[int, Produc
         if last_offset >= 0:
             # Kafka before 2.1.1 wrote the delta of a batch that passes the largest sequence as a negative number.
             delta %= SEQUENCE_SPACE
-            if not 0 <= sequence <= _MAX_SEQUENCE or not delta <= last_offset < offset:
+            if not -1 <= sequence <= _MAX_SEQUENCE or not delta <= last_offset < offset:
                 return None
-            first = (sequence - delta) % SEQUENCE_SPACE
+            # A coordinator's batch in a transaction, as of offsets that are committed, has no sequences.
+            first = (sequence - delta) % SEQUENCE_SPACE if sequence >= 0 else -1
             batches = (CachedBatch(first, sequence, last_offset - delta, last_offset, timestamp_ms),)
         if producer_id < 0 or epoch < 0:
             return None

@@ -7,6 +7,7 @@ transactions pays two comparisons for each read, and a bit of the attributes for
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
 import re
@@ -25,7 +26,7 @@ from .segment import file_name
 from .txn_index import AbortedTransaction
 
 if TYPE_CHECKING:
-    from .log import PartitionLog
+    from .readable import ReadableLog
     from .reading import Run
     from .recovery import Recovered
 
@@ -133,9 +134,14 @@ class Transactions:
             heapq.heappop(heap)
         self._first = heap[0][0] if heap else -1
 
+    def opened(self) -> dict[int, int]:
+        """The first offset of each open transaction, by producer id."""
+        self.know()
+        return dict(self._open)
+
     # -- what was aborted
 
-    def aborted(self, log: PartitionLog, run: Run, offset: int) -> list[AbortedTransaction]:
+    def aborted(self, log: ReadableLog, run: Run, offset: int) -> list[AbortedTransaction]:
         """The aborted transactions of which something may lie in a run that is read from an offset on, in the order of
         their markers; these may lie behind the run.
 
@@ -175,6 +181,26 @@ class Transactions:
         self._indexes.pop(base_offset, None)
         return name
 
+    def index_bytes(self, base_offset: int) -> int:
+        """The size of a segment's file, 0 if there is none."""
+        path = os.path.join(self._directory, file_name(base_offset, txn_index.SUFFIX))
+        try:
+            return self._files.size(path)
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise StorageError(f"cannot read {path}: {error}") from error
+
+    def take_back(self, base_offset: int, size_bytes: int) -> None:
+        """Cuts a segment's file to the size that it had before what was added for a marker that was not written."""
+        path = os.path.join(self._directory, file_name(base_offset, txn_index.SUFFIX))
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                txn_index.cut(self._files, path, size_bytes)
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error}") from error
+        self._indexes.pop(base_offset, None)
+
     def forget_files(self) -> None:
         """To be called when files of segments were replaced: they are read anew."""
         self._bases = None
@@ -189,7 +215,7 @@ class Transactions:
             self._bases = sorted(int(match[1]) for match in map(_FILE.fullmatch, names) if match)
         return self._bases
 
-    def _entries(self, base_offset: int, log: PartitionLog) -> list[AbortedTransaction]:
+    def _entries(self, base_offset: int, log: ReadableLog) -> list[AbortedTransaction]:
         """What the file of a segment says; of a damaged file what the log says, and so does the file then."""
         entries = self._indexes.get(base_offset)
         if entries is not None:
@@ -208,7 +234,7 @@ class Transactions:
         self._indexes[base_offset] = entries
         return entries
 
-    def _indexed_anew(self, base_offset: int, log: PartitionLog) -> Iterator[AbortedTransaction]:
+    def _indexed_anew(self, base_offset: int, log: ReadableLog) -> Iterator[AbortedTransaction]:
         start, rules = log.log_start_offset, log.config.producer_rules
         before = [segment for segment in log.segments if segment.base_offset < base_offset]
         producers = self._producers.at(base_offset, before, start, rules)

@@ -25,7 +25,7 @@ _ENTRY = struct.Struct(">hqqqq")
 ENTRY_BYTES = _ENTRY.size
 _VERSION = 0
 _MARKER_KEY = struct.Struct(">hh")  # version, type
-_MARKER_VALUE = struct.Struct(">hi")  # version, the coordinator's epoch
+_MARKER_VALUE = struct.Struct(">hi")  # version, the coordinator's epoch; the versions are 0, too
 ABORT, COMMIT = 0, 1
 
 
@@ -63,6 +63,11 @@ def parse(data: bytes) -> list[AbortedTransaction]:
             raise StorageError(f"a transaction index with offset {entry.last_offset} behind {found[-1].last_offset}")
         found.append(entry)
     return found
+
+
+def marker_record(marker: Marker) -> tuple[bytes, bytes]:
+    """The key and the value of the record that a marker's batch has."""
+    return _MARKER_KEY.pack(_VERSION, marker.kind), _MARKER_VALUE.pack(_VERSION, marker.coordinator_epoch)
 
 
 def read_marker(data: bytes | memoryview, position: int, header: BatchHeader) -> Marker | None:
@@ -118,9 +123,19 @@ def write(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> boo
 
 
 def append(files: Files, path: str, entries: Sequence[AbortedTransaction]) -> None:
-    """Adds entries behind the others, not synced. OSError."""
+    """Adds entries behind the others, not synced. OSError: then a part of them may be there."""
     file = files.open(path, create=True)
     try:
         file.write(file.size(), dump(entries))
+    finally:
+        file.close()
+
+
+def cut(files: Files, path: str, size_bytes: int) -> None:
+    """Takes away what lies behind so many bytes. OSError."""
+    file = files.open(path)
+    try:
+        if file.size() > size_bytes:
+            file.truncate(size_bytes)
     finally:
         file.close()

@@ -1,0 +1,339 @@
+"""Ending transactions: markers as Kafka writes them, who may write one, and what coordinators write in transactions."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from pathlib import Path
+
+import pytest
+from batches import FOLDER, make, open_log
+from simulated_files import SimulatedFiles
+
+from ottla.protocol.records import batch, formats
+from ottla.protocol.records.errors import UnsupportedForFormat
+from ottla.protocol.records.validate import Rules
+from ottla.storage import snapshot, txn_index
+from ottla.storage.config import LogConfig
+from ottla.storage.errors import (
+    FencedCoordinator,
+    FencedProducer,
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    StorageError,
+)
+from ottla.storage.files import DiskFiles
+from ottla.storage.log import PartitionLog
+from ottla.storage.producer_state import CachedBatch, Producer
+from ottla.storage.txn_index import COMMIT, Marker
+
+KAFKA = Path(__file__).parent.parent / "oracle" / "golden" / "directories"
+ID = 9
+
+
+def data(sequence: int, count: int = 1, *, producer_id: int = ID, epoch: int = 0, transactional: bool = True):
+    values = [b"x"] * count
+    return make(
+        *values, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
+    )
+
+
+def put(log: PartitionLog, records: bytearray):
+    return log.append(records, now_ms=1000)
+
+
+def end(log: PartitionLog, *, committed: bool = True, producer_id: int = ID, epoch: int = 0, **more: int):
+    settings = {"coordinator_epoch": 0, "now_ms": 2000, **more}
+    return log.append_marker(producer_id, epoch, committed=committed, **settings)
+
+
+def aborted(files: SimulatedFiles) -> list[tuple[int, ...]]:
+    return [
+        tuple(entry)
+        for name in files.list(FOLDER)
+        if name.endswith(txn_index.SUFFIX)
+        for entry in txn_index.parse(bytes(files.read_bytes(f"{FOLDER}/{name}")))
+    ]
+
+
+# -- as Kafka
+
+
+@pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])
+def test_the_same_work_leaves_the_bytes_that_kafka_left(release: str, tmp_path: Path) -> None:
+    """Logs, transaction indexes and snapshots of two producers whose transactions overlap."""
+    theirs = KAFKA / release / "transactions-0"
+    config = LogConfig(segment_ms=2500, segment_bytes=1 << 20, index_interval_bytes=200, retention_ms=-1)
+    log = open_log(DiskFiles(), tmp_path / "transactions-0", config=config)
+    bases = [int(path.stem) for path in sorted(theirs.glob("*.log"))]
+    markers = 0
+    for number, base in enumerate(bases):
+        stored = (theirs / f"{base:020d}.log").read_bytes()
+        # One transaction's times are of 2023, a marker's of the day of writing: only the first begins a segment.
+        log.configure(LogConfig(**{**config_of(config), "segment_ms": 10**15 if number else 2500}))
+        for position, header in formats.headers(stored):
+            if header.base_offset == base and base:
+                log.configure(LogConfig(**{**config_of(config), "segment_ms": 0}))
+            marker = txn_index.read_marker(stored, position, header)
+            if marker is None:
+                sent = bytearray(stored[position : position + header.size_bytes])
+                batch.assign(sent, 0, base_offset=0, leader_epoch=-1)
+                log.append(sent, now_ms=header.max_timestamp)
+            else:
+                markers += 1
+                log.append_marker(
+                    header.producer_id,
+                    header.producer_epoch,
+                    committed=marker.kind == COMMIT,
+                    coordinator_epoch=marker.coordinator_epoch,
+                    now_ms=header.max_timestamp,
+                )
+            log.configure(LogConfig(**{**config_of(config), "segment_ms": 10**15}))
+    assert markers == 5
+    log.close()
+    for kind in ("*.log", "*.txnindex", "*.snapshot"):
+        names = sorted(path.name for path in theirs.glob(kind))
+        assert names == sorted(path.name for path in (tmp_path / "transactions-0").glob(kind)) != []
+        for name in names:
+            assert (tmp_path / "transactions-0" / name).read_bytes() == (theirs / name).read_bytes(), name
+
+
+def config_of(config: LogConfig) -> dict[str, object]:
+    return {name: getattr(config, name) for name in LogConfig.__dataclass_fields__}
+
+
+def test_a_marker_is_a_control_batch_of_one_record() -> None:
+    log = open_log(SimulatedFiles())
+    put(log, data(0))
+    assert end(log, coordinator_epoch=5)[:3] == (1, 1, -1)
+    stored = bytes(log.read(1, 1000).records)
+    header = batch.read_header(stored)
+    assert header.is_control and header.is_transactional and not header.log_append_time
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (ID, 0, -1)
+    assert (header.base_timestamp, header.max_timestamp, header.record_count) == (2000, 2000, 1)
+    [record] = batch.records(stored)
+    assert (record.key, record.value) == (b"\0\0\0\1", b"\0\0\0\0\0\5")
+    assert txn_index.read_marker(stored, 0, header) == Marker(COMMIT, 5)
+
+
+def test_a_topic_with_append_time_has_markers_with_it() -> None:
+    log = open_log(SimulatedFiles(), config=LogConfig(rules=Rules(log_append_time=True)))
+    assert end(log, now_ms=3000).log_append_time_ms == 3000
+    assert batch.read_header(bytes(log.read(0, 1000).records)).log_append_time
+
+
+# -- what a marker does
+
+
+def test_a_marker_ends_the_transaction_of_its_producer_alone() -> None:
+    files = SimulatedFiles()
+    log = open_log(files)
+    put(log, make(b"0"))
+    put(log, data(0, 2))
+    put(log, data(0, producer_id=8))
+    assert log.open_transactions() == {ID: 1, 8: 3}
+    assert log.in_transaction(ID, 0) and not log.in_transaction(ID, 1) and not log.in_transaction(7, 0)
+    assert log.last_stable_offset == 1
+    end(log, committed=False)
+    assert log.open_transactions() == {8: 3} and not log.in_transaction(ID, 0)
+    assert log.last_stable_offset == 3
+    assert aborted(files) == [(ID, 1, 4, 3)]
+    end(log, producer_id=8)
+    assert log.open_transactions() == {} and log.last_stable_offset == 6
+    assert aborted(files) == [(ID, 1, 4, 3)]  # nothing of what was committed
+
+
+def test_a_marker_without_a_transaction_is_written_and_aborts_nothing() -> None:
+    files = SimulatedFiles()
+    log = open_log(files)
+    for committed in (True, False):
+        end(log, committed=committed, epoch=3, coordinator_epoch=2)
+    assert (log.log_end_offset, log.last_stable_offset, aborted(files)) == (2, 2, [])
+    assert log.producers() == {ID: Producer(3, (), 1, 2000, 2)}
+
+
+def test_what_is_known_of_a_producer_after_a_marker() -> None:
+    log = open_log(SimulatedFiles())
+    put(log, data(0, 3))
+    end(log, coordinator_epoch=4)
+    batches = (CachedBatch(0, 2, 0, 2, 1000),)
+    assert log.producers() == {ID: Producer(0, batches, 2, 2000, 4)}
+    again = put(log, data(0, 3))  # a copy of what was committed
+    assert again.duplicate and again.base_offset == 0
+    put(log, data(3))
+    assert log.open_transactions() == {ID: 4}
+    end(log, epoch=1, coordinator_epoch=4)
+    assert log.producers() == {ID: Producer(1, (), 5, 2000, 4)}
+
+
+def test_the_epoch_that_a_marker_brings_is_that_of_the_next_transaction() -> None:
+    log = open_log(SimulatedFiles())
+    put(log, data(0, 3))
+    end(log, epoch=1, transaction_version=2)
+    with pytest.raises(FencedProducer):
+        put(log, data(3))
+    with pytest.raises(FencedProducer):  # a copy of what was written before, too: its epoch is over
+        put(log, data(0, 3))
+    with pytest.raises(OutOfOrderSequence):
+        put(log, data(3, epoch=1))
+    assert put(log, data(0, epoch=1)).base_offset == 4
+    assert log.open_transactions() == {ID: 4}
+
+
+# -- who may
+
+
+def test_an_older_epoch_may_not_end_a_transaction() -> None:
+    log = open_log(SimulatedFiles())
+    put(log, data(0, epoch=5))
+    for version in (0, 1, 2):
+        with pytest.raises(FencedProducer):
+            end(log, epoch=4, transaction_version=version)
+    assert log.open_transactions() == {ID: 0} and log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_the_same_epoch_may_up_to_transaction_version_1(version: int) -> None:
+    log = open_log(SimulatedFiles())
+    put(log, data(0, epoch=5))
+    assert end(log, epoch=5, transaction_version=version).base_offset == 1
+
+
+def test_from_transaction_version_2_on_the_same_epoch_may_only_say_it_again() -> None:
+    """KIP-1228."""
+    log = open_log(SimulatedFiles())
+    put(log, data(0, epoch=5))
+    with pytest.raises(FencedProducer):
+        end(log, epoch=5, transaction_version=2)
+    assert end(log, epoch=6, transaction_version=2).base_offset == 1
+    assert end(log, epoch=6, transaction_version=2).base_offset == 2  # a retry
+    put(log, data(0, producer_id=8, epoch=32767))
+    assert end(log, producer_id=8, epoch=32767, transaction_version=2).base_offset == 4
+    assert log.open_transactions() == {}
+
+
+def test_an_older_coordinator_may_not_end_a_transaction() -> None:
+    log = open_log(SimulatedFiles())
+    end(log, coordinator_epoch=7)
+    put(log, data(0))
+    with pytest.raises(FencedCoordinator):
+        end(log, coordinator_epoch=6)
+    assert log.open_transactions() == {ID: 1}
+    end(log, coordinator_epoch=7)
+    end(log, producer_id=8, coordinator_epoch=6)  # another producer's
+
+
+def test_a_topic_of_an_old_format_takes_a_marker_only_for_what_is_open() -> None:
+    log = open_log(SimulatedFiles())
+    put(log, data(0))
+    log.configure(LogConfig(rules=Rules(target_magic=1)))
+    with pytest.raises(UnsupportedForFormat):
+        end(log, producer_id=8)
+    with pytest.raises(UnsupportedForFormat):
+        log.append_records([batch.Record(0, 1, b"k", b"v")], now_ms=1, producer=(8, 0))
+    end(log)
+    assert log.open_transactions() == {} and log.log_end_offset == 2
+
+
+# -- batches outside and inside of transactions
+
+
+def test_while_a_transaction_is_open_its_producer_writes_in_it() -> None:
+    log = open_log(SimulatedFiles())
+    put(log, data(0, transactional=False))
+    put(log, data(1, transactional=False))
+    put(log, data(2))
+    with pytest.raises(InvalidTransactionState):
+        put(log, data(3, transactional=False))
+    assert put(log, data(1, transactional=False)).duplicate  # what was written stays a copy
+    put(log, data(3))
+    end(log)
+    put(log, data(4, transactional=False))
+    assert log.open_transactions() == {}
+
+
+def test_a_coordinator_writes_in_a_transaction_without_sequences() -> None:
+    files = SimulatedFiles()
+    log = open_log(files)
+    commits = [batch.Record(0, 1500, b"a", b"1"), batch.Record(0, 1500, b"b", b"2")]
+    assert log.append_records(commits, now_ms=1500, producer=(ID, 3))[:2] == (0, 1)
+    header = batch.read_header(bytes(log.read(0, 1000).records))
+    assert (header.producer_id, header.producer_epoch, header.base_sequence, header.is_transactional) == (
+        ID,
+        3,
+        -1,
+        True,
+    )
+    assert header.last_sequence == -1
+    assert log.producers() == {ID: Producer(3, (CachedBatch(-1, -1, 0, 1, 1500),), 1, 1500, -1, 0)}
+    with pytest.raises(FencedProducer):
+        log.append_records(commits, now_ms=1500, producer=(ID, 2))
+    for _ in range(7):  # none is a copy of another
+        assert not log.append_records(commits, now_ms=1500, producer=(ID, 3)).duplicate
+    assert log.open_transactions() == {ID: 0}
+    end(log, epoch=3)
+    put(log, data(0, epoch=3))  # a producer's first, on the same partition
+    assert log.open_transactions() == {ID: 17}
+
+
+def test_a_snapshot_has_no_sequence_of_what_has_none() -> None:
+    files = SimulatedFiles()
+    log = open_log(files)
+    commits = [batch.Record(0, 1500, b"a", b"1")] * 3
+    log.append_records(commits, now_ms=1500, producer=(ID, 3))
+    known = log.producers()
+    log.close()
+    stored = files.read_bytes(f"{FOLDER}/{snapshot.file_name(3)}")
+    entry = struct.unpack(">qhiqiqiq", stored[10:])
+    assert entry == (ID, 3, -1, 2, 2, 1500, -1, 0)
+    assert open_log(files).producers() == known
+    files.remove(f"{FOLDER}/{snapshot.file_name(3)}")
+    assert open_log(files, clean=False).producers() == known
+
+
+# -- errors of the disk
+
+
+def step_of(files: SimulatedFiles, log: PartitionLog) -> list[str]:
+    """What an abort changes on the disk, in its order."""
+    seen: list[str] = []
+    files.on_step = lambda step: seen.append(f"{step.operation} {step.path.rpartition('.')[2]}")
+    end(log, committed=False)
+    files.on_step = None
+    return seen
+
+
+def test_the_index_is_written_before_the_marker() -> None:
+    files = SimulatedFiles()
+    log = open_log(files)
+    put(log, data(0))
+    assert [one for one in step_of(files, log) if one.startswith("write")] == ["write txnindex", "write log"]
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_marker_that_was_not_written_can_be_written_again(at: int) -> None:
+    """A full disk at each step: no entry stays without its marker, no marker comes without its entry."""
+    files = SimulatedFiles()
+    log = open_log(files)
+    put(log, data(0))
+    end(log, committed=False)
+    put(log, data(1))
+    files.fail_with, files.fail_at, files.portion = errno.ENOSPC, files.steps + at, 0.5
+    failed = False
+    try:
+        end(log, committed=False)
+    except StorageError:
+        failed = True
+        assert log.log_end_offset == 3 and log.open_transactions() == {ID: 2}
+        assert len(aborted(files)) == 1
+        end(log, committed=False)
+    assert failed or at > 1
+    files.fail_at = None
+    assert aborted(files) == [(ID, 0, 1, 2), (ID, 2, 3, 4)]
+    assert log.open_transactions() == {} and log.last_stable_offset == 4
+    found = log.read(0, 1000, committed=True)
+    assert [tuple(one) for one in found.aborted] == [(ID, 0, 1, 2), (ID, 2, 3, 4)]
+    log.abandon()
+    files.restart()
+    assert open_log(files, clean=False).log_end_offset == 4
+    assert aborted(files) == [(ID, 0, 1, 2), (ID, 2, 3, 4)]
