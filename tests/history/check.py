@@ -1,0 +1,42 @@
+"""`python tests/history/check.py FILE` looks through a history for what must not have happened; exit code 1 if it did.
+
+`-v` tells besides what stands in the lines that show a violation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from checker import check
+from history import BadHistory
+
+MOST_LINES = 200
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="look through a history for what must not have happened")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the lines of the history, too")
+    options = parser.parse_args(arguments)
+    started = time.monotonic()
+    try:
+        report = check(options.file)
+    except (BadHistory, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(report)
+    print(f"looked through in {time.monotonic() - started:.1f} s")
+    if options.verbose and report.violations:
+        wanted = set(sorted({line for violation in report.violations for line in violation.lines})[:MOST_LINES])
+        with options.file.open() as file:
+            for number, text in enumerate(file, 1):
+                if number in wanted:
+                    print(f"{number}: {text.rstrip()[:2000]}")
+    return 1 if report.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,485 @@
+"""The checker, held against histories that are forged: each from a clean one, by the least change that makes it bad."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+
+import facts
+import pytest
+from checker import check, check_events
+from facts import KINDS, Report
+from history import BadHistory, Event, Recorder, dump, read
+from log_model import ALL, Model, Receiver, Sender
+
+
+def checked(events: list[Event]) -> Report:
+    return check_events((line, {"at": line / 1000, **event}) for line, event in enumerate(events, 1))
+
+
+def clean() -> list[Event]:
+    """One of each: plain sends, transactions of both ends, a group that is carried on, a loop, a crash, a fence.
+
+    Values: 1-4 plain in a-0, 6 and 7 committed, 9 aborted, 10 plain, in b-0 what was made from 1 and 2.
+    """
+    model = Model()
+    plain, loop = Sender(model, "plain"), Sender(model, "loop", "id")
+    for _ in range(4):
+        plain.send("a-0")
+    loop.init()
+    loop.begin()  # 5 is its name
+    loop.send("a-0")
+    loop.send("a-0")
+    first = Receiver(model, "first", "group")
+    first.assign("a-0")
+    first.poll(2)
+    first.commit()
+    first.poll(1)
+    loop.end("commit")
+    loop.begin()  # 8
+    loop.send("a-0")
+    loop.end("abort")
+    plain.send("a-0")
+    first.crash()
+    second = Receiver(model, "second", "group")
+    second.assign("a-0")
+    second.poll()
+    second.commit()
+    taker = Receiver(model, "loop", "takers")
+    taker.assign("a-0")
+    taker.poll(2)
+    loop.begin()  # 11
+    loop.send("b-0", of=1)
+    loop.send("b-0", of=2)
+    loop.send_offsets("takers", {"a-0": 2})
+    loop.end("commit")
+    heir = Sender(model, "heir", "id")
+    heir.init()
+    heir.begin()  # 14
+    heir.send("b-0", of=3)
+    taker = Receiver(model, "heir", "takers")
+    taker.assign("a-0")
+    taker.poll(1)
+    heir.send_offsets("takers", {"a-0": 3})
+    heir.end("commit")
+    return model.finish()
+
+
+def where(events: list[Event], op: str, type: str = "ok", **fields: object) -> list[int]:
+    """The places of the events that are like this."""
+    wanted = {"op": op, "type": type, **fields}
+    return [n for n, event in enumerate(events) if all(event.get(name) == value for name, value in wanted.items())]
+
+
+def without(events: list[Event], value: int, *ops: str) -> None:
+    """Takes a value out of what was found by these."""
+    for event in events:
+        if event["op"] in ops:
+            for partition, records in event["records"].items():
+                event["records"][partition] = [pair for pair in records if pair[1] != value]
+
+
+def found_at(events: list[Event], value: int) -> tuple[str, int]:
+    for event in events:
+        for partition, records in event.get("records", {}).items():
+            for offset, one in records:
+                if one == value:
+                    return partition, offset
+    raise AssertionError(f"{value} is nowhere")
+
+
+# -- forgeries: each changes a clean history, and says what must be found, and nothing else
+
+
+def two_values(events: list[Event]) -> None:
+    """Two readers find different records at one offset; the fate of one of them was unknown."""
+    events.insert(0, {"process": "other", "type": "invoke", "op": "send", "partition": "a-0", "value": 99})
+    records = events[where(events, "read", isolation="read_uncommitted")[0]]["records"]["a-0"]
+    records[records.index([3, 4])] = [3, 99]
+
+
+def duplicate(events: list[Event]) -> None:
+    """A record that all find twice: a retry was not known again."""
+    event = events[where(events, "read", isolation="read_committed")[0]]
+    event["records"]["a-0"].append([20, 4])
+
+
+def lost(events: list[Event]) -> None:
+    without(events, 3, "read", "poll")
+
+
+def lost_after_a_poll(events: list[Event]) -> None:
+    """Never acknowledged, but polled, and then gone."""
+    events[where(events, "send", value=3)[0]] |= {"type": "info"}
+    without(events, 3, "read")
+
+
+def unseen(events: list[Event]) -> None:
+    """The last one of a log, which no reading reaches."""
+    without(events, 10, "read", "poll")
+    for event in events:
+        if event["op"] in ("commit_offsets", "committed") and event["offsets"].get("a-0") == 10:
+            event["offsets"]["a-0"] = 9
+        if event["op"] == "poll" and [8, 9] in event["records"].get("a-0", []):
+            raise AssertionError("an aborted record was polled")
+
+
+def aborted_read(events: list[Event]) -> None:
+    """The record of an aborted transaction, at its offset, in a poll of a consumer of committed records."""
+    partition, offset = found_at(events, 9)
+    for n in where(events, "poll", process="second"):
+        events[n]["records"][partition] = sorted([*events[n]["records"][partition], [offset, 9]])
+
+
+def aborted_read_in_the_end(events: list[Event]) -> None:
+    partition, offset = found_at(events, 9)
+    n = where(events, "read", isolation="read_committed")[0]
+    events[n]["records"][partition] = sorted([*events[n]["records"][partition], [offset, 9]])
+
+
+def own_read(events: list[Event]) -> None:
+    """A loop that reads what it writes, before it has asked to commit."""
+    (n,) = where(events, "commit", "invoke", txn="loop 5")
+    events.insert(n, {"process": "loop", "type": "ok", "op": "poll", "records": {"a-0": [[4, 6]]}})
+    events.insert(0, {"process": "loop", "type": "ok", "op": "start", "isolation": "read_committed"})
+
+
+def early_read(events: list[Event]) -> None:
+    """The same of a stranger."""
+    (n,) = where(events, "commit", "invoke", txn="loop 5")
+    events.insert(n, {"process": "stranger", "type": "ok", "op": "poll", "records": {"a-0": [[4, 6]]}})
+    events.insert(0, {"process": "stranger", "type": "ok", "op": "start", "isolation": "read_committed"})
+
+
+def failed_read(events: list[Event]) -> None:
+    """A send that had failed for certain is found."""
+    events[where(events, "send", value=4)[0]] |= {"type": "fail"}
+
+
+def phantom(events: list[Event]) -> None:
+    n = where(events, "read", isolation="read_committed")[0]
+    events[n]["records"]["a-0"].append([30, 777])
+
+
+def phantom_elsewhere(events: list[Event]) -> None:
+    """A record of another partition."""
+    n = where(events, "read", isolation="read_committed")[-1]
+    assert "b-0" in events[n]["records"]
+    events[n]["records"]["b-0"].append([30, 4])
+
+
+def skipped_poll(events: list[Event]) -> None:
+    (n,) = where(events, "poll", process="second")
+    events[n]["records"]["a-0"] = [pair for pair in events[n]["records"]["a-0"] if pair[1] != 6]
+
+
+def skipped_when_resumed(events: list[Event]) -> None:
+    """The heir of a group begins beyond what was committed, over a record that the last owner had not committed."""
+    (n,) = where(events, "poll", process="second")
+    events[n]["records"]["a-0"] = events[n]["records"]["a-0"][1:]
+
+
+def backward_poll(events: list[Event]) -> None:
+    n = where(events, "poll", process="first")[-1]
+    events[n]["records"]["a-0"] = [[1, 2], *events[n]["records"]["a-0"]]
+
+
+def backward_send(events: list[Event]) -> None:
+    """Two records change places, everywhere."""
+    told = [events[where(events, "send", value=value)[0]] for value in (2, 3)]
+    told[0]["offset"], told[1]["offset"] = told[1]["offset"], told[0]["offset"]
+    exchange = {1: [1, 3], 2: [2, 2]}
+    for event in events:
+        for records in event.get("records", {}).values():
+            if [0, 1] in records or [2, 3] in records:
+                records[:] = [exchange.get(offset, [offset, value]) for offset, value in records]
+    n = where(events, "poll", process="first")[-1]
+    assert events[n]["records"]["a-0"] == [[2, 2]]
+
+
+def commit_beyond(events: list[Event]) -> None:
+    for type in ("invoke", "ok"):
+        events[where(events, "commit_offsets", type, process="first")[0]]["offsets"]["a-0"] = 4
+    # ... and its heir goes on as if nothing were wrong: at the next offset after that.
+    (n,) = where(events, "poll", process="second")
+    events[n]["records"]["a-0"] = [pair for pair in events[n]["records"]["a-0"] if pair[0] >= 4]
+
+
+def commit_beyond_in_a_transaction(events: list[Event]) -> None:
+    for type in ("invoke", "ok"):
+        events[where(events, "send_offsets", type, process="heir")[0]]["offsets"]["a-0"] = 4
+    events[where(events, "committed", group="takers")[0]]["offsets"]["a-0"] = 4
+
+
+def resumed_below(events: list[Event]) -> None:
+    (n,) = where(events, "poll", process="second")
+    events[n]["records"]["a-0"] = [[1, 2], *events[n]["records"]["a-0"]]
+
+
+def lost_commit(events: list[Event]) -> None:
+    events[where(events, "committed", group="group")[0]]["offsets"]["a-0"] = 2
+
+
+def forgotten_commit(events: list[Event]) -> None:
+    events[where(events, "committed", group="group")[0]]["offsets"] = {}
+
+
+def torn_unknown(events: list[Event]) -> None:
+    """A transaction of unknown outcome of which half is there."""
+    events[where(events, "commit", txn="loop 5")[0]]["type"] = "info"
+    without(events, 7, "read", "poll")
+
+
+def torn_unsaid(events: list[Event]) -> None:
+    """A committed transaction without a record that was sent in it and never answered."""
+    events[where(events, "send", value=7)[0]]["type"] = "info"
+    without(events, 7, "read", "poll")
+
+
+def zombie(events: list[Event]) -> None:
+    """The last life of a transactional id commits after the new one has come."""
+    (n,) = where(events, "commit", "invoke", txn="loop 11")
+    invoked, told = events[n : n + 2]
+    del events[n : n + 2]
+    (n,) = where(events, "init", process="heir")
+    events[n + 1 : n + 1] = [invoked, told]
+
+
+def zombie_that_sends(events: list[Event]) -> None:
+    (n,) = where(events, "init", process="heir")
+    sent = {"process": "loop", "op": "send", "value": 99}
+    begun = {"process": "loop", "type": "ok", "op": "begin", "txn": "late", "transactional_id": "id"}
+    events[n + 1 : n + 1] = [
+        begun,
+        {**sent, "type": "invoke", "partition": "b-0", "txn": "late"},
+        {**sent, "type": "ok", "offset": 40},
+    ]
+
+
+def twice(events: list[Event]) -> None:
+    events[where(events, "send", "invoke", of=3)[0]]["of"] = 2
+
+
+def unprocessed(events: list[Event]) -> None:
+    events.append({"process": "reader", "type": "ok", "op": "drained", "source": "b", "target": "c"})
+
+
+Forgery = Callable[[list[Event]], None]
+FORGERIES: list[tuple[Forgery, set[str]]] = [
+    (two_values, {facts.TWO_VALUES}),
+    (duplicate, {facts.DUPLICATE}),
+    (lost, {facts.LOST}),
+    (lost_after_a_poll, {facts.LOST}),
+    (unseen, {facts.UNSEEN}),
+    (aborted_read, {facts.ABORTED_READ}),
+    (aborted_read_in_the_end, {facts.ABORTED_READ}),
+    (own_read, {facts.OWN_READ}),
+    (early_read, {facts.EARLY_READ}),
+    (failed_read, {facts.FAILED_READ}),
+    (phantom, {facts.PHANTOM}),
+    (phantom_elsewhere, {facts.PHANTOM}),
+    (skipped_poll, {facts.SKIPPED_POLL}),
+    (skipped_when_resumed, {facts.SKIPPED_POLL}),
+    (backward_poll, {facts.BACKWARD_POLL}),
+    (backward_send, {facts.BACKWARD_SEND}),
+    (commit_beyond, {facts.COMMIT_BEYOND}),
+    (commit_beyond_in_a_transaction, {facts.COMMIT_BEYOND}),
+    (resumed_below, {facts.RESUMED_BELOW}),
+    (lost_commit, {facts.LOST_COMMIT}),
+    (forgotten_commit, {facts.LOST_COMMIT}),
+    (torn_unknown, {facts.TORN}),
+    (torn_unsaid, {facts.TORN}),
+    (zombie, {facts.ZOMBIE}),
+    (zombie_that_sends, {facts.ZOMBIE}),
+    (twice, {facts.TWICE}),
+    (unprocessed, {facts.UNPROCESSED}),
+]
+
+
+def test_the_clean_history_is_clean() -> None:
+    report = checked(clean())
+    assert not report.kinds, report
+    assert report.counts["transactions: committed"] == 3 and report.counts["transactions: aborted"] == 1
+
+
+@pytest.mark.parametrize(("forgery", "kinds"), FORGERIES, ids=[forgery.__name__ for forgery, _ in FORGERIES])
+def test_each_violation_is_found_and_nothing_else(forgery: Forgery, kinds: set[str]) -> None:
+    events = deepcopy(clean())
+    forgery(events)
+    report = checked(events)
+    assert set(report.kinds) == kinds, report
+    for violation in report.violations:
+        assert violation.evidence and all(0 < line <= len(events) for line in violation.lines), violation
+        assert violation.lines and str(violation)
+
+
+def test_there_is_a_forgery_of_every_kind() -> None:
+    assert {kind for _, kinds in FORGERIES for kind in kinds} == set(KINDS)
+
+
+# -- what looks bad and is not
+
+
+def test_unknown_outcomes_may_be_either() -> None:
+    model = Model()
+    plain = Sender(model, "plain")
+    for outcome in ("written", "lost", "ok", "written", "lost"):
+        plain.send("a-0", outcome)
+    for number, outcome in enumerate(("done", "undone")):
+        sender = Sender(model, f"sender {number}", f"id {number}")
+        sender.init()
+        sender.begin()
+        sender.send("a-0")
+        sender.send("b-0", "ok", late=True)
+        sender.end("commit", outcome)
+        sender.crash()
+    report = checked(model.finish())
+    assert not report.kinds, report
+    assert report.counts["transactions: unknown"] == 2
+
+
+def test_what_is_sent_again_after_an_unknown_outcome_may_be_there_twice() -> None:
+    model = Model()
+    plain = Sender(model, "plain")
+    value = plain.send("a-0", "written")
+    plain.send("a-0", value=value)
+    reader = Receiver(model, "reader 1", None)
+    reader.assign("a-0")
+    reader.poll()
+    assert not checked(model.finish()).kinds
+    events = [event for event in model.events if event["type"] != "info"]
+    del events[where(events, "send", "invoke")[0]]
+    assert set(checked(events).kinds) == {facts.DUPLICATE}
+
+
+def test_a_zombie_that_is_refused_is_no_violation() -> None:
+    model = Model()
+    old = Sender(model, "old", "id")
+    old.init()
+    old.begin()
+    old.send("a-0")
+    new = Sender(model, "new", "id")
+    new.init()
+    old.send("a-0")
+    old.end("commit")
+    old.begin()
+    old.send("a-0")
+    old.end("commit")
+    new.begin()
+    new.send("a-0")
+    new.end("commit")
+    consumer = Receiver(model, "consumer", "group")
+    consumer.assign("a-0")
+    assert sum(map(len, consumer.poll().values())) == 1
+    consumer.commit(over=True)
+    report = checked(model.finish())
+    assert not report.kinds, report
+
+
+def test_readers_of_all_records_may_read_what_is_open_and_aborted() -> None:
+    model = Model()
+    sender = Sender(model, "sender", "id")
+    sender.init()
+    sender.begin()
+    sender.send("a-0")
+    reader = Receiver(model, "all", "group", ALL)
+    reader.assign("a-0")
+    assert reader.poll()
+    sender.end("abort")
+    sender.begin()
+    sender.send("a-0")
+    assert reader.poll()
+    reader.commit()
+    report = checked(model.finish())
+    assert not report.kinds, report
+
+
+def test_who_gets_a_partition_may_begin_at_a_commit_of_unknown_outcome_or_before_it() -> None:
+    for outcome in ("done", "undone"):
+        model = Model()
+        plain = Sender(model, "plain")
+        for _ in range(6):
+            plain.send("a-0")
+        first = Receiver(model, "first", "group")
+        first.assign("a-0")
+        first.poll(2)
+        first.commit()
+        first.poll(2)
+        first.commit(outcome)
+        first.crash()
+        second = Receiver(model, "second", "group")
+        second.assign("a-0")
+        second.poll()
+        second.seek("a-0", 1)
+        second.poll()
+        second.seek("a-0", None)
+        second.poll()
+        second.revoke("a-0")
+        report = checked(model.finish())
+        assert not report.kinds, report
+
+
+def test_a_later_commit_of_the_group_replaces_the_earlier_ones() -> None:
+    """Once another is acknowledged, nobody may begin at the first any more."""
+    model = Model()
+    plain = Sender(model, "plain")
+    for _ in range(6):
+        plain.send("a-0")
+    first = Receiver(model, "first", "group")
+    first.assign("a-0")
+    for _ in range(2):
+        first.poll(2)
+        first.commit()
+    model.groups["group"]["a-0"] = 2
+    second = Receiver(model, "second", "group")
+    second.assign("a-0")
+    second.poll()
+    model.groups["group"]["a-0"] = 4
+    assert set(checked(model.finish()).kinds) == {facts.RESUMED_BELOW}
+
+
+# -- the file
+
+
+def test_a_history_is_written_as_it_happens_and_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    one, other = Recorder(path, "one"), Recorder(path, "other")
+    one.invoke("send", partition="a-0", value=1)
+    other.ok("start", client="x", isolation="read_committed")
+    one.info("send", OSError("gone"), value=1)
+    with path.open("a") as file:
+        file.write('{"at":1.0,"process":"one","ty')
+    events = [event for _, event in read(path)]
+    assert [(event["process"], event["type"]) for event in events] == [
+        ("one", "invoke"),
+        ("other", "ok"),
+        ("one", "info"),
+    ]
+    assert events[0]["at"] <= events[1]["at"] <= events[2]["at"]
+    assert not check(path).kinds
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "line", ["no JSON", "[]", '{"op":"send"}', '{"op":"none","type":"ok"}', '{"op":"poll","type":"ok","process":"p"}']
+)
+def test_what_is_no_history_is_told(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    path.write_text(line + "\n")
+    with pytest.raises(BadHistory, match="line 1"):
+        check(path)
+
+
+@pytest.mark.slow
+def test_the_command_tells_violations_and_their_lines(tmp_path: Path) -> None:
+    good, bad = clean(), clean()
+    lost(bad)
+    for events, code, words in ((good, 0, "clean: "), (bad, 1, f"violations: 1 x {facts.LOST}")):
+        dump(events, tmp_path / "history")
+        command = [sys.executable, str(Path(__file__).with_name("check.py")), "-v", str(tmp_path / "history")]
+        outcome = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert outcome.returncode == code and outcome.stdout.startswith(words), outcome
