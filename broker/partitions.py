@@ -16,6 +16,7 @@ from .waiting import wake_all
 if TYPE_CHECKING:
     from ..protocol.records.batch import BatchHeader
     from ..protocol.records.validate import Prepared
+    from ..storage.guards import Guard
     from ..storage.log import Appended, LogConfig, PartitionLog
     from .durability import Durability, LogSync
     from .log_dirs import LogDir
@@ -86,26 +87,34 @@ class Partition:
         )
 
     def submit(
-        self, records: Records, now_ms: int, produce_version: int, turns: Turns
+        self,
+        records: Records,
+        now_ms: int,
+        produce_version: int,
+        turns: Turns,
+        guard: Guard | asyncio.Future[Guard] | None = None,
     ) -> Appended | asyncio.Future[Any]:
         """Appends what a client sent: at once, or in a task where that takes several turns of the loop.
 
         Appends keep the order in which they were submitted. The task ends its work even if nobody awaits it any more,
         as for a client that wants no answer and is gone. The result is for `settled`, which may wait for a sync too.
         Raises, or the future does, what `PartitionLog.append` raises.
+
+        `guard` is from `verify`, or a future of it while the coordinator's answer is awaited, behind which the append
+        waits, and whose error is the append's; without one a batch of a transaction may begin it.
         """
-        if self._last is None:
+        if self._last is None and not isinstance(guard, asyncio.Future):
             steps = validate.preparing(records, self.log.config.rules, now_ms, produce_version, self.log.log_end_offset)
             try:
                 next(steps)
             except StopIteration as done:
                 try:
-                    return self._adopt(done.value, now_ms)
+                    return self._adopt(done.value, now_ms, guard)
                 except DuplicateSequence as refused:
                     return self._begin(self._find_copy(done.value.header, refused, turns))
             steps.close()
         # Begun anew over a copy: the memory of a request is used again as soon as its handler waits.
-        return self._begin(self._append_later(self._last, bytearray(records), now_ms, produce_version, turns))
+        return self._begin(self._append_later(self._last, bytearray(records), now_ms, produce_version, turns, guard))
 
     def _begin(self, later: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Takes up work behind which all later appends of this partition wait; it does not wait for syncs."""
@@ -120,16 +129,20 @@ class Partition:
         now_ms: int,
         produce_version: int,
         turns: Turns,
+        guard: Guard | asyncio.Future[Guard] | None,
     ) -> Appended | asyncio.Future[Any]:
         if before is not None:
             await asyncio.wait([before])
+        if isinstance(guard, asyncio.Future):
+            await asyncio.wait([guard])  # others may wait for it, so nobody is to cancel it
+            guard = guard.result()
         log = self.log
         steps = validate.preparing(records, log.config.rules, now_ms, produce_version, log.log_end_offset)
         prepared = await turns.run(steps)
         if self._is_gone:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
-            return self._adopt(prepared, now_ms)
+            return self._adopt(prepared, now_ms, guard)
         except DuplicateSequence as refused:
             return await self._find_copy(prepared.header, refused, turns)
 
@@ -148,8 +161,8 @@ class Partition:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.syncs.after(self.log.answer_copy(found, refused))
 
-    def _adopt(self, prepared: Prepared, now_ms: int) -> Appended | asyncio.Future[Any]:
-        appended = self.log.append_prepared(prepared, now_ms=now_ms)
+    def _adopt(self, prepared: Prepared, now_ms: int, guard: Guard | None = None) -> Appended | asyncio.Future[Any]:
+        appended = self.log.append_prepared(prepared, now_ms=now_ms, guard=guard)
         if appended.last_offset >= self._syncs.due_at or self.waiters:  # type: ignore[union-attr]
             return self.appended(appended)
         return appended
@@ -165,6 +178,35 @@ class Partition:
         if self.waiters:
             self.wake()
         return appended
+
+    def verify(
+        self, producer_id: int, producer_epoch: int, sequence: int = 0, *, bumps_epoch: bool = False, now_ms: int = 0
+    ) -> Guard:
+        """As `PartitionLog.verify`: what lets a batch begin a transaction here, for `submit`."""
+        return self.log.verify(producer_id, producer_epoch, sequence, bumps_epoch=bumps_epoch, now_ms=now_ms)
+
+    def write_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        now_ms: int,
+        transaction_version: int = 0,
+    ) -> Appended | asyncio.Future[Any]:
+        """Ends a producer's transaction here, at once: it waits for no append, and one that takes several turns finds
+        its transaction over. The future is of the sync. Raises what `PartitionLog.append_marker` raises."""
+        return self.appended(
+            self.log.append_marker(
+                producer_id,
+                producer_epoch,
+                committed=committed,
+                coordinator_epoch=coordinator_epoch,
+                now_ms=now_ms,
+                transaction_version=transaction_version,
+            )
+        )
 
     def configure(self, config: LogConfig) -> None:
         """Takes new settings for its log."""
