@@ -211,7 +211,7 @@ class GroupCoordinator:
         entry = self._entries.get(group_id)
         return dict(entry.offsets.as_mapping()) if entry is not None else {}
 
-    def _unavailable(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
+    def unavailable(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
         """Why the group cannot be served now; NONE if it can."""
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID
@@ -237,7 +237,7 @@ class GroupCoordinator:
         may_skip_assignment: bool,
     ) -> JoinReply:
         """JoinGroup; waits until the rebalance is complete."""
-        error = self._unavailable(group_id)
+        error = self.unavailable(group_id)
         low, high = self.settings.min_session_timeout_ms, self.settings.max_session_timeout_ms
         if error is ErrorCode.NONE and not low <= session_timeout_ms <= high:
             error = ErrorCode.INVALID_SESSION_TIMEOUT
@@ -279,7 +279,7 @@ class GroupCoordinator:
         assignments: Sequence[tuple[str, bytes]],
     ) -> SyncReply:
         """SyncGroup; waits until the leader has brought the assignments."""
-        error = self._unavailable(group_id)
+        error = self.unavailable(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             error = ErrorCode.REBALANCE_IN_PROGRESS  # clients join again at this one, and give up at the other
         elif error is ErrorCode.NONE and group_id not in self._entries:
@@ -302,7 +302,7 @@ class GroupCoordinator:
 
     def heartbeat(self, group_id: str, *, member_id: str, instance_id: str | None, generation_id: int) -> ErrorCode:
         """Heartbeat. While the group is being loaded all is well: its sessions have not begun."""
-        error = self._unavailable(group_id)
+        error = self.unavailable(group_id)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE
         if error is not ErrorCode.NONE:
@@ -313,7 +313,7 @@ class GroupCoordinator:
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> LeaveReply:
         """LeaveGroup: (member id, instance id) of each one that goes."""
-        error = self._unavailable(group_id)
+        error = self.unavailable(group_id)
         if error is not ErrorCode.NONE:
             return LeaveReply(error)
         if group_id not in self._entries:
@@ -345,7 +345,7 @@ class GroupCoordinator:
 
         `unknown_group` is what a member of a group that is not there is told. An empty `commits` only checks.
         """
-        error = self._unavailable(group_id, may_be_empty=producer is None)
+        error = self.unavailable(group_id, may_be_empty=producer is None)
         if error is not ErrorCode.NONE:
             return error
         if group_id not in self._entries and generation_id >= 0:
@@ -391,7 +391,7 @@ class GroupCoordinator:
         self, group_id: str, partitions: Iterable[Partition] | None, *, require_stable: bool
     ) -> tuple[ErrorCode, list[FetchedOffset]]:
         """OffsetFetch for one group; None is all its partitions. What was never committed is None without an error."""
-        error = self._unavailable(group_id, may_be_empty=True)
+        error = self.unavailable(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
             return error, []
         entry = self._entries.get(group_id)
@@ -408,7 +408,7 @@ class GroupCoordinator:
         self, group_id: str, partitions: Collection[Partition]
     ) -> tuple[ErrorCode, dict[Partition, ErrorCode]]:
         """OffsetDelete (KIP-496): a code for the group, and if that is NONE one for each partition."""
-        error = self._unavailable(group_id)
+        error = self.unavailable(group_id)
         if error is not ErrorCode.NONE:
             return error, {}
         entry = self._entries.get(group_id)
@@ -429,13 +429,12 @@ class GroupCoordinator:
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted: its offsets go, with tombstones, in all groups."""
         for entry in self._entries.values():
-            self._remove_offsets(entry, [partition for partition in entry.offsets if partition[0] == topic])
-            for partition in entry.offsets.pending_partitions():
-                if partition[0] == topic:
-                    entry.offsets.remove_pending(partition)
+            self._remove_offsets(entry, [partition for partition in entry.offsets.held() if partition[0] == topic])
 
     def _remove_offsets(self, entry: Entry, partitions: Iterable[Partition]) -> ErrorCode:
-        gone = [partition for partition in partitions if entry.offsets.get(partition) is not None]
+        """With what open transactions hold of them: a commit that comes later must not bring them back."""
+        held = entry.offsets.held()
+        gone = [partition for partition in partitions if partition in held]
         if not gone:
             return ErrorCode.NONE
         try:
@@ -452,7 +451,7 @@ class GroupCoordinator:
         """Forget offsets that are too old, and groups that have neither members nor offsets (KIP-211)."""
         retention_ms = self.settings.offsets_retention_minutes * 60_000
         for group_id, entry in list(self._entries.items()):
-            if self._unavailable(group_id, may_be_empty=True) is not ErrorCode.NONE:
+            if self.unavailable(group_id, may_be_empty=True) is not ErrorCode.NONE:
                 continue
             self._remove_offsets(entry, entry.offsets.expired(entry.group, self._clock.now_ms(), retention_ms))
             if entry.group.state is GroupState.EMPTY and entry.offsets.unused:
@@ -491,12 +490,12 @@ class GroupCoordinator:
 
     def describe(self, group_id: str) -> tuple[ErrorCode, Group | None]:
         """DescribeGroups for one group: None with no error if there is none."""
-        error = self._unavailable(group_id, may_be_empty=True)
+        error = self.unavailable(group_id, may_be_empty=True)
         return error, self.group(group_id) if error is ErrorCode.NONE else None
 
     def delete(self, group_id: str) -> ErrorCode:
         """DeleteGroups for one group: with its offsets, by tombstones."""
-        error = self._unavailable(group_id, may_be_empty=True)
+        error = self.unavailable(group_id, may_be_empty=True)
         if error is not ErrorCode.NONE:
             return error
         if group_id not in self._entries:
@@ -587,7 +586,8 @@ class GroupCoordinator:
     def _persist(self, entry: Entry, write: Persist) -> Persisted | PersistFailed:
         try:
             if write.purpose is Purpose.DELETION:
-                written = [records.offset_record(write.group.group_id, partition, None) for partition in entry.offsets]
+                held = entry.offsets.held()
+                written = [records.offset_record(write.group.group_id, partition, None) for partition in held]
                 if write.group.generation_id > 0:  # else there is no record of the group itself
                     written.append(records.group_tombstone(write.group.group_id))
             else:

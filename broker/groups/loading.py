@@ -36,7 +36,6 @@ def load_groups(log: Iterable[LogEntry], order: Iterator[int]) -> dict[str, tupl
             table = offsets.setdefault(said.group_id, Offsets())
             if said.committed is None:
                 table.remove(said.partition)
-                table.remove_pending(said.partition)
             elif producer_id is None:
                 table.put(said.partition, said.committed, next(order))
             else:

@@ -54,8 +54,20 @@ class Offsets:
     def put(self, partition: Partition, committed: CommittedOffset, order: int) -> None:
         self._committed[partition] = (order, committed)
 
+    def held(self) -> dict[Partition, None]:
+        """All partitions, those of open transactions too: a set that keeps the order."""
+        held = dict.fromkeys(self._committed)
+        for commits in self._pending.values():
+            held |= dict.fromkeys(commits)
+        return held
+
     def remove(self, partition: Partition) -> None:
+        """Forgets what is committed for the partition, and what open transactions hold for it."""
         self._committed.pop(partition, None)
+        for producer_id in list(self._pending):
+            self._pending[producer_id].pop(partition, None)
+            if not self._pending[producer_id]:
+                del self._pending[producer_id]
 
     def as_mapping(self) -> Mapping[Partition, CommittedOffset]:
         return {partition: committed for partition, (_, committed) in self._committed.items()}
@@ -72,12 +84,6 @@ class Offsets:
 
     def pending_partitions(self) -> set[Partition]:
         return {partition for commits in self._pending.values() for partition in commits}
-
-    def remove_pending(self, partition: Partition) -> None:
-        for producer_id in list(self._pending):
-            self._pending[producer_id].pop(partition, None)
-            if not self._pending[producer_id]:
-                del self._pending[producer_id]
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Take over what the transaction wrote last for each partition, or drop it all."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ..context import RequestContext, handles
+from ..groups.commits import JUDGED, commit_refusal
 from ..groups.coordinator import GroupCoordinator
 from ..groups.offsets import CommittedOffset
 
 TOPIC_IDS_SINCE = 10
 UNKNOWN_GROUP_SINCE = 9
-# Partitions that share the verdict on the member.
-JUDGED = (ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE)
 
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 Asked = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
@@ -69,13 +68,7 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
 def _refusal(groups: GroupCoordinator, name: str | None, partition: Asked) -> ErrorCode:
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
-    if not groups.partition_exists(name, partition.partition_index):
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    # The limit says bytes and is compared with Java's characters, which are UTF-16 units.
-    metadata = partition.committed_metadata or ""
-    if len(metadata.encode("utf-16-be", "surrogatepass")) // 2 > groups.settings.offset_metadata_max_bytes:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE
+    return commit_refusal(groups, name, partition.partition_index, partition.committed_metadata)
 
 
 def _committed(partition: Asked, retention_time_ms: int, now_ms: int) -> CommittedOffset:

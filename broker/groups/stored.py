@@ -1,0 +1,51 @@
+"""From a partition of `__consumer_offsets` to what its groups are rebuilt from: records, and how transactions ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...protocol.records import formats
+from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...storage.errors import StorageError
+from ...storage.txn_index import COMMIT, read_marker
+from .records import LogEntry, TransactionalRecord, TransactionEnd
+
+if TYPE_CHECKING:
+    from ...storage.log import PartitionLog
+
+READ_BYTES = 1 << 20
+
+
+def stored_entries(log: PartitionLog) -> Iterator[LogEntry]:
+    """Every record of the log and every end of a transaction, oldest first, in whatever format it is stored. Raises
+    StorageError."""
+    try:
+        yield from _entries(log)
+    except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
+        raise StorageError(f"{log.topic}-{log.partition}: {error}") from error
+
+
+def _entries(log: PartitionLog) -> Iterator[LogEntry]:
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, READ_BYTES).records
+        if not len(data):
+            return
+        for position, header in formats.headers(data):
+            if header.next_offset <= offset:
+                continue
+            if header.is_control:
+                marker = read_marker(data, position, header)
+                if marker is not None:
+                    yield TransactionEnd(header.producer_id, marker.kind == COMMIT)
+            else:
+                for record in formats.records(data, position):
+                    if record.offset < offset:
+                        continue
+                    key = record.key or b""
+                    if header.is_transactional:
+                        yield TransactionalRecord(header.producer_id, key, record.value)
+                    else:
+                        yield key, record.value
+            offset = header.next_offset
