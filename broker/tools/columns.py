@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from .trace import time_text
 
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+
 
 def lines(rows: Sequence[Sequence[str]], widths: Sequence[int] = ()) -> Iterator[str]:
     """Each row as one line; every column as wide as its widest cell, or as `widths` says for rows that come later."""
@@ -26,3 +28,11 @@ def moment(milliseconds: int) -> str:
 def known(number: int) -> str:
     """A number, or "-" for -1."""
     return "-" if number == -1 else str(number)
+
+
+def duration(milliseconds: int) -> str:
+    """Milliseconds in the largest unit of which they are a whole number."""
+    for size, unit in _UNITS:
+        if milliseconds % size == 0:
+            return f"{milliseconds // size} {unit}"
+    return f"{milliseconds} ms"

@@ -19,6 +19,7 @@ from ..log_config import log_config
 from ..releases import OWN, UnknownRelease, profile
 from . import explain_print, producer_answers
 from .command_line import FOUND_DAMAGE, Parser, number, printing
+from .explain_transactions import SeenFiles, explain_transactions
 from .formats import topic_configs
 from .producer_answers import EPOCH_MAX, Answer, Asked, Judge
 from .producer_history import History, Stretch, Written
@@ -31,12 +32,11 @@ def explain(arguments: Sequence[str]) -> int:
     """`ottla explain`: the exit code."""
     parser = _parser()
     parsed = parser.parse_args(list(arguments))
-    if parsed.next_sequence is not None and parsed.producer_id is None:
-        parser.error("--next-sequence needs --producer-id")
-    if parsed.next_sequence is None and (parsed.epoch, parsed.count) != (None, None):
-        parser.error("--epoch and --count need --next-sequence")
+    _check(parser, parsed)
+    if parsed.transactions:
+        return explain_transactions(parsed)
     try:
-        config = Config.load(profile=profile(parsed.judge))
+        config = Config.load(profile=profile(parsed.judge or OWN))
         (files,) = find(parsed.directory, parsed.topic, parsed.partition)
         explanation = Explanation(parsed, files, config, _topic_config(parsed, config))
     except (StorageError, UnknownRelease) as error:
@@ -49,21 +49,53 @@ def explain(arguments: Sequence[str]) -> int:
     return code
 
 
+def _check(parser: Parser, parsed: Namespace) -> None:
+    """Which flags go together."""
+    if parsed.transactions:
+        if (parsed.directory is None) is (parsed.bootstrap is None):
+            parser.error("either DIR or --bootstrap ADDRESS is needed")
+        if parsed.next_sequence is not None or parsed.batches or parsed.judge is not None:
+            parser.error("--next-sequence, --release and --batches do not go with --transactions")
+        return
+    if parsed.bootstrap is not None or parsed.transactional_id is not None:
+        parser.error("--bootstrap and --transactional-id need --transactions: a broker tells nothing of the batches")
+    missing = [
+        name
+        for name, given in (("DIR", parsed.directory), ("--topic", parsed.topic), ("--partition", parsed.partition))
+        if given is None
+    ]
+    if missing:
+        parser.error(f"the following arguments are required: {', '.join(missing)}")
+    if parsed.next_sequence is not None and parsed.producer_id is None:
+        parser.error("--next-sequence needs --producer-id")
+    if parsed.next_sequence is None and (parsed.epoch, parsed.count) != (None, None):
+        parser.error("--epoch and --count need --next-sequence")
+
+
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla explain",
         description="What the idempotent producers of a partition wrote, and what a broker would answer to them.",
+        usage=(
+            "%(prog)s [-h] --topic T --partition P [--producer-id N] [--next-sequence S [--epoch E] [--count C]]"
+            " [--release X] [--batches] [--json] DIR\n"
+            "       %(prog)s --transactions [--topic T] [--partition P] [--producer-id N] [--transactional-id ID]"
+            " [--json] (DIR | --bootstrap ADDRESS)"
+        ),
         allow_abbrev=False,
     )
-    parser.add_argument("directory", metavar="DIR", help="a data directory of Ottla or of Apache Kafka")
-    parser.add_argument("--topic", metavar="T", required=True)
-    parser.add_argument("--partition", metavar="P", required=True, type=number("partition", 2**31 - 1))
+    parser.add_argument("directory", metavar="DIR", nargs="?", help="a data directory of Ottla or of Apache Kafka")
+    parser.add_argument("--topic", metavar="T")
+    parser.add_argument("--partition", metavar="P", type=number("partition", 2**31 - 1))
     parser.add_argument("--producer-id", metavar="N", type=number("producer id", 2**63 - 1), help="of this one alone")
     sequence = number("sequence", SEQUENCE_SPACE - 1)
     parser.add_argument("--next-sequence", metavar="S", type=sequence, help="judge a batch that begins with this one")
     parser.add_argument("--epoch", metavar="E", type=number("epoch", EPOCH_MAX), help="its epoch (default: the known)")
     parser.add_argument("--count", metavar="C", type=number("count", COUNT_MAX), help="its records (default: 1)")
-    parser.add_argument("--release", dest="judge", metavar="X", default=OWN, help="by the rules of this release")
+    parser.add_argument("--release", dest="judge", metavar="X", help="by the rules of this release")
+    parser.add_argument("--transactions", action="store_true", help="show transactions instead, also of all partitions")
+    parser.add_argument("--transactional-id", metavar="ID", help="of this one alone")
+    parser.add_argument("--bootstrap", metavar="ADDRESS", help="ask this broker and the others of its cluster instead")
     parser.add_argument("--batches", action="store_true", help="a line for each batch, also for those in order")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
@@ -99,17 +131,21 @@ class Explanation:
         self.from_snapshot: set[int] = set()
         self._asked: Namespace = parsed
         self._magic = wanted.rules.target_magic
+        self.transactions = SeenFiles(files, parsed.directory)
+        """What became of transactions, of all producers."""
         self._copy: Written | None = None  # the newest batch of the log with the sequences that are asked for
 
     def stretches(self) -> Iterator[Stretch]:
         """Reads the log."""
         for found in self.files.batches():
+            self.transactions.step(found)
             if found.header.producer_id >= 0 and self.producer_id in (None, found.header.producer_id):
                 self._remember(found)
                 if found.header.base_sequence == self._asked.next_sequence:
                     self._compare(found)
             yield from self.history.step(found)
         yield from self.history.finish()
+        self.transactions.finish()
         forget_below(self.known, self.files.log_start_offset, self.rules)
         self._look_into_snapshot()
 

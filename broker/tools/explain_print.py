@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from ...protocol.errors import ErrorCode
 from ...storage.producer_state import Producer
+from .columns import duration, lines, moment
 from .columns import known as shown
-from .columns import lines, moment
 from .producer_answers import Answer
 from .producer_history import Stretch, after, span
+from .transactions_print import held_back, transaction_counts, transactions_report
 
 if TYPE_CHECKING:
     from .explain import Explanation
+    from .explain_transactions import SeenFiles
 
 Write = Callable[[str], object]
 HEAD = ("OFFSETS", "PRODUCER", "EPOCH", "SEQUENCES", "BATCHES", "RECORDS", "TIMESTAMPS (UTC)")
 WIDTHS = (17, 8, 5, 17, 7, 8, 0)  # a line is written before the next is known
-UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
 def as_text(explained: Explanation, write: Write) -> int:
@@ -49,6 +50,7 @@ def as_text(explained: Explanation, write: Write) -> int:
         write(f"  {count} without a producer, not shown\n")
     if history.holes:
         write(f"  {_count(history.missing_offsets, 'offset')} in no batch, in {_count(history.holes, 'place')}\n")
+    _write_transactions(explained.transactions, write)
     if files.damage is not None:
         write("  ! reading ended early: what is behind that is not known\n")
     write("\n")
@@ -58,6 +60,16 @@ def as_text(explained: Explanation, write: Write) -> int:
     else:
         _write_answers(explained, producer_id, write)
     return 0
+
+
+def _write_transactions(seen: SeenFiles, write: Write) -> None:
+    if not seen.ended and not seen.open:
+        return
+    write(f"  transactions: {transaction_counts(seen)}\n")
+    if seen.open and seen.coordinators is not None:
+        write(f"  last stable offset {seen.last_stable_offset}\n")
+        for line in held_back(seen.holder, seen.log_start_offset, seen.coordinators):
+            write(line)
 
 
 def _count(number: int, word: str) -> str:
@@ -166,7 +178,7 @@ def _forgetting(explained: Explanation, known: Producer) -> Iterator[str]:
         ways.append(f"when offset {known.last_offset} falls below the log start offset")
     if rules.expiration_ms is not None:
         at = moment(known.last_timestamp_ms + rules.expiration_ms)
-        ways.append(f"{_duration(rules.expiration_ms)} after its last timestamp, which is at {at}")
+        ways.append(f"{duration(rules.expiration_ms)} after its last timestamp, which is at {at}")
     unless = ", but not while its transaction is open" if known.transaction_first_offset >= 0 else ""
     if ways:
         yield f"It is forgotten {' or '.join(ways)}{unless}."
@@ -177,13 +189,6 @@ def _forgetting(explained: Explanation, known: Producer) -> Iterator[str]:
             f"{_count(len(known.batches), 'batch')} of it are remembered; after a restart it may be the newest alone,"
             " and what came behind the last snapshot."
         )
-
-
-def _duration(milliseconds: int) -> str:
-    for size, unit in UNITS:
-        if milliseconds % size == 0:
-            return f"{milliseconds // size} {unit}"
-    return f"{milliseconds} ms"
 
 
 # -- JSON
@@ -206,6 +211,7 @@ def as_json(explained: Explanation, write: Write) -> int:
         "without_producer": {"batches": history.plain_batches, "records": history.plain_records},
         "missing_offsets": {"offsets": history.missing_offsets, "places": history.holes},
         "damage": files.damage,
+        **transactions_report(explained.transactions, explained.transactions.coordinators),
     }
     write(",\n" + json.dumps(tail)[1:-1] + ',\n"producers": [')
     _write_items((_producer_report(explained, producer_id) for producer_id in sorted(explained.known)), write)

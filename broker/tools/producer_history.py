@@ -51,11 +51,22 @@ class Written(NamedTuple):
 class Producer:
     """What the history knows of one producer. `newest_sequence` is the highest of its epoch; -1 if there is none."""
 
-    __slots__ = ("epoch", "is_again", "last_offset", "last_sequence", "missing", "newest_sequence", "open", "recent")
+    __slots__ = (
+        "data_offset",
+        "epoch",
+        "is_again",
+        "last_offset",
+        "last_sequence",
+        "missing",
+        "newest_sequence",
+        "open",
+        "recent",
+    )
 
     def __init__(self, epoch: int, last_offset: int, missing: int) -> None:
         self.epoch = epoch
         self.last_offset = last_offset
+        self.data_offset = last_offset  # of its newest batch that is no marker
         self.last_sequence = -1
         self.newest_sequence = -1
         self.missing = missing
@@ -180,9 +191,9 @@ class History:
         if header.producer_epoch != known.epoch:
             known.epoch, known.last_sequence, known.newest_sequence = header.producer_epoch, -1, -1
         known.last_offset = header.last_offset
-        known.missing = self.missing_offsets
         if header.is_control:
             return
+        known.data_offset, known.missing = header.last_offset, self.missing_offsets
         last = header.last_sequence
         is_higher = known.newest_sequence < 0 or not at_or_below(last, known.newest_sequence)
         known.is_again = not is_higher and (known.is_again or kind == "again")
@@ -244,9 +255,9 @@ class History:
             return "overlap", f"sequences up to {newest} were written before, those behind it were not", True
         text = f"a gap: {missing_text(after(newest), (first - 1) % SEQUENCE_SPACE)} not in the log"
         if self.missing_offsets > known.missing:
-            text += f", nor are {self.missing_offsets - known.missing} offsets since {known.last_offset}: removed"
+            text += f", nor are {self.missing_offsets - known.missing} offsets since {known.data_offset}: removed"
             return "gap", text, False
-        return "gap", f"{text}, although no offset is missing since {known.last_offset}", True
+        return "gap", f"{text}, although no offset is missing since {known.data_offset}", True
 
 
 def _joined(one: Stretch, other: Stretch) -> Stretch:

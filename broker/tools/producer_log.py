@@ -118,6 +118,12 @@ class PartitionFiles:
                 if found is not None:
                     yield offset, found
 
+    def opening(self) -> dict[int, Producer]:
+        """The producers in the snapshot at the beginning of the first file, where a broker leaves one; else none."""
+        with contextlib.suppress(StorageError, OSError):
+            return snapshot.read(DiskFiles(), self.folder.path, self.folder.segments[0].base_offset) or {}
+        return {}
+
     def producers(self, rules: ProducerRules) -> tuple[dict[int, Producer], int | None]:
         """What a broker that opens this log knows of its producers, and the offset of the snapshot that it begins with.
 

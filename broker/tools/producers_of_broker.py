@@ -39,18 +39,24 @@ def ask(bootstrap: str, topic: str | None, partition: int | None) -> list[OfPart
 
 async def _ask(bootstrap: str, topic: str | None, partition: int | None) -> list[OfPartition]:
     async with Admin(bootstrap) as admin:
-        names = await admin.list_topics(include_internal=True) if topic is None else [topic]
-        described = await admin.describe_topics(names)
-        if topic is not None:
-            found = described[topic]
-            if isinstance(found, KafkaError) and found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise Cannot(f"no topic {topic} at {bootstrap}")
-        wanted = _partitions(checked(described).values(), topic, partition)
-        told = await admin.describe_producers(wanted)
+        told = await admin.describe_producers(await partitions_of(admin, bootstrap, topic, partition))
     for (name, index), outcome in told.items():
         if isinstance(outcome, KafkaError):
             raise Cannot(f"{name}-{index}: {outcome}")
     return [OfPartition(name, index, producers) for (name, index), producers in sorted(checked(told).items())]
+
+
+async def partitions_of(
+    admin: Admin, bootstrap: str, topic: str | None, partition: int | None
+) -> list[tuple[str, int]]:
+    """The partitions of a cluster that are asked for; all of them have a leader. Raises Cannot, ClientError."""
+    names = await admin.list_topics(include_internal=True) if topic is None else [topic]
+    described = await admin.describe_topics(names)
+    if topic is not None:
+        found = described[topic]
+        if isinstance(found, KafkaError) and found.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise Cannot(f"no topic {topic} at {bootstrap}")
+    return _partitions(checked(described).values(), topic, partition)
 
 
 def _partitions(topics: Iterable[TopicDescription], topic: str | None, partition: int | None) -> list[tuple[str, int]]:

@@ -83,6 +83,7 @@ OFFSETS            PRODUCER  EPOCH  SEQUENCES          BATCHES  RECORDS   TIMEST
 
 log end offset 18
   4 records in 1 batch without a producer, not shown
+  transactions: 1 committed, none open
 
 Known by the rules of ottla:
 PRODUCER ID  EPOCH  LAST SEQUENCE  LAST OFFSET  LAST TIMESTAMP (UTC)     NEXT SEQUENCE
@@ -132,6 +133,17 @@ def test_a_gap_is_odd_unless_offsets_are_missing_as_well(run: Run, log: Log) -> 
         "a gap: sequences 6-9 are not in the log, nor are 4 offsets since 3: removed",
     ]
     assert report(run, *asked(log))["missing_offsets"] == {"offsets": 4, "places": 1}
+
+
+def test_a_marker_between_does_not_hide_that_offsets_are_missing(run: Run, log: Log) -> None:
+    """As a cleaner leaves an aborted transaction: its marker alone."""
+    log.batch(7, 0, 0, 2, transactional=True)
+    log.marker(7, 0)
+    log.skip(2)
+    log.marker(7, 0, kind=0)
+    log.batch(7, 0, 4, 2, transactional=True)
+    assert texts(run, log)[-1] == "a gap: sequences 2-3 are not in the log, nor are 2 offsets since 1: removed"
+    assert [line[1] for line in history(run, log)] == [False] * 4
 
 
 def test_what_was_written_twice_is_told_with_its_first_place(run: Run, log: Log) -> None:

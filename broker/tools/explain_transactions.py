@@ -1,0 +1,186 @@
+"""`ottla explain --transactions`: the transactions in partitions, and what holds back who reads committed records.
+
+Owns what is looked at, in a data directory or at a broker. A directory is read without a lock and nothing is written,
+so a broker may run on it: a transaction that seems to hang is looked at once more, since it may have begun or ended
+meanwhile. Memory grows with the transactional ids and the open transactions, not with the log.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ...storage.errors import StorageError
+from ...storage.producer_state import ProducerRules
+from ..cli import complain
+from ..transactions.state import Transaction
+from . import transactions_print
+from .command_line import FOUND_DAMAGE, printing
+from .coordinators import ENDING, HANGING, IN_PROGRESS, Coordinators, Standing, read_directory, standing
+from .producer_log import LogBatch, PartitionFiles, find
+from .transaction_history import InPartition, TransactionHistory
+
+PROGRAM = "ottla explain"
+
+
+class Open(NamedTuple):
+    """An open transaction, and how it stands with its coordinator."""
+
+    transaction: InPartition
+    standing: Standing
+
+
+class Seen:
+    """One partition. Take all `transactions`, then ask for the rest; the last to come are those that are open.
+
+    `ended` counts those that are over, None where that is not known, as of a broker.
+    """
+
+    def __init__(self, topic: str, partition: int, log_start_offset: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.log_start_offset = log_start_offset
+        self.end_offset = -1
+        self.last_stable_offset = -1
+        self.open: list[Open] = []
+        self.ended: Counter[str] | None = None
+        self.damage: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def holder(self) -> Open | None:
+        """The open transaction that began first: behind its beginning nothing is stable."""
+        return self.open[0] if self.open else None
+
+    def transactions(self) -> Iterator[InPartition]:
+        """Each transaction: those that are over in the order of their markers, then those that are open."""
+        return iter([one.transaction for one in self.open])
+
+
+class SeenFiles(Seen):
+    """One partition of a data directory. `coordinators` is what was read of it before, None if nothing was."""
+
+    def __init__(self, files: PartitionFiles, directory: str, coordinators: Coordinators | None = None) -> None:
+        super().__init__(files.folder.topic, files.folder.partition, files.log_start_offset)
+        self.coordinators = coordinators
+        self._files = files
+        self._directory = directory
+        self._history = TransactionHistory(files.log_start_offset, files.opening())
+
+    def transactions(self) -> Iterator[InPartition]:
+        for found in self._files.batches():
+            ended = self.step(found)
+            if ended is not None:
+                yield ended
+        self.finish()
+        yield from super().transactions()
+
+    def step(self, found: LogBatch) -> InPartition | None:
+        """One batch, for who reads them himself; the transaction that it ends."""
+        return self._history.step(found)
+
+    def finish(self) -> None:
+        """All batches were read: what is still open, and how that stands."""
+        history = self._history
+        self.end_offset, self.damage = self._files.end_offset, self._files.damage
+        self.last_stable_offset = history.last_stable_offset(self.end_offset)
+        self.ended = history.ended
+        self.open = [Open(one, self._standing(one)) for one in history.still_open]
+
+    def _standing(self, of: InPartition) -> Standing:
+        """A hanging one is open in the partition before and after a moment in which no coordinator knows of it."""
+        if self.coordinators is not None:
+            found = standing(self.topic, self.partition, of, self.coordinators)
+            if found.kind != HANGING or self.damage is not None:
+                return found
+        self.coordinators = read_directory(self._directory)
+        found = standing(self.topic, self.partition, of, self.coordinators)
+        if found.kind == HANGING and self.damage is None and not self._is_still_open(of):
+            return Standing(ENDING, "it ended while this was read")
+        return found
+
+    def _is_still_open(self, of: InPartition) -> bool:
+        try:
+            (now,) = find(self._directory, self.topic, self.partition)
+        except StorageError:
+            return False
+        known = now.producers(ProducerRules())[0].get(of.producer_id)
+        return known is not None and known.transaction_first_offset == of.first_offset
+
+
+class Report:
+    """What is to be printed. `partitions` are read while they are printed; `coordinators` is asked behind them."""
+
+    def __init__(
+        self, source: dict[str, str], seen: Sequence[Seen], coordinators: Coordinators, asked: Namespace
+    ) -> None:
+        self.source = source
+        self.coordinators = coordinators
+        self.is_all = None not in (asked.topic, asked.partition)
+        """Whether partitions without a transaction are shown, too."""
+        self._seen = seen
+        self._asked = asked
+
+    def partitions(self) -> Iterator[tuple[Seen, Iterator[InPartition]]]:
+        """Each partition and those of its transactions that are asked for."""
+        for seen in self._seen:
+            yield seen, (one for one in seen.transactions() if self.is_wanted(one.producer_id))
+            if isinstance(seen, SeenFiles) and seen.coordinators is not None:
+                self.coordinators = seen.coordinators
+
+    def is_wanted(self, producer_id: int) -> bool:
+        """Whether it was asked for this producer."""
+        asked = self._asked
+        if asked.producer_id is not None and producer_id != asked.producer_id:
+            return False
+        return asked.transactional_id is None or self.coordinators.id_of(producer_id) == asked.transactional_id
+
+    def at_coordinators(self) -> list[Transaction]:
+        """What coordinators have under way, of what is asked for; with an id that is asked for by name, that one."""
+        asked = self._asked
+        known = [self.coordinators.transactions[name] for name in sorted(self.coordinators.transactions)]
+        if asked.transactional_id is not None:
+            return [one for one in known if one.transactional_id == asked.transactional_id]
+        return [one for one in known if one.state in IN_PROGRESS and self._is_asked_for(one)]
+
+    def _is_asked_for(self, one: Transaction) -> bool:
+        asked = self._asked
+        if asked.producer_id is not None and self.coordinators.id_of(asked.producer_id) != one.transactional_id:
+            return False
+        places = [(topic, index) for topic, index in one.partitions if asked.topic in (None, topic)]
+        if asked.topic is None and asked.partition is None:
+            return True
+        return any(asked.partition in (None, index) for _, index in places)
+
+
+def explain_transactions(asked: Namespace) -> int:
+    """The exit code."""
+    if asked.bootstrap is not None:
+        from .transactions_of_broker import Cannot, ask
+
+        try:
+            seen, coordinators = ask(asked.bootstrap, asked.topic, asked.partition, asked.transactional_id)
+        except Cannot as error:
+            return complain(PROGRAM, error)
+        report = Report({"bootstrap": asked.bootstrap}, seen, coordinators, asked)
+    else:
+        try:
+            coordinators = read_directory(asked.directory)
+            found = find(asked.directory, asked.topic, asked.partition)
+        except StorageError as error:
+            return complain(PROGRAM, error)
+        seen = [SeenFiles(files, asked.directory, coordinators) for files in found]
+        report = Report({"directory": os.path.abspath(asked.directory)}, seen, coordinators, asked)
+    print_it = transactions_print.as_json if asked.json else transactions_print.as_text
+    code = printing(PROGRAM, lambda write: print_it(report, write))
+    damage = next((one.damage for one in seen if one.damage is not None), None)
+    if damage is not None and not code:
+        complain(PROGRAM, f"not read to its end: {damage}")
+        return FOUND_DAMAGE
+    return code

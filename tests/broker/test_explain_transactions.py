@@ -1,0 +1,477 @@
+"""`ottla explain --transactions`: which there are, how each ended, and what holds the last stable offset back."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from producer_logs import NOW, Log, Run, asked, contents, report, runner
+
+from ottla.broker.tools import explain_transactions
+from ottla.broker.tools.coordinators import Coordinators, standing
+from ottla.broker.tools.explain import explain
+from ottla.broker.tools.transaction_history import OPEN, InPartition
+from ottla.broker.transactions.records import transaction_record, transaction_tombstone
+from ottla.broker.transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
+from ottla.protocol.records import batch
+from ottla.protocol.records.batch import Record
+from ottla.storage import snapshot
+from ottla.storage.producer_state import CachedBatch, Producer
+
+DIRECTORIES = Path(__file__).parents[1] / "oracle" / "golden" / "directories"
+RELEASES = ("2.8.2", "3.9.1", "4.3.1")
+ABORT, COMMIT = 0, 1
+STARTED = NOW + 500
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return runner(explain, capsys)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path)
+
+
+class CoordinatorLog(Log):
+    """The files of one partition of `__transaction_state`."""
+
+    def __init__(self, directory: Path, partition: int = 0) -> None:
+        super().__init__(directory, "__transaction_state", partition)
+
+    def write(self, name: str, producer_id: int, epoch: int = 0, state: str = "Ongoing", **fields: Any) -> None:
+        values: dict[str, Any] = {
+            "timeout_ms": 60_000,
+            "start_ms": STARTED,
+            "last_update_ms": STARTED + 250,
+            "partitions": (("t", 0),),
+        }
+        self.put(
+            *transaction_record(Transaction(name, producer_id, epoch, state=TransactionState(state), **values | fields))
+        )
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        self.raw(batch.build([Record(self.offset, NOW, key, value)], base_offset=self.offset), 1)
+
+
+def seen(run: Run, *arguments: object) -> dict[str, list[tuple[Any, ...]]]:
+    """(producer, offsets, state, marker's offset) of each transaction, by partition."""
+    return {
+        f"{one['topic']}-{one['partition']}": [
+            (of["producer_id"], (of["first_offset"], of["last_offset"]), of["state"], of["marker_offset"])
+            for of in one["transactions"]
+        ]
+        for one in report(run, "--transactions", *arguments)["partitions"]
+    }
+
+
+def only(run: Run, *arguments: object) -> Any:
+    """What is told of the only partition."""
+    (one,) = report(run, "--transactions", *arguments)["partitions"]
+    return one
+
+
+# --- the page
+
+
+PAGE = """\
+t-0, log start offset 0
+
+OFFSETS            PRODUCER  EPOCH  TRANSACTIONAL ID      BATCHES  RECORDS   BEGUN (UTC)              OUTCOME
+0-6                7         0      loader                2        5         2023-11-14 22:13:21.000\
+  committed at offset 7, 2023-11-14 22:13:24.000, epoch 1, coordinator epoch 5
+2-3                9         3      -                     1        2         2023-11-14 22:13:22.000\
+  aborted at offset 8, 2023-11-14 22:13:25.000, coordinator epoch 2
+-                  9         3      -                     -        -         -                      \
+  committed at offset 9, 2023-11-14 22:13:26.000, coordinator epoch 5
+  nothing of it is in this log: nothing was written here, or it is removed
+14                 7         1      loader                1        1         2023-11-14 22:13:28.000  open, ongoing
+15                 9         3      -                     1        1         2023-11-14 22:13:29.000  open, hanging
+  ! no coordinator in this directory knows this producer: nothing will end it
+
+log end offset 16, last stable offset 14: 1 aborted, 1 committed, 1 without records here, 2 open
+  held back by producer 7 epoch 1, transactional id 'loader': its transaction is open since offset 14\
+ (2023-11-14 22:13:28.000)
+  Ongoing since 2023-11-14 22:13:20.500, time-out 1 min: its coordinator aborts it from 2023-11-14 22:14:20.500 on
+
+At their coordinators:
+TRANSACTIONAL ID  PRODUCER  EPOCH  STATE    BEGUN (UTC)              TIME-OUT  TIMES OUT (UTC)          PARTITIONS
+loader            7         1      Ongoing  2023-11-14 22:13:20.500  1 min     2023-11-14 22:14:20.500  t-0
+"""
+
+
+def mixed(log: Log) -> Log:
+    log.batch(7, 0, 0, 2, transactional=True)
+    log.batch(9, 3, 0, 2, transactional=True)
+    log.batch(7, 0, 2, 3, transactional=True)
+    log.marker(7, 1)
+    log.marker(9, 3, ABORT, coordinator_epoch=2)
+    log.marker(9, 3)
+    log.plain(4)
+    log.batch(7, 1, 0, 1, transactional=True)
+    log.batch(9, 3, 2, 1, transactional=True)
+    CoordinatorLog(log.directory).write("loader", 7, 1)
+    return log
+
+
+def test_the_whole_page(run: Run, log: Log) -> None:
+    before = contents(mixed(log).directory)
+    code, out, err = run("--transactions", log.directory)
+    assert (code, err) == (0, "")
+    assert out == PAGE
+    assert contents(log.directory) == before
+
+
+def test_json_has_every_field(run: Run, log: Log) -> None:
+    found = report(run, "--transactions", mixed(log).directory)
+    assert found["directory"] == str(log.directory)
+    (partition,) = found["partitions"]
+    ended, _, _, is_open, hanging = partition.pop("transactions")
+    assert ended == {
+        "transactional_id": "loader",
+        "producer_id": 7,
+        "epoch": 0,
+        "first_offset": 0,
+        "last_offset": 6,
+        "batches": 2,
+        "records": 5,
+        "begun_ms": NOW + 1000,
+        "newest_ms": NOW + 3002,
+        "state": "committed",
+        "marker_offset": 7,
+        "marker_epoch": 1,
+        "coordinator_epoch": 5,
+        "ended_ms": NOW + 4000,
+        "standing": None,
+    }
+    stands = is_open["standing"]
+    assert (stands["kind"], stands["ends_ms"]) == ("ongoing", STARTED + 60_000)
+    assert (hanging["standing"]["kind"], hanging["transactional_id"]) == ("hanging", None)
+    assert partition == {
+        "topic": "t",
+        "partition": 0,
+        "log_start_offset": 0,
+        "log_end_offset": 16,
+        "last_stable_offset": 14,
+        "transaction_counts": {"committed": 1, "aborted": 1, "empty": 1, "open": 2},
+        "held_back_by": {
+            "producer_id": 7,
+            "epoch": 1,
+            "transactional_id": "loader",
+            "first_offset": 14,
+            "begun_ms": NOW + 8000,
+            "standing": stands,
+        },
+        "damage": None,
+    }
+    assert found["transactional_ids"] == [
+        {
+            "transactional_id": "loader",
+            "producer_id": 7,
+            "producer_epoch": 1,
+            "state": "Ongoing",
+            "timeout_ms": 60_000,
+            "start_ms": STARTED,
+            "last_update_ms": STARTED + 250,
+            "times_out_ms": STARTED + 60_000,
+            "partitions": [{"topic": "t", "partition": 0}],
+        }
+    ]
+
+
+def test_the_page_of_a_partition_says_what_holds_it_back(run: Run, log: Log) -> None:
+    code, out, _ = run(*asked(mixed(log), "--producer-id", 9))
+    assert code == 0
+    assert (
+        "log end offset 16\n"
+        "  4 records in 1 batch without a producer, not shown\n"
+        "  transactions: 1 aborted, 1 committed, 1 without records here, 2 open\n"
+        "  last stable offset 14\n"
+        "  held back by producer 7 epoch 1, transactional id 'loader': its transaction is open since offset 14"
+    ) in out
+    found = report(run, *asked(log))
+    assert (found["last_stable_offset"], found["held_back_by"]["producer_id"]) == (14, 7)
+    assert found["transaction_counts"] == {"committed": 1, "aborted": 1, "empty": 1, "open": 2}
+
+
+# --- which transactions
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_of_directories_that_kafka_wrote(run: Run, release: str) -> None:
+    found = report(run, "--transactions", DIRECTORIES / release)
+    partitions = {f"{one['topic']}-{one['partition']}": one for one in found["partitions"]}
+    (open_one,) = partitions["open-transaction-0"]["transactions"]
+    assert (open_one["transactional_id"], open_one["first_offset"], open_one["last_offset"]) == ("three", 4, 7)
+    assert open_one["standing"]["kind"] == "ongoing"
+    assert partitions["open-transaction-0"]["last_stable_offset"] == 4
+    done = partitions["transactions-0"]
+    assert done["transaction_counts"] == {"committed": 3, "aborted": 2, "open": 0}
+    assert done["last_stable_offset"] == done["log_end_offset"] == 26
+    assert done["held_back_by"] is None
+    assert {of["transactional_id"] for of in done["transactions"]} == {"one", "two"}
+    # Those that Kafka's transaction index has, and no others.
+    aborted = {
+        struct.unpack(">hqqqq", data[at : at + 34])[1:4]
+        for path in (DIRECTORIES / release / "transactions-0").glob("*.txnindex")
+        for data in [path.read_bytes()]
+        for at in range(0, len(data), 34)
+    }
+    assert aborted == {
+        (of["producer_id"], of["first_offset"], of["marker_offset"])
+        for of in done["transactions"]
+        if of["state"] == "aborted"
+    }
+    compacted = partitions["compacted-transactions-0"]
+    assert compacted["transaction_counts"] == {"committed": 2, "aborted": 1, "empty": 1, "open": 0}
+    assert [one["transactional_id"] for one in found["transactional_ids"]] == ["three"]
+
+
+def test_markers_of_before_the_log_start_are_not_shown(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, 2, transactional=True)
+    log.marker(7, 0)
+    log.batch(7, 0, 2, 2, transactional=True)
+    log.batch(8, 0, 0, 2, transactional=True)
+    log.marker(7, 0, ABORT)
+    log.start_at(5)
+    code, out, _ = run("--transactions", log.directory)
+    assert code == 0
+    assert out.count("begun below the log start") == 1
+    found = only(run, log.directory)
+    assert [(of["producer_id"], of["first_offset"]) for of in found["transactions"]] == [(7, 3), (8, 5)]
+    assert found["transaction_counts"] == {"aborted": 1, "open": 1}
+    assert found["last_stable_offset"] == 5
+
+
+def test_what_began_in_a_deleted_segment_is_known_from_the_snapshot(run: Run, tmp_path: Path) -> None:
+    log = Log(tmp_path, offset=40)
+    cached = (CachedBatch(0, 9, 20, 29, NOW),)
+    known = {
+        7: Producer(2, cached, 29, NOW, -1, 20),
+        8: Producer(0, cached, 29, NOW),
+        9: Producer(0, (), 39, NOW, 1, 31),
+    }
+    (log.folder / snapshot.file_name(40)).write_bytes(snapshot.dump(known))
+    log.batch(8, 0, 10)
+    log.marker(9, 0)
+    found = only(run, tmp_path)
+    assert [(of["producer_id"], of["first_offset"], of["batches"], of["state"]) for of in found["transactions"]] == [
+        (9, 31, 0, "committed"),
+        (7, 20, 0, "open"),
+    ]
+    assert found["last_stable_offset"] == 40
+    _, out, _ = run("--transactions", tmp_path)
+    assert "its transaction is open since offset 20, below the log start\n" in out
+
+
+def test_a_batch_outside_of_transactions_neither_begins_nor_belongs_to_one(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, 2)
+    log.batch(7, 0, 2, 2, transactional=True)
+    log.batch(7, 0, 4, 2)
+    found = only(run, log.directory)
+    assert [(of["first_offset"], of["last_offset"], of["records"]) for of in found["transactions"]] == [(2, 3, 2)]
+
+
+def test_a_marker_that_cannot_be_read_ends_it_all_the_same(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, transactional=True)
+    log.marker(7, 0, kind=5)
+    assert seen(run, log.directory) == {"t-0": [(7, (0, 0), "ended", 1)]}
+
+
+def test_partitions_and_producers_are_chosen(run: Run, tmp_path: Path) -> None:
+    for pid, (topic, partition) in enumerate([("a", 0), ("a", 1), ("b", 0)]):
+        log = Log(tmp_path, topic, partition)
+        log.batch(pid, 0, 0, transactional=True)
+        log.batch(9, 0, 0, transactional=True)
+    Log(tmp_path, "plain").batch(1, 0, 0)
+    coordinators = CoordinatorLog(tmp_path, 3)
+    coordinators.write("first", 0, partitions=(("a", 0),))
+    coordinators.write("second", 2, partitions=(("b", 0),))
+    coordinators.write("idle", 12, state="CompleteCommit", partitions=())
+
+    def producers(*arguments: object) -> dict[str, list[int]]:
+        return {name: [of[0] for of in found] for name, found in seen(run, tmp_path, *arguments).items()}
+
+    def ids(*arguments: object) -> list[str]:
+        found = report(run, "--transactions", tmp_path, *arguments)["transactional_ids"]
+        return [one["transactional_id"] for one in found]
+
+    assert producers() == {"a-0": [0, 9], "a-1": [1, 9], "b-0": [2, 9]}
+    assert producers("--topic", "a") == {"a-0": [0, 9], "a-1": [1, 9]}
+    assert producers("--partition", 1) == {"a-1": [1, 9]}
+    assert producers("--topic", "a", "--producer-id", 0) == {"a-0": [0], "a-1": []}  # held back by others, so shown
+    assert producers("--topic", "plain", "--partition", 0) == {"plain-0": []}
+    assert producers("--topic", "plain") == {}
+    assert producers("--topic", "b", "--transactional-id", "second") == {"b-0": [2]}
+    assert ids() == ["first", "second"]
+    assert ids("--topic", "a") == ["first"]
+    assert ids("--topic", "b", "--partition", 0) == ["second"]
+    assert ids("--producer-id", 2) == ["second"]
+    assert ids("--transactional-id", "idle") == ["idle"]
+
+
+def test_there_may_be_none(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0)
+    assert run("--transactions", log.directory) == (0, "no transactions\n", "")
+    assert report(run, "--transactions", log.directory)["partitions"] == []
+    _, out, _ = run("--transactions", log.directory, "--topic", "t", "--partition", 0)
+    assert out == (
+        "t-0, log start offset 0\n\nno transactions that were asked for\n\n"
+        "log end offset 1, last stable offset 1: none open\n"
+    )
+
+
+def test_damage_is_told_behind_what_could_be_read(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, transactional=True)
+    log.raw(b"\x01" * 100, 0)
+    log.roll()
+    log.batch(7, 0, 1, transactional=True)
+    code, out, err = run("--transactions", log.directory)
+    assert code == 1
+    assert "reading ended early" in out
+    assert err.startswith("ottla explain: not read to its end: t-0/00000000000000000000.log at byte ")
+
+
+# --- how an open one stands
+
+
+OF = InPartition(7, 3, 4, 5, 1, 2, NOW, NOW, OPEN)
+
+
+def known(state: str = "Ongoing", **fields: Any) -> Coordinators:
+    values: dict[str, Any] = {
+        "producer_id": 7,
+        "producer_epoch": 3,
+        "timeout_ms": 1000,
+        "start_ms": STARTED,
+        "partitions": (("u", 0), ("t", 1)),
+    }
+    return Coordinators([Transaction("id", state=TransactionState(state), **values | fields)])
+
+
+STANDINGS: list[tuple[Coordinators, str, str, int | None]] = [
+    (known(), "ongoing", "time-out 1 s: its coordinator aborts it from", STARTED + 1000),
+    (known(timeout_ms=NO_TIMEOUT_MS), "ongoing", "without a time-out", -1),
+    (known(producer_epoch=4), "hanging", "at another transaction, of producer 7 epoch 4", None),
+    (known(producer_id=8, previous_producer_id=7), "hanging", "at another transaction, of producer 8 epoch 3", None),
+    (known(partitions=(("t", 0), ("u", 1))), "hanging", "Ongoing at its coordinator, but without this partition", None),
+    (known("PrepareCommit"), "ending", "PrepareCommit: decided, its COMMIT marker is to be written", None),
+    (known("PrepareAbort", producer_epoch=4, last_update_ms=NOW), "ending", "decided at 2023-11-14 22:13:20.000", None),
+    (known("PrepareAbort", partitions=()), "hanging", "PrepareAbort at its coordinator, but without this", None),
+    (known("CompleteAbort", partitions=()), "hanging", "CompleteAbort at its coordinator, where it is over", None),
+    (known("CompleteCommit"), "hanging", "CompleteCommit at its coordinator, where it is over", None),
+    (known("Empty", partitions=()), "hanging", "Empty at its coordinator, where it is over", None),
+    (known(producer_id=8), "hanging", "no coordinator here knows this producer", None),
+    (Coordinators(cannot="nobody to ask"), "unknown", "nobody to ask", None),
+]
+
+
+@pytest.mark.parametrize(("coordinators", "kind", "text", "ends_ms"), STANDINGS)
+def test_how_it_stands_with_its_coordinator(
+    coordinators: Coordinators, kind: str, text: str, ends_ms: int | None
+) -> None:
+    found = standing("t", 1, OF, coordinators)
+    assert (found.kind, found.ends_ms) == (kind, ends_ms)
+    assert text in found.why
+
+
+def test_an_id_that_has_expired_ends_nothing(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, transactional=True)
+    coordinators = CoordinatorLog(log.directory)
+    coordinators.write("loader", 7, state="CompleteCommit", partitions=())
+    coordinators.put(*transaction_tombstone("loader"))
+    (of,) = only(run, log.directory)["transactions"]
+    assert of["transactional_id"] == "loader"
+    assert of["standing"]["kind"] == "hanging"
+    assert "has forgotten the transactional id 'loader'" in of["standing"]["why"]
+
+
+def test_the_newest_record_of_an_id_counts(run: Run, log: Log) -> None:
+    log.batch(7, 4, 0, transactional=True)
+    coordinators = CoordinatorLog(log.directory)
+    for state in ("Empty", "Ongoing", "PrepareCommit"):
+        coordinators.write("loader", 7, 4, state)
+    coordinators.put(b"\x00\x09other", b"\x00\x00")  # of a type that is none of a transaction
+    coordinators.put(b"\x00\x00\x00\x01x", b"\x00\x63")  # of a version of the future
+    (of,) = only(run, log.directory)["transactions"]
+    assert of["standing"]["kind"] == "ending"
+
+
+def test_without_transaction_state_it_cannot_be_told(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, transactional=True)
+    (of,) = only(run, log.directory)["transactions"]
+    assert of["standing"] == {
+        "kind": "unknown",
+        "why": "there is no __transaction_state in this directory: it cannot be told whether it will be ended",
+        "ends_ms": None,
+    }
+
+
+@pytest.mark.parametrize("what", ["begins", "ends"])
+def test_what_changes_meanwhile_does_not_hang(run: Run, log: Log, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """The coordinator's log is read before the partition's, and once more for what seems to hang."""
+    log.batch(7, 0, 0, transactional=True)
+    coordinators = CoordinatorLog(log.directory)
+    coordinators.write("loader", 7, state="Empty", partitions=())
+    read, times = explain_transactions.read_directory, []
+
+    def reading(directory: str) -> Coordinators:
+        times.append(directory)
+        if len(times) == 2:
+            if what == "begins":
+                coordinators.write("loader", 7)
+            else:
+                log.marker(7, 0)
+        return read(directory)
+
+    monkeypatch.setattr(explain_transactions, "read_directory", reading)
+    (of,) = only(run, log.directory)["transactions"]
+    assert len(times) == 2
+    assert of["standing"]["kind"] == {"begins": "ongoing", "ends": "ending"}[what]
+    monkeypatch.undo()
+    assert [of["state"] for of in only(run, log.directory)["transactions"]] == [
+        {"begins": "open", "ends": "committed"}[what]
+    ]
+
+
+def test_a_standing_is_of_the_partition_and_not_of_the_first_with_that_producer(run: Run, tmp_path: Path) -> None:
+    for partition in (0, 1):
+        Log(tmp_path, "t", partition).batch(7, 0, 0, transactional=True)
+    CoordinatorLog(tmp_path).write("loader", 7, partitions=(("t", 1),))
+    found = report(run, "--transactions", tmp_path)["partitions"]
+    assert [one["held_back_by"]["standing"]["kind"] for one in found] == ["hanging", "ongoing"]
+
+
+# --- the command line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--transactions"], "either DIR or --bootstrap ADDRESS is needed"),
+        (["--transactions", "x", "--bootstrap", "y"], "either DIR or --bootstrap ADDRESS is needed"),
+        (["x", "--topic", "t", "--bootstrap", "y"], "--bootstrap and --transactional-id need --transactions"),
+        (["x", "--topic", "t", "--transactional-id", "y"], "--bootstrap and --transactional-id need --transactions"),
+        (["x", "--transactions", "--batches"], "do not go with --transactions"),
+        (["x", "--transactions", "--release", "3.9"], "do not go with --transactions"),
+        (["x", "--transactions", "--next-sequence", "3"], "do not go with --transactions"),
+        (["x", "--topic", "t"], "the following arguments are required: --partition"),
+        ([], "the following arguments are required: DIR, --topic, --partition"),
+    ],
+)
+def test_mistakes_are_one_line(run: Run, arguments: list[str], error: str) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert error in err
+    assert err.count("\n") == 1
+
+
+def test_a_directory_that_is_none_is_a_mistake(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("--transactions", tmp_path)
+    assert (code, out) == (2, "")
+    assert err == f"ottla explain: {tmp_path} is no data directory: it has no partition\n"
+    Log(tmp_path)
+    assert run("--transactions", tmp_path, "--topic", "u")[0] == 2
