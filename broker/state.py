@@ -33,6 +33,7 @@ from .forced_upgrade import ForcedUpgrade
 from .format_rules import behaviours_set, forced_upgrade
 from .groups.coordinator import GroupCoordinator
 from .groups.settings import WRITE_ERRORS, CoordinatorSettings
+from .groups.stored import stored_entries
 from .log_dirs import LogDir, LogDirs
 from .logs import get_logger
 from .maintenance import Maintenance
@@ -187,6 +188,7 @@ class BrokerState:
 
         self.groups = GroupCoordinator(
             append=partial(self._append_internal, GROUP_OFFSETS_TOPIC),
+            append_transactional=partial(self._append_internal, GROUP_OFFSETS_TOPIC),
             partitions=len(offsets_topic.partitions) if offsets_topic else self.config["offsets.topic.num.partitions"],
             clock=self.clock,
             partition_exists=topics.has_partition,
@@ -197,13 +199,11 @@ class BrokerState:
         for partition in offsets_topic.partitions if offsets_topic else ():
             if partition.offline is not None:
                 self.groups.resign(partition.index)
-            elif partition.log.log_end_offset > partition.log.log_start_offset:
-                entries = ((record.key or b"", record.value) for record in read_all(partition.log))
-                if code := self.groups.load(partition.index, entries):
-                    # Kafka too serves the others, and answers for these that their coordinator is not available.
-                    get_logger().error(
-                        "groups cannot be read", topic=GROUP_OFFSETS_TOPIC, partition=partition.index, code=code.name
-                    )
+            elif code := self.groups.load(partition.index, stored_entries(partition.log)):
+                # Kafka too serves the others, and answers for these that their coordinator is not available.
+                get_logger().error(
+                    "groups cannot be read", topic=GROUP_OFFSETS_TOPIC, partition=partition.index, code=code.name
+                )
         self.groups.start()
 
     def _load_transactions(self) -> None:
@@ -263,15 +263,23 @@ class BrokerState:
         return self.topics.create(name, partitions, internal_configs(name, self.config), now_ms)
 
     def _append_internal(
-        self, name: str, index: int, records: Sequence[tuple[bytes, bytes | None]], now_ms: int
+        self,
+        name: str,
+        index: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        now_ms: int,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
     ) -> Appended | asyncio.Future[Any]:
-        """A coordinator's way to its log. Raises what appending raises; the future is of a sync."""
+        """A coordinator's way to its log, with a producer as a part of its transaction. Raises what appending raises;
+        the future is of a sync."""
         topic = self.internal_topic(name, now_ms)
         if index >= len(topic.partitions):  # somebody made it anew, with fewer
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         entries = [batch.Record(delta, now_ms, key, value, ()) for delta, (key, value) in enumerate(records)]
         partition = topic.partitions[index]
-        return partition.appended(partition.log.append_records(entries, now_ms=now_ms))
+        producer = (producer_id, producer_epoch) if producer_id >= 0 else None
+        return partition.appended(partition.log.append_records(entries, now_ms=now_ms, producer=producer))
 
     def _write_marker(
         self, partition: tuple[str, int], markers: WriteMarkers, now_ms: int
@@ -280,7 +288,7 @@ class BrokerState:
         # The coordinator's epoch is that of the leader of its log, which is there: it says that the markers are due.
         log_index = self.transactions.partition_of(markers.transactional_id)
         coordinator_epoch = self.topics.partition(TRANSACTION_STATE_TOPIC, log_index).leader_epoch
-        return self.topics.partition(*partition).write_marker(  # type: ignore[attr-defined]
+        return self.topics.partition(*partition).write_marker(
             markers.producer_id,
             markers.producer_epoch,
             committed=markers.committed,

@@ -304,10 +304,9 @@ async def test_directories_that_kafka_closed(tmp_path: Path, release: str) -> No
     files = CountingFiles()
     state = begin(files, str(root))
     looked_at = {Path(path).parent.name for path in files.of_segments(files.read)}
-    # ZooKeeper alone knew which producer ids were given out, so the transactional ids are asked.
-    # Old formats have no file of leader epochs: the newest segment tells so.
+    # The transactional ids go on. Old formats have no file of leader epochs: the newest segment tells so.
     unknown = {f"{topic}-0" for topic in wanted if topic.startswith("old-")}
-    assert looked_at == (set() if is_kraft else {"__transaction_state-0"} | unknown)
+    assert looked_at == {"__transaction_state-0"} | (set() if is_kraft else unknown)
     for topic, expected in wanted.items():
         log = state.topics.partition(topic, 0).log
         found = {"log_start_offset": log.log_start_offset, "high_watermark": log.high_watermark}

@@ -1,0 +1,161 @@
+"""Transactions come through stops at any step, and the mistakes that could be made there are found.
+
+The work and what is held against it are `transaction_world.py`'s. A failure prints its seed; `OTTLA_CRASH_SEED=n` runs
+that one alone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from transaction_world import DECIDED, NOW_MS, run, syncs_in_turn
+
+from ottla.broker.partitions import Partition
+from ottla.broker.state import BrokerState
+from ottla.broker.topics import TRANSACTION_STATE_TOPIC
+from ottla.broker.transactions.coordinator import Entry, TransactionCoordinator
+from ottla.broker.transactions.state import Append, Loaded, MarkersWritten, TransactionState, WriteMarkers
+from ottla.protocol.errors import ErrorCode
+
+SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
+ONLY = os.environ.get("OTTLA_CRASH_SEED")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600 * max(1.0, SCALE))
+@pytest.mark.parametrize("synced", [False, True], ids=["killed", "without power"])
+def test_transactions_come_through_stops_at_any_step(synced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of seeds grows with the square of the scale; those of a soak are new ones."""
+    syncs_in_turn(monkeypatch)
+    count = max(1, int(SCALE * SCALE))
+    first = 0 if SCALE <= 1 else random.randrange(1 << 32)
+    stop_chance = 0.25 if SCALE <= 1 and ONLY is None else 1.0
+    for seed in [int(ONLY)] if ONLY is not None else range(first, first + count):
+        assert run(seed, synced, stop_chance).stops > 50
+
+
+# -- planted mistakes
+
+
+def writes_markers_before_the_decision(patch: pytest.MonkeyPatch) -> None:
+    """They end what the log says is running."""
+
+    def append(self: TransactionCoordinator, entry: Entry, write: Append) -> Any:
+        written = write.written
+        if written is not None and written.state in DECIDED:
+            markers = WriteMarkers(
+                written.transactional_id,
+                written.producer_id,
+                written.producer_epoch,
+                written.state is TransactionState.PREPARE_COMMIT,
+                written.partitions,
+                written.client_version,
+            )
+            for partition in written.partitions:
+                self._write_marker(partition, markers, NOW_MS)
+        return original(self, entry, write)
+
+    original = TransactionCoordinator._append_record
+    patch.setattr(TransactionCoordinator, "_append_record", append)
+
+
+def completes_before_the_markers(patch: pytest.MonkeyPatch) -> None:
+    """The record that a transaction is over comes first."""
+
+    def perform(self: TransactionCoordinator, entry: Entry, effect: Any) -> Any:
+        if not isinstance(effect, WriteMarkers):
+            return original(self, entry, effect)
+        self._feed(entry, MarkersWritten(effect))
+        for partition in effect.partitions:
+            self._write_marker(partition, effect, NOW_MS)
+            assert self._marked is not None
+            self._marked(partition, effect)
+        return None
+
+    original = TransactionCoordinator._perform
+    patch.setattr(TransactionCoordinator, "_perform", perform)
+
+
+def leaves_a_marker_out(patch: pytest.MonkeyPatch) -> None:
+    """The last of several."""
+
+    def mark(self: TransactionCoordinator, entry: Entry) -> Any:
+        if entry.marking is not None and len(entry.marking.left) > 1:
+            entry.marking.left.popitem()
+        return original(self, entry)
+
+    original = TransactionCoordinator._mark
+    patch.setattr(TransactionCoordinator, "_mark", mark)
+
+
+def finishes_nothing_at_a_start(patch: pytest.MonkeyPatch) -> None:
+    def feed(self: TransactionCoordinator, entry: Entry, event: Any) -> None:
+        if not isinstance(event, Loaded):
+            original(self, entry, event)
+
+    original = TransactionCoordinator._feed
+    patch.setattr(TransactionCoordinator, "_feed", feed)
+
+
+def forgets_what_runs_at_a_start(patch: pytest.MonkeyPatch) -> None:
+    """As if a start aborted in memory what it finds."""
+
+    def load(self: TransactionCoordinator, index: int, log: Any) -> ErrorCode:
+        code = original(self, index, log)
+        for name, entry in list(self._entries.items()):
+            if entry.slot.state is TransactionState.ONGOING:
+                del self._entries[name]
+        return code
+
+    original = TransactionCoordinator.load
+    patch.setattr(TransactionCoordinator, "load", load)
+
+
+def tells_the_groups_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BrokerState, "_marked", lambda self, partition, markers: None)
+
+
+def answers_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    """What a power loss takes back was told, and has its markers."""
+
+    def append(self: BrokerState, *what: Any) -> Any:
+        appended = original(self, *what)
+        return object() if what[0] == TRANSACTION_STATE_TOPIC else appended
+
+    original = BrokerState._append_internal
+    patch.setattr(BrokerState, "_append_internal", append)
+
+
+def completes_before_the_markers_are_synced(patch: pytest.MonkeyPatch) -> None:
+    def write_marker(self: Partition, *what: Any, **told: Any) -> Any:
+        original(self, *what, **told)
+
+    original = Partition.write_marker
+    patch.setattr(Partition, "write_marker", write_marker)
+
+
+PLANTS = [
+    (writes_markers_before_the_decision, False),
+    (completes_before_the_markers, False),
+    (leaves_a_marker_out, False),
+    (finishes_nothing_at_a_start, False),
+    (forgets_what_runs_at_a_start, False),
+    (tells_the_groups_nothing, False),
+    (answers_before_the_sync, True),
+    (completes_before_the_markers_are_synced, True),
+]
+
+
+@pytest.mark.parametrize(("plant", "synced"), PLANTS, ids=[plant.__name__ for plant, _ in PLANTS])
+def test_a_planted_mistake_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], synced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs_in_turn(monkeypatch)
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="shows it again"):
+        for seed in range(10):
+            run(seed, synced)
