@@ -74,7 +74,7 @@ ACTED_ON = frozenset(
     replica.high.watermark.checkpoint.interval.ms retention.bytes retention.ms segment.bytes
     segment.index.bytes segment.jitter.ms segment.ms socket.request.max.bytes
     transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-    transaction.remove.expired.transaction.cleanup.interval.ms
+    transaction.partition.verification.enable transaction.remove.expired.transaction.cleanup.interval.ms
     transaction.state.log.num.partitions transaction.state.log.segment.bytes transactional.id.expiration.ms
     """.split()
 ) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}

@@ -199,6 +199,8 @@ INTER_BROKER_KEYS = frozenset({*range(4, 8), 27, *range(52, 55), 56, 58, 59, 62,
 _TELEMETRY_KEYS = frozenset({71, 72})
 _PRODUCE = 0
 _JOIN_GROUP = 11
+_END_TXN = 26
+_END_TXN_OWN_EPOCH = 5  # KIP-890
 # Produce is advertised from 0 everywhere: librdkafka before 2.12 sends uncompressed otherwise.
 _PRODUCE_SERVED_FROM: Moves = (("0.8.2", 0), ("4.0.0", 3))
 # The table's 4.0 is 4.0.0, the only release that took JoinGroup v0 and v1 away.
@@ -240,7 +242,7 @@ class Profile:
         from ..protocol.schema import Versions
 
         if self.is_own:
-            return _declared()
+            return self._ended(dict(_declared()))
         # The table is one of minor releases; 4.0.0 and 4.0 share a row, and what differs between patches is below.
         rows = _table()["releases"]
         row = rows[next(name for name in (self.name, self.name.rpartition(".")[0]) if name in rows)]
@@ -248,7 +250,14 @@ class Profile:
         found = {int(key): Versions(*ends) for key, ends in row.items() if int(key) not in left_out}
         if _JOIN_GROUP in found:
             found[_JOIN_GROUP] = found[_JOIN_GROUP]._replace(first=at(_JOIN_GROUP_FROM, self.name))
-        return found
+        return self._ended(found)
+
+    def _ended(self, apis: dict[int, Versions]) -> dict[int, Versions]:
+        """Without the version of EndTxn that ends transactions of their own epochs, where there are none."""
+        if _END_TXN in apis and self.behaviour.transaction_version < 2:
+            last = min(apis[_END_TXN].last, _END_TXN_OWN_EPOCH - 1)
+            apis[_END_TXN] = apis[_END_TXN]._replace(last=last)
+        return apis
 
     @functools.cached_property
     def served(self) -> dict[int, Versions]:

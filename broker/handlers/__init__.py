@@ -5,6 +5,8 @@ The router, the version gate and the table of ApiVersions come from it; its orde
 
 from __future__ import annotations
 
+from .add_offsets_to_txn import add_offsets_to_txn
+from .add_partitions_to_txn import add_partitions_to_txn
 from .alter_configs import alter_configs
 from .api_versions import api_versions
 from .create_partitions import create_partitions
@@ -18,6 +20,8 @@ from .describe_groups import describe_groups
 from .describe_log_dirs import describe_log_dirs
 from .describe_producers import describe_producers
 from .describe_topic_partitions import describe_topic_partitions
+from .describe_transactions import describe_transactions
+from .end_txn import end_txn
 from .fetch import fetch
 from .find_coordinator import find_coordinator
 from .heartbeat import heartbeat
@@ -27,6 +31,7 @@ from .join_group import join_group
 from .leave_group import leave_group
 from .list_groups import list_groups
 from .list_offsets import list_offsets
+from .list_transactions import list_transactions
 from .metadata import metadata
 from .offset_commit import offset_commit
 from .offset_delete import offset_delete
@@ -34,6 +39,7 @@ from .offset_fetch import offset_fetch
 from .offset_for_leader_epoch import offset_for_leader_epoch
 from .produce import produce
 from .sync_group import sync_group
+from .txn_offset_commit import txn_offset_commit
 
 HANDLERS = (
     produce,
@@ -65,4 +71,10 @@ HANDLERS = (
     describe_cluster,
     describe_producers,
     describe_topic_partitions,
+    add_partitions_to_txn,
+    add_offsets_to_txn,
+    end_txn,
+    txn_offset_commit,
+    describe_transactions,
+    list_transactions,
 )

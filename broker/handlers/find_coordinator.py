@@ -1,8 +1,7 @@
 """FindCoordinator v0-v6: which broker keeps a group or a transaction. It is this one. KIP-98, KIP-699.
 
-Left out: share groups. Their key type (2) answers INVALID_REQUEST, as Kafka does without share groups. Transactions:
-their coordinator is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one code that every client takes for final
-here (librdkafka tries again on UNSUPPORTED_VERSION until its time is over), and a message that says why.
+The topic that a coordinator of transactions keeps its state in is made when somebody first asks for one. Left out:
+share groups. Their key type (2) answers INVALID_REQUEST, as Kafka does without share groups.
 """
 
 from __future__ import annotations
@@ -10,9 +9,11 @@ from __future__ import annotations
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ..context import RequestContext, handles
+from ..errors import code_of
+from ..topics import TRANSACTION_STATE_TOPIC
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
-NO_TRANSACTIONS = "This broker does not serve transactions yet."
+UNAVAILABLE = "The coordinator is not available."
 SEVERAL_KEYS_SINCE = 4
 
 
@@ -45,13 +46,25 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
 
 def _refusal(key_type: int, key: str, context: RequestContext) -> tuple[ErrorCode, str]:
     """Why nobody coordinates it, and in words where the code does not say it all."""
-    if key_type == TRANSACTION_KEY:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS
-    if key_type != GROUP_KEY:
+    broker = context.broker
+    if key_type == GROUP_KEY:
+        is_available = not broker.groups.has_resigned(key)
+    elif key_type == TRANSACTION_KEY:
+        is_available = _has_transactions(context) and not broker.transactions.has_resigned(key)
+    else:
         return ErrorCode.INVALID_REQUEST, ""
-    if context.broker.groups.has_resigned(key):  # as in Kafka, where the partition has no leader
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available."
-    return ErrorCode.NONE, ""
+    # One that has resigned: as in Kafka, where the partition has no leader.
+    return (ErrorCode.NONE, "") if is_available else (ErrorCode.COORDINATOR_NOT_AVAILABLE, UNAVAILABLE)
+
+
+def _has_transactions(context: RequestContext) -> bool:
+    """Makes the topic if it is not there."""
+    try:
+        context.broker.internal_topic(TRANSACTION_STATE_TOPIC, context.now_ms())
+    except Exception as error:
+        code_of(error)  # logs what is a defect
+        return False
+    return True
 
 
 def _address(error: ErrorCode, context: RequestContext) -> tuple[int, str, int]:

@@ -1,7 +1,8 @@
-"""InitProducerId v0-v5: a producer id for idempotent writing (KIP-98).
+"""InitProducerId v0-v5: a producer id for idempotent writing, or the ownership of a transactional id (KIP-98).
 
-Left out: transactions. A request with a transactional id answers TRANSACTIONAL_ID_AUTHORIZATION_FAILED, as
-FindCoordinator does: every client takes that for final.
+v3 names the present producer id and epoch, so that a producer recovers from an error (KIP-360). Before v4 a fenced
+producer is told INVALID_PRODUCER_EPOCH (KIP-588). Left out: two-phase commit (v6, KIP-939), which no release has made
+stable.
 """
 
 from __future__ import annotations
@@ -10,17 +11,33 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
+from ..transactions.codes import known, settled
+from ..transactions.state import Answer
+
+FENCED_SINCE = 4
 
 
 @handles(InitProducerIdRequest)
 async def init_producer_id(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    """A fresh id with epoch 0; an id and epoch that came along are ignored, as in Kafka."""
+    """Without a transactional id a fresh id with epoch 0; an id and epoch that came along are ignored, as in Kafka."""
     try:
-        if request.transactional_id is not None:
-            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if (request.producer_id == -1) != (request.producer_epoch == -1):
             raise Refused(ErrorCode.INVALID_REQUEST)
-        producer_id = context.broker.producer_ids.allocate(context.now_ms())
+        if request.transactional_id is None:
+            answer = Answer(ErrorCode.NONE, context.broker.producer_ids.allocate(context.now_ms()), 0)
+        else:
+            answer = await settled(
+                context.broker.transactions.init_producer_id(
+                    request.transactional_id,
+                    timeout_ms=request.transaction_timeout_ms,
+                    producer_id=request.producer_id,
+                    producer_epoch=request.producer_epoch,
+                )
+            )
     except Exception as error:
-        return InitProducerIdResponse(error_code=code_of(error), producer_id=-1, producer_epoch=-1)
-    return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
+        answer = Answer(code_of(error))
+    return InitProducerIdResponse(
+        error_code=known(answer.error, fenced=context.api_version >= FENCED_SINCE),
+        producer_id=answer.producer_id,
+        producer_epoch=answer.producer_epoch,
+    )

@@ -169,6 +169,7 @@ def options(folders: Sequence[Path], overrides: Mapping[str, str] | None = None,
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": ",".join(map(str, folders)),
         "offsets.topic.num.partitions": "2",
+        "transaction.state.log.num.partitions": "4",
         **(overrides or {}),
     }
     return serve_options(Config.load(overrides=configs, profile=profile(release)))

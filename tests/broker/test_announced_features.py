@@ -1,8 +1,9 @@
-"""ApiVersions' list of supported features: one of ours in our own profile, where it acts; nothing for a release."""
+"""ApiVersions' features: `transaction.version` where a release has it, one of ours in our own profile where it acts."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import Client, running
@@ -10,20 +11,37 @@ from harness import Client, running
 from ottla.broker.releases import PROFILE_NAMES, profile
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 
-SCAN = [("ottla.duplicate.scan", 1, 1)]
+SCAN = ("ottla.duplicate.scan", 1, 1)
+TRANSACTIONS = ("transaction.version", 0, 2)
+FINALIZED = [("transaction.version", 2, 2)]
+WITH_FEATURES = [name for name in PROFILE_NAMES if 3 in profile(name).served.get(18, ())][:-1]
+FROM_4 = ("4.0.0", "4.0", "4.1", "4.2", "4.3")
+
+
+async def answered(client: Client, version: int) -> Any:
+    request = ApiVersionsRequest(client_software_name="test-client", client_software_version="1.0")
+    answer = await client.call(request, version)
+    assert answer.error_code == 0
+    return answer
 
 
 async def features(client: Client, version: int) -> list[tuple[str, int, int]]:
-    request = ApiVersionsRequest(client_software_name="test-client", client_software_version="1.0")
-    answer = await client.call(request, version)
-    assert (answer.error_code, answer.finalized_features, answer.finalized_features_epoch) == (0, [], -1)
+    answer = await answered(client, version)
     return [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
+
+
+async def finalized(client: Client, version: int) -> tuple[int, list[tuple[str, int, int]]]:
+    answer = await answered(client, version)
+    found = [(one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features]
+    return answer.finalized_features_epoch, found
 
 
 async def test_the_own_profile_announces_the_scan_from_v3_on(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         client = await broker.client()
-        assert [await features(client, version) for version in range(5)] == [[], [], [], SCAN, SCAN]
+        wanted = [[], [], [], [SCAN], [SCAN, TRANSACTIONS]]
+        assert [await features(client, version) for version in range(5)] == wanted
+        assert [await finalized(client, version) for version in range(5)] == [(-1, [])] * 3 + [(0, FINALIZED)] * 2
 
 
 @pytest.mark.parametrize(
@@ -33,10 +51,26 @@ async def test_the_own_profile_announces_the_scan_from_v3_on(tmp_path: Path) -> 
 )
 async def test_what_does_not_act_is_not_announced(overrides: dict[str, str], tmp_path: Path) -> None:
     async with running(tmp_path, overrides=overrides) as broker:
-        assert await features(await broker.client(), 4) == []
+        assert await features(await broker.client(), 4) == [TRANSACTIONS]
 
 
-@pytest.mark.parametrize("release", [name for name in PROFILE_NAMES if 3 in profile(name).served.get(18, ())][:-1])
-async def test_a_release_announces_nothing(release: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", WITH_FEATURES)
+async def test_a_release_announces_the_version_of_transactions_from_4_0_on(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
-        assert await features(await broker.client(), 3) == []
+        client = await broker.client()
+        assert await features(client, 3) == []  # the least level of the only one is 0
+        assert await finalized(client, 3) == ((0, FINALIZED) if release in FROM_4 else (-1, []))
+        if 4 in profile(release).served[18]:
+            assert await features(client, 4) == ([TRANSACTIONS] if release in FROM_4 else [])
+
+
+@pytest.mark.parametrize(("release", "level", "newest"), [("4.3", 1, 4), ("4.3", 0, 4), ("3.9", 2, 4), ("ottla", 0, 4)])
+async def test_a_version_that_clients_cannot_use_is_not_announced(
+    release: str, level: int, newest: int, tmp_path: Path
+) -> None:
+    overrides = {"ottla.behaviour.transaction_version": str(level)}
+    async with running(tmp_path, release=release, overrides=overrides) as broker:
+        answer = await answered(await broker.client(), 4)
+        assert answer.finalized_features == []
+        assert "transaction.version" not in [one.name for one in answer.supported_features]
+        assert {one.api_key: one.max_version for one in answer.api_keys}[26] == newest

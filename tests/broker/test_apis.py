@@ -6,14 +6,13 @@ The table of cases is held against the router's: an API without a case fails, an
 from __future__ import annotations
 
 import struct
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import transaction_cases
+from api_cases import CASES, World, case, committing
 from harness import (
-    Broker,
-    Client,
     create_topics,
     fetch,
     frame,
@@ -61,40 +60,6 @@ from ottla.protocol.records import batch, legacy
 from ottla.protocol.schema import spec
 
 ADVERTISED = apis_of(own_profile()).advertised
-
-
-class World:
-    """A broker with topic t of two partitions, of which the first holds a, b and c; and group g with one commit."""
-
-    def __init__(self, broker: Broker, client: Client, topic_id: bytes) -> None:
-        self.broker = broker
-        self.client = client
-        self.topic_id = topic_id
-
-    def name(self, version: int, ids_since: int) -> dict[str, Any]:
-        return {"topic_id": self.topic_id} if version >= ids_since else {"name": "t"}
-
-    async def commit(self) -> None:
-        response = await self.client.call(committing({"name": "t"}), 2)
-        assert only(response).error_code == 0
-
-
-def committing(named: dict[str, Any]) -> OffsetCommitRequest:
-    topic = OffsetCommitRequest.OffsetCommitRequestTopic
-    asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=2, committed_metadata="m")
-    return OffsetCommitRequest(group_id="g", topics=[topic(partitions=[asked], **named)])
-
-
-Case = Callable[[World, int], Awaitable[None]]
-CASES: dict[type, Case] = {}
-
-
-def case(request_class: type) -> Callable[[Case], Case]:
-    def keep(function: Case) -> Case:
-        CASES[request_class] = function
-        return function
-
-    return keep
 
 
 @case(ProduceRequest)
@@ -175,17 +140,16 @@ async def fetches_commits(world: World, version: int) -> None:
 
 @case(FindCoordinatorRequest)
 async def finds_the_coordinator(world: World, version: int) -> None:
-    if version < 4:
-        answer = await world.client.call(FindCoordinatorRequest(key="g"), version)
-    else:
-        (answer,) = (await world.client.call(FindCoordinatorRequest(coordinator_keys=["g"]), version)).coordinators
-        assert answer.key == "g"
-    assert (answer.error_code, answer.node_id, answer.host, answer.port) == (
-        0,
-        1,
-        "127.0.0.1",
-        world.broker.ports[0],
-    )
+    for key_type in (0, 1) if version else (0,):
+        if version < 4:
+            answer = await world.client.call(FindCoordinatorRequest(key="g", key_type=key_type), version)
+        else:
+            request = FindCoordinatorRequest(coordinator_keys=["g"], key_type=key_type)
+            (answer,) = (await world.client.call(request, version)).coordinators
+            assert answer.key == "g"
+        where = answer.node_id, answer.host, answer.port
+        assert (answer.error_code, *where) == (0, 1, "127.0.0.1", world.broker.ports[0])
+    assert (world.broker.state.topics.get("__transaction_state") is not None) == (version > 0)
 
 
 async def joined(world: World, version: int) -> Any:
@@ -334,6 +298,9 @@ async def gives_producer_ids(world: World, version: int) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
     answers = [await world.client.call(request, version) for _ in range(2)]
     assert [(a.error_code, a.producer_id, a.producer_epoch) for a in answers] == [(0, 0, 0), (0, 1, 0)]
+    request.transactional_id = "x"
+    answers = [await world.client.call(request, version) for _ in range(2)]
+    assert [(a.error_code, a.producer_id, a.producer_epoch) for a in answers] == [(0, 2, 0), (0, 2, 1)]
 
 
 @case(OffsetForLeaderEpochRequest)
@@ -470,6 +437,7 @@ async def test_every_served_version_is_answered(route: router.Route, version: in
 
 
 def test_every_served_api_has_a_case_and_every_case_an_api() -> None:
+    assert {spec(request_class).api_key for request_class in CASES} >= transaction_cases.KEYS
     assert {route.request_class for route in ROUTES.values()} == set(CASES)
 
 

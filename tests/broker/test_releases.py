@@ -56,6 +56,10 @@ VALID = """
     DeleteRecords             21  0-2   0-2   0-2   0-2   0-2   0-2
     InitProducerId            22  0-4   0-4   0-5   0-5   0-6   0-6
     OffsetForLeaderEpoch      23  0-4   0-4   0-4   2-4   2-4   2-4
+    AddPartitionsToTxn        24  0-3   0-3   0-5   0-5   0-5   0-5
+    AddOffsetsToTxn           25  0-3   0-3   0-4   0-4   0-4   0-4
+    EndTxn                    26  0-3   0-3   0-4   0-5   0-5   0-5
+    TxnOffsetCommit           28  0-3   0-3   0-4   0-5   0-5   0-5
     DescribeConfigs           32  0-4   0-4   0-4   1-4   1-4   1-4
     AlterConfigs              33  0-2   0-2   0-2   0-2   0-2   0-2
     DescribeLogDirs           35  0-2   0-2   0-4   1-4   1-4   1-5
@@ -65,6 +69,8 @@ VALID = """
     OffsetDelete              47  0     0     0     0     0     0
     DescribeCluster           60  0     0     0-1   0-2   0-2   0-2
     DescribeProducers         61  0     0     0     0     0     0
+    DescribeTransactions      65  -     0     0     0     0     0
+    ListTransactions          66  -     0     0-1   0-1   0-2   0-2
     DescribeTopicPartitions   75  -     -     0     0     0     0
 """
 # Defined in those releases, and not yet stable: no broker advertises them.
@@ -514,5 +520,4 @@ def test_every_behaviour_decides_something() -> None:
     nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and "behaviour" in ast.unparse(node.value)}
     by_rules = {"timestamp_range", "newest_magic", "v2_from_ibp_3"}  # `test_format_rules.py` shows what these decide
-    by_rules |= {"transaction_version", "verifies_transactions"}
     assert set(BEHAVIOUR_NAMES) - read - by_rules == set()

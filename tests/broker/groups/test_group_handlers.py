@@ -399,8 +399,7 @@ async def test_delete(wire: Wire, version: int) -> None:
 
 @pytest.mark.parametrize("version", range(7))
 async def test_find_coordinator(wire: Wire, version: int) -> None:
-    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # there are no transactions yet
-    for key_type, code in ((0, 0), (1, refused), (2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.INVALID_REQUEST)):
+    for key_type, code in ((0, 0), (2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.INVALID_REQUEST)):
         if key_type and version == 0:
             continue
         where: dict[str, Any] = {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}

@@ -1,0 +1,110 @@
+"""AddPartitionsToTxn v0-v5: takes partitions into a transaction before they are written to (KIP-98).
+
+v2 knows PRODUCER_FENCED (KIP-588). v4 and v5 are what brokers send to each other: several transactions at once, each
+of which may be verified only (KIP-890); a partition that it lacks answers TRANSACTION_ABORTABLE, before v5
+INVALID_TXN_STATE. Left out: authorization, there being no ACLs yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+)
+from ..context import RequestContext, handles
+from ..topics import INTERNAL_TOPICS
+from ..transactions.codes import known, settled
+from ..transactions.state import Answer, Partition
+
+FENCED_SINCE = 2
+SEVERAL_SINCE = 4
+ABORTABLE_SINCE = 5
+
+Asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+Outcome = Answer | asyncio.Future[Answer]
+
+
+@handles(AddPartitionsToTxnRequest)
+async def add_partitions_to_txn(
+    request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse:
+    """All partitions of a transaction or none: those that may not be added have their error, the others are told that
+    they were not tried."""
+    if context.api_version < SEVERAL_SINCE:
+        asked = Asked(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
+        )
+        results = await _results(asked.topics, _begin(asked, context), context)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+    # All are begun before the first is awaited, so that the next request finds its place behind them.
+    begun = [(one, _begin(one, context)) for one in request.transactions]
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            Result(transactional_id=one.transactional_id, topic_results=await _results(one.topics, outcome, context))
+            for one, outcome in begun
+        ]
+    )
+
+
+def _begin(asked: Asked, context: RequestContext) -> Outcome | dict[Partition, ErrorCode]:
+    """Adds or verifies the partitions; or, if some of them may not be, the errors of these."""
+    partitions = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
+    refused = {partition: error for partition in partitions if (error := _refusal(partition, context))}
+    if refused:
+        return refused
+    transactions = context.broker.transactions
+    producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
+    if asked.verify_only:
+        return transactions.verify(*producer, partitions)
+    # Only a broker that adds what its client writes to calls v4 and later without asking to verify.
+    client_version = 2 if context.api_version >= SEVERAL_SINCE else 0
+    return transactions.add_partitions(*producer, partitions, client_version=client_version)
+
+
+def _refusal(partition: Partition, context: RequestContext) -> ErrorCode:
+    """Nobody but the coordinators writes to their topics: to Kafka's clients that is a matter of authorization."""
+    if partition[0] in INTERNAL_TOPICS and context.api_version < SEVERAL_SINCE:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    known_here = context.broker.topics.has_partition(*partition)
+    return ErrorCode.NONE if known_here else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def _results(
+    topics: Sequence[AddPartitionsToTxnTopic],
+    outcome: Outcome | dict[Partition, ErrorCode],
+    context: RequestContext,
+) -> list[AddPartitionsToTxnTopicResult]:
+    version = context.api_version
+    if isinstance(outcome, dict):
+        rest, errors = ErrorCode.OPERATION_NOT_ATTEMPTED, outcome
+    else:
+        answer = await settled(outcome)
+        rest, errors = answer.error, dict.fromkeys(answer.missing, ErrorCode.TRANSACTION_ABORTABLE)
+    result = AddPartitionsToTxnTopicResult.AddPartitionsToTxnPartitionResult
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                result(
+                    partition_index=index,
+                    partition_error_code=known(
+                        errors.get((topic.name, index), rest),
+                        fenced=version >= FENCED_SINCE,
+                        abortable=version >= ABORTABLE_SINCE,
+                    ),
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]

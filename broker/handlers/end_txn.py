@@ -1,0 +1,35 @@
+"""EndTxn v0-v5: commits or aborts (KIP-98). v2 knows PRODUCER_FENCED (KIP-588); with v5 the producer goes on with
+another epoch after each transaction (KIP-890), which the release must have: `transaction_version` of `releases.py`.
+
+Left out: authorization, there being no ACLs yet.
+"""
+
+from __future__ import annotations
+
+from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ..context import RequestContext, handles
+from ..transactions.codes import known, settled
+
+FENCED_SINCE = 2
+ABORTABLE_SINCE = 4
+OWN_EPOCH_SINCE = 5  # each transaction has its own
+
+
+@handles(EndTxnRequest)
+async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+    """The answer says that the decision is durable; the markers follow it."""
+    version = context.api_version
+    answer = await settled(
+        context.broker.transactions.end(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            committed=request.committed,
+            client_version=2 if version >= OWN_EPOCH_SINCE else 0,
+        )
+    )
+    return EndTxnResponse(
+        error_code=known(answer.error, fenced=version >= FENCED_SINCE, abortable=version >= ABORTABLE_SINCE),
+        producer_id=answer.producer_id,
+        producer_epoch=answer.producer_epoch,
+    )

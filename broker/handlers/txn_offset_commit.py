@@ -1,0 +1,93 @@
+"""TxnOffsetCommit v0-v5: offsets that count once a transaction commits (KIP-98).
+
+v2 leader epochs, v3 the consumer that read so far, whose membership is checked (KIP-447). Up to v4 the transaction must
+hold the group's offsets already, from v5 on they are added here, both as far as the release does so (KIP-890). Left
+out: authorization, there being no ACLs yet.
+"""
+
+from __future__ import annotations
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from ..context import RequestContext, handles
+from ..groups.commits import JUDGED, commit_refusal
+from ..groups.offsets import CommittedOffset
+from ..topics import GROUP_OFFSETS_TOPIC
+from ..transactions.codes import known, settled
+
+LOADING_SINCE = 2  # clients before KAFKA-7296 stumble over COORDINATOR_LOAD_IN_PROGRESS
+ABORTABLE_SINCE = 4
+ADDS_SINCE = 5
+
+Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+
+
+@handles(TxnOffsetCommitRequest)
+async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
+    """Unknown partitions are left out; the rest share one verdict on transaction and member, and are written together
+    but for those whose metadata is too long."""
+    groups, now_ms = context.broker.groups, context.now_ms()
+    errors: list[list[ErrorCode]] = []
+    commits = []
+    for topic in request.topics:
+        errors.append([])
+        for one in topic.partitions:
+            error = commit_refusal(groups, topic.name, one.partition_index, one.committed_metadata)
+            errors[-1].append(error)
+            if error is ErrorCode.NONE:
+                committed = CommittedOffset(
+                    one.committed_offset, one.committed_leader_epoch, one.committed_metadata or "", now_ms
+                )
+                commits.append(((topic.name, one.partition_index), committed))
+    outcome = ErrorCode.NONE
+    if not request.topics or any(error in JUDGED for found in errors for error in found):
+        outcome = await _transaction_error(request, context)
+        if outcome is ErrorCode.NONE:
+            outcome = groups.commit(
+                request.group_id,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                generation_id=request.generation_id,
+                commits=commits,
+                producer=(request.producer_id, request.producer_epoch),
+            )
+        if outcome is ErrorCode.NONE and commits:
+            outcome = await context.broker.group_records_durable(request.group_id)
+        if outcome is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < LOADING_SINCE:
+            outcome = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return TxnOffsetCommitResponse(
+        topics=[
+            Topic(
+                name=topic.name,
+                partitions=[
+                    Topic.TxnOffsetCommitResponsePartition(
+                        partition_index=one.partition_index,
+                        error_code=outcome if error in JUDGED and outcome is not ErrorCode.NONE else error,
+                    )
+                    for one, error in zip(topic.partitions, found, strict=True)
+                ],
+            )
+            for topic, found in zip(request.topics, errors, strict=True)
+        ]
+    )
+
+
+async def _transaction_error(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode:
+    """Why the transaction does not hold the group's offsets; it is made to where the client leaves that to us."""
+    broker, version = context.broker, context.api_version
+    error = broker.groups.unavailable(request.group_id)
+    if error is ErrorCode.NONE and (request.producer_id < 0 or request.producer_epoch < 0):
+        error = ErrorCode.INVALID_PRODUCER_ID_MAPPING  # no transaction is without, whether it is verified or not
+    if error is not ErrorCode.NONE:
+        return error
+    behaviour = broker.profile.behaviour
+    producer = request.transactional_id, request.producer_id, request.producer_epoch
+    if version >= ADDS_SINCE and behaviour.transaction_version >= 2:
+        answer = await settled(broker.transactions.add_offsets(*producer, request.group_id, client_version=2))
+        error = answer.error
+    elif behaviour.verifies_transactions and broker.config["transaction.partition.verification.enable"]:
+        held = (GROUP_OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
+        answer = broker.transactions.verify(*producer, [held])
+        error = ErrorCode.TRANSACTION_ABORTABLE if answer.missing else answer.error
+    # A fenced producer is told so by this code in every version, as it is by Produce.
+    return known(error, fenced=False, abortable=version >= ABORTABLE_SINCE)
