@@ -180,8 +180,9 @@ def _owner_error(slot: Slot, event: AddPartitions | AddOffsets | VerifyPartition
 def _add_refused(step: Step, event: AddPartitions | AddOffsets) -> bool:
     slot = step.slot
     error = _owner_error(slot, event)
-    # A client of version 2 may be ahead of what is settled: whether it is fenced shows once the change is over.
-    if slot.pending and slot.settled is not None and (event.client_version >= 2 or error is ErrorCode.NONE):
+    # From 4.0 on a client may be ahead of what is settled: whether it is fenced shows once the change is over.
+    ahead = step.settings.server_version >= 2
+    if slot.pending and slot.settled is not None and (ahead or error is ErrorCode.NONE):
         error = ErrorCode.CONCURRENT_TRANSACTIONS
     if error is ErrorCode.NONE and slot.state in (PREPARE_COMMIT, PREPARE_ABORT):
         error = ErrorCode.CONCURRENT_TRANSACTIONS

@@ -224,12 +224,16 @@ def test_a_change_under_way_is_not_disturbed(state: TransactionState, phase: Pha
             EndTxn(9, 7, 4, COMMIT),
             EndTxn(9, 7, 4, ABORT),
             # Ahead of what is settled, or behind: who it is shows later.
-            *(AddPartitions(9, 7, epoch, (("t", 2),), 2) for epoch in (3, 4, 5)),
+            *(AddPartitions(9, 7, epoch, (("t", 2),), version) for epoch in (3, 4, 5) for version in (0, 2)),
+            *(AddOffsets(9, 6, epoch, ("t", 2), version) for epoch in (3, 4, 5) for version in (0, 2)),
             *(EndTxn(9, 7, epoch, committed, 2) for epoch in (3, 4, 5) for committed in (COMMIT, ABORT)),
         ):
             assert feed(slot, event) == (slot, ["answer 51"]), event
-        assert feed(slot, AddPartitions(9, 7, 3, (("t", 2),)))[1] == ["answer 90"]
         assert feed(slot, EndTxn(9, 6, 4, COMMIT))[1] == ["answer 49"]
+        # Before 4.0 it showed at once.
+        assert feed(slot, AddPartitions(9, 7, 3, (("t", 2),)), OLD_SERVER)[1] == ["answer 90"]
+        assert feed(slot, AddOffsets(9, 6, 4, ("t", 2)), OLD_SERVER)[1] == ["answer 49"]
+        assert feed(slot, AddOffsets(9, 7, 4, ("t", 2)), OLD_SERVER)[1] == ["answer 51"]
     assert feed(slot, InitProducerId(9, 60_000, 6, 1)) == (slot, ["answer 51"])
     for event in (Expire(), Loaded()):
         assert feed(slot, event) == (slot, [])
