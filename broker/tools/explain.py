@@ -200,7 +200,8 @@ class Explanation:
         if asked.next_sequence is not None:
             epoch = asked.epoch if asked.epoch is not None else known.epoch if known else 0
             copy = self._copy if self._copy is not None and self._copy.epoch == epoch else None
-            wanted = Asked("as asked", epoch, asked.next_sequence, asked.count or 1)
+            in_one = known is not None and known.transaction_first_offset >= 0
+            wanted = Asked("as asked", epoch, asked.next_sequence, asked.count or 1, in_one)
             return [producer_answers.answer(by, producer_id, known, wanted, copy)]
         recent = history.recent if history else []
         return [

@@ -253,6 +253,7 @@ def _answer_report(answer: Answer) -> dict[str, Any]:
         "epoch": answer.asked.epoch,
         "first_sequence": answer.asked.first_sequence,
         "last_sequence": answer.asked.last_sequence,
+        "transactional": answer.asked.transactional,
         "error_code": int(answer.code),
         "error": answer.code.name,
         "written": answer.written,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ...protocol.errors import ErrorCode
 from ...protocol.records import batch
 from ...protocol.records.batch import BatchHeader
+from ...storage.guards import judge_transaction
 from ...storage.producer_state import (
     SEQUENCE_SPACE,
     Accept,
@@ -18,6 +19,7 @@ from ...storage.producer_state import (
     Duplicate,
     DuplicateWithoutOffset,
     Fenced,
+    Misplaced,
     OutOfOrder,
     Producer,
     ProducerRules,
@@ -45,12 +47,13 @@ class Judge(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A batch that a producer might send."""
+    """A batch that a producer might send, in a transaction or in none."""
 
     case: str
     epoch: int
     first_sequence: int
     count: int
+    transactional: bool = False
 
     @property
     def last_sequence(self) -> int:
@@ -69,11 +72,22 @@ class Answer(NamedTuple):
 
 
 def examples(known: Producer | None, recent: list[Written], rules: ProducerRules) -> list[Asked]:
-    """The next batch of a producer, and what may come instead: before it, after it, of other epochs."""
+    """The next batch of a producer, and what may come instead: before it, after it, of other epochs.
+
+    While a transaction is open they belong to it.
+    """
+    found = _examples(known, recent, rules)
+    if known is None or known.transaction_first_offset < 0:
+        return found
+    outside = found[0]._replace(case="the next, in no transaction")
+    return [*(asked._replace(transactional=True) for asked in found), outside]
+
+
+def _examples(known: Producer | None, recent: list[Written], rules: ProducerRules) -> list[Asked]:
     if known is None:
         return [Asked("its first", 0, 0, 1), Asked("a later one", 0, 1, 1)]
-    batches = list(known.batches)
-    newest = batches[-1].last_sequence if batches else -1
+    batches = [of for of in known.batches if of.last_sequence >= 0]
+    newest = known.batches[-1].last_sequence if known.batches else -1
     found = [Asked("the next", known.epoch, after(newest), 1)]
     if batches:
         found.append(_copy("the newest again", known.epoch, batches[-1]))
@@ -102,7 +116,8 @@ def answer(by: Judge, producer_id: int, known: Producer | None, asked: Asked, co
     if by.magic < batch.MAGIC:
         why = f"The topic is written in format v{by.magic}, which has no place for producers and sequences."
         return Answer(asked, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, False, -1, -1, why)
-    verdict = judge(known, _header(producer_id, asked), by.rules)
+    header = _header(producer_id, asked)
+    verdict = judge_transaction(known, header, judge(known, header, by.rules), None)
     if isinstance(verdict, Accept):
         return Answer(asked, ErrorCode.NONE, True, -1, -1, _why_accepted(by, known, asked))
     if isinstance(verdict, Duplicate):
@@ -123,7 +138,7 @@ def _header(producer_id: int, asked: Asked) -> BatchHeader:
         partition_leader_epoch=-1,
         magic=batch.MAGIC,
         crc=0,
-        attributes=0,
+        attributes=batch.TRANSACTIONAL_BIT if asked.transactional else 0,
         last_offset_delta=asked.count - 1,
         base_timestamp=0,
         max_timestamp=0,
@@ -160,15 +175,21 @@ def _why_accepted(by: Judge, known: Producer | None, asked: Asked) -> str:
     if asked.epoch > known.epoch:
         return f"A new epoch begins with sequence 0. From then on batches of epoch {known.epoch} are refused."
     newest = known.batches[-1]
+    if newest.last_sequence < 0:
+        return (
+            f"It begins with sequence 0 behind a coordinator's batch at {place_text(newest)}, which has no sequences."
+        )
     return f"It follows sequence {newest.last_sequence}, which is at offset {newest.last_offset}."
 
 
 def _refusal(
-    by: Judge, known: Producer | None, asked: Asked, verdict: Fenced | OutOfOrder | Unknown
+    by: Judge, known: Producer | None, asked: Asked, verdict: Fenced | OutOfOrder | Unknown | Misplaced
 ) -> tuple[ErrorCode, str]:
     if isinstance(verdict, Fenced):
         why = f"Epoch {asked.epoch} is over: the producer has written with epoch {verdict.current_epoch} since."
         return ErrorCode.INVALID_PRODUCER_EPOCH, why
+    if isinstance(verdict, Misplaced):
+        return ErrorCode.INVALID_TXN_STATE, f"It is {verdict.why}."
     if isinstance(verdict, Unknown):
         what = "Nothing is known of the producer" if known is None else "Only a transaction's marker is known of it"
         return ErrorCode.UNKNOWN_PRODUCER_ID, (
@@ -187,6 +208,8 @@ def _why_out_of_order(by: Judge, known: Producer | None, asked: Asked) -> str:
     if not known.batches:
         return "Only a transaction's marker is known of this epoch: its next batch has to begin with sequence 0."
     newest = known.batches[-1].last_sequence
+    if newest < 0:
+        return "The newest batch is a coordinator's, without sequences: the next of the producer's begins with 0."
     if not at_or_below(asked.first_sequence, newest):
         missing = missing_text(after(newest), (asked.first_sequence - 1) % SEQUENCE_SPACE)
         return f"A gap: {missing} missing before it. For the producer that is the loss of records."

@@ -19,9 +19,9 @@ class Stretch(NamedTuple):
     """Batches of one producer that follow each other in sequence; or one thing that is no such batch.
 
     `kind`: "begins", "late start" (not with sequence 0), "continues", "goes on" (in order again), "epoch", "old epoch",
-    "again" (written before), "overlap", "gap", "marker", "missing offsets". `text` says what is remarkable, mostly of
-    the first batch; it is `odd` if that should not be. Without a producer or sequences these are -1; so are times that
-    are not known.
+    "again" (written before), "overlap", "gap", "no sequences" (a coordinator's), "marker", "missing offsets". `text`
+    says what is remarkable, mostly of the first batch; it is `odd` if that should not be. Without a producer or
+    sequences these are -1; so are times that are not known.
     """
 
     first_offset: int
@@ -155,7 +155,7 @@ class History:
             known = self.producers[header.producer_id] = Producer(header.producer_epoch, -1, self.missing_offsets)
         stretch = self._stretch(found, kind, text, odd)
         if not is_gone:
-            if known.open is not None and kind == "continues" and not self._each_batch:
+            if known.open is not None and _goes_on(known.open, stretch) and not self._each_batch:
                 known.open = _joined(known.open, stretch)
             else:
                 if known.open is not None:
@@ -168,7 +168,8 @@ class History:
 
     def _stretch(self, found: LogBatch, kind: str, text: str, odd: bool) -> Stretch:
         header = found.header
-        first, last = (-1, -1) if header.is_control else (header.base_sequence, header.last_sequence)
+        has_none = header.is_control or header.base_sequence < 0
+        first, last = (-1, -1) if has_none else (header.base_sequence, header.last_sequence)
         return Stretch(
             header.base_offset,
             header.last_offset,
@@ -194,6 +195,8 @@ class History:
         if header.is_control:
             return
         known.data_offset, known.missing = header.last_offset, self.missing_offsets
+        if header.base_sequence < 0:
+            return
         last = header.last_sequence
         is_higher = known.newest_sequence < 0 or not at_or_below(last, known.newest_sequence)
         known.is_again = not is_higher and (known.is_again or kind == "again")
@@ -215,6 +218,9 @@ class History:
     def _data(self, found: LogBatch, known: Producer | None) -> tuple[str, str, bool]:
         header = found.header
         first = header.base_sequence
+        if first < 0:
+            is_old = known is not None and header.producer_epoch < known.epoch
+            return "no sequences", "written by a coordinator, without sequences", is_old
         if known is None:
             return self._beginning(first)
         if header.producer_epoch < known.epoch:
@@ -258,6 +264,13 @@ class History:
             text += f", nor are {self.missing_offsets - known.missing} offsets since {known.data_offset}: removed"
             return "gap", text, False
         return "gap", f"{text}, although no offset is missing since {known.data_offset}", True
+
+
+def _goes_on(one: Stretch, other: Stretch) -> bool:
+    """Whether both are one stretch."""
+    if other.kind == "no sequences":
+        return (one.kind, one.epoch) == (other.kind, other.epoch)
+    return other.kind == "continues" and one.kind != "no sequences"
 
 
 def _joined(one: Stretch, other: Stretch) -> Stretch:

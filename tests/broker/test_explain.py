@@ -146,6 +146,26 @@ def test_a_marker_between_does_not_hide_that_offsets_are_missing(run: Run, log: 
     assert [line[1] for line in history(run, log)] == [False] * 4
 
 
+def test_what_a_coordinator_wrote_has_no_sequences(run: Run, log: Log) -> None:
+    """As committed offsets in a transaction (KIP-98)."""
+    for _ in range(2):
+        log.batch(7, 1, -1, 2, transactional=True)
+    log.batch(8, 0, 0, transactional=True)
+    log.marker(7, 1)
+    log.batch(7, 1, -1, transactional=True)
+    log.batch(7, 0, -1, transactional=True)
+    assert history(run, log) == [
+        ("no sequences", False, (0, 3), (-1, -1), 2),
+        ("marker", False, (5, 5), (-1, -1), 1),
+        ("no sequences", False, (6, 6), (-1, -1), 1),
+        ("begins", False, (4, 4), (0, 0), 1),
+        ("no sequences", True, (7, 7), (-1, -1), 1),
+    ]
+    found = report(run, *asked(log, "--producer-id", 7))
+    assert found["history"][0]["text"] == "written by a coordinator, without sequences"
+    assert (found["answers"][0]["case"], found["answers"][0]["error"]) == ("the next", "NONE")
+
+
 def test_what_was_written_twice_is_told_with_its_first_place(run: Run, log: Log) -> None:
     for sequence in (0, 2, 4):
         log.batch(7, 0, sequence, 2)

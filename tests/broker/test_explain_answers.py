@@ -121,6 +121,23 @@ an old epoch                 0      0          INVALID_PRODUCER_EPOCH (47)
 """
 
 
+def test_while_a_transaction_is_open_a_batch_outside_of_it_is_refused(run: Run, log: Log) -> None:
+    log.batch(7, 1, 0, 2, transactional=True)
+    outside = ("the next, in no transaction", "INVALID_TXN_STATE", -1)
+    assert answers(run, log) == [
+        ("the next", "accepted", -1),
+        ("the newest again", "copy", 0),
+        ("one too far", GAP, -1),
+        *EPOCHS,
+        outside,
+    ]
+    found = report(run, *asked(log))["answers"]
+    assert [one["transactional"] for one in found] == [True] * 5 + [False]
+    assert answers(run, log, "--producer-id", 7, "--next-sequence", 2) == [("as asked", "accepted", -1)]
+    log.marker(7, 1)
+    assert outside not in answers(run, log)
+
+
 @pytest.mark.parametrize("release", ["0.9", "0.10.2"])
 def test_releases_before_0_11_know_no_producers(release: str, run: Run, log: Log) -> None:
     _, out, _ = run(*asked(seven(log), "--release", release))
