@@ -1,4 +1,11 @@
-"""A small asyncio client over `ottla.protocol`: producer, consumer, admin. Names are imported when first used."""
+"""A small asyncio client over `ottla.protocol`: producer, transactions, consumer, admin.
+
+Names are imported when first used.
+
+    async with Producer(transactional_id="orders") as producer:
+        async with producer.transaction():
+            await producer.send("orders", b"one")
+"""
 
 from __future__ import annotations
 
@@ -16,8 +23,10 @@ _HOME = {
     "Consumer": "consumer",
     "ConsumerRecord": "records",
     "DeliveryTimeout": "errors",
+    "GroupMetadata": "group_offsets",
     "IdempotenceUnsupported": "errors",
     "InvalidRequest": "errors",
+    "InvalidTransactionState": "errors",
     "KafkaError": "errors",
     "MessageTooLarge": "errors",
     "NoSuchTopic": "errors",
@@ -27,6 +36,10 @@ _HOME = {
     "ProducerFenced": "errors",
     "RecordMetadata": "producer",
     "RequestTimedOut": "errors",
+    "TransactionAborted": "errors",
+    "TransactionFailed": "errors",
+    "TransactionUnsettled": "errors",
+    "TransactionsUnsupported": "errors",
     "UnknownProducer": "errors",
     "UnsupportedVersion": "errors",
 }
@@ -43,6 +56,7 @@ if TYPE_CHECKING:
         DeliveryTimeout,
         IdempotenceUnsupported,
         InvalidRequest,
+        InvalidTransactionState,
         KafkaError,
         MessageTooLarge,
         NoSuchTopic,
@@ -50,9 +64,14 @@ if TYPE_CHECKING:
         ProducerFailed,
         ProducerFenced,
         RequestTimedOut,
+        TransactionAborted,
+        TransactionFailed,
+        TransactionsUnsupported,
+        TransactionUnsettled,
         UnknownProducer,
         UnsupportedVersion,
     )
+    from .group_offsets import GroupMetadata
     from .options import ClientOptions
     from .producer import CommittedRecord, Producer, RecordMetadata
     from .records import ConsumerRecord
@@ -90,8 +109,10 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "DeliveryTimeout",
+    "GroupMetadata",
     "IdempotenceUnsupported",
     "InvalidRequest",
+    "InvalidTransactionState",
     "KafkaError",
     "MessageTooLarge",
     "NoSuchTopic",
@@ -101,6 +122,10 @@ __all__ = [
     "ProducerFenced",
     "RecordMetadata",
     "RequestTimedOut",
+    "TransactionAborted",
+    "TransactionFailed",
+    "TransactionUnsettled",
+    "TransactionsUnsupported",
     "UnknownProducer",
     "UnsupportedVersion",
 ]

@@ -184,11 +184,18 @@ def _ordinal(batch: Batch) -> int:
 class Accumulator:
     """All queues of one producer, and the room that their records take.
 
-    `opened` is called with a batch when it is begun (so that it will be looked after).
+    `opened` is called with a batch when it is begun (so that it will be looked after), `failed` with one that has
+    failed, and with the error of its first record.
     """
 
     def __init__(
-        self, *, batch_bytes: int, buffer_bytes: int, delivery_s: float, opened: Callable[[Batch], None]
+        self,
+        *,
+        batch_bytes: int,
+        buffer_bytes: int,
+        delivery_s: float,
+        opened: Callable[[Batch], None],
+        failed: Callable[[Batch, BaseException], None] | None = None,
     ) -> None:
         self.batch_bytes = batch_bytes
         self.buffer_bytes = buffer_bytes
@@ -197,6 +204,7 @@ class Accumulator:
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.undone: dict[Batch, None] = {}
         self._opened = opened
+        self._failed = failed
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def queue(self, topic: str, index: int) -> PartitionQueue:
@@ -297,6 +305,8 @@ class Accumulator:
             if not future.done():
                 future.set_exception(error(index))
         self._end(batch)
+        if self._failed is not None:
+            self._failed(batch, error(0))
 
     def _end(self, batch: Batch) -> None:
         batch.is_done = True

@@ -33,6 +33,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 Row = tuple[int, bytes | None, bytes | None, Headers]
 
 CODECS = {None: 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+TRANSACTIONAL = 1 << 4  # in the attributes of a batch
 ZSTD = 4
 ZSTD_FROM_PRODUCE = 7
 # What a record of ordinary size takes beside its key and value, about; and what it can take at most.
@@ -136,6 +137,7 @@ def encode(
     producer_id: int = -1,
     epoch: int = -1,
     base_sequence: int = -1,
+    is_transactional: bool = False,
 ) -> bytes:
     """The bytes of one batch of these records. Raises UnsupportedVersion, InvalidRequest, ConfigError."""
     if codec == ZSTD and produce_version < ZSTD_FROM_PRODUCE:
@@ -161,7 +163,7 @@ def encode(
                 -1,
                 2,
                 0,
-                codec,
+                codec | TRANSACTIONAL if is_transactional else codec,
                 count - 1,
                 base_timestamp,
                 highest,

@@ -105,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         self.port = port
         self.versions: Mapping[int, Versions] = {}
         self.features: dict[str, int] = {}
+        self.finalized: dict[str, int] = {}  # features that the whole cluster has, at these levels
         self.is_closed = False
         self.tells_versions = False  # whether `versions` is what the broker told
         self._loop = asyncio.get_running_loop()
@@ -396,6 +397,7 @@ class Connection(asyncio.BufferedProtocol):
         self.tells_versions = True
         self.versions = {api.api_key: Versions(api.min_version, api.max_version) for api in response.api_keys}
         self.features = {feature.name: feature.max_version for feature in response.supported_features}
+        self.finalized = {feature.name: feature.max_version_level for feature in response.finalized_features}
 
     def _send_api_versions(self, request: ApiVersionsRequest, version: int) -> asyncio.Future[ApiVersionsResponse]:
         future = self.send(request, version)

@@ -17,7 +17,7 @@ from .consumer_options import ConsumerOptions, with_own_names
 from .errors import ClientClosed, ClientError, ConfigError
 from .fetcher import Fetcher
 from .group import Group
-from .group_offsets import GroupOffsets, OffsetAndMetadata
+from .group_offsets import NOT_A_MEMBER, GroupMetadata, GroupOffsets, OffsetAndMetadata, read_offsets
 from .offset_lookup import EARLIEST, LATEST, FoundOffset, TopicPartition
 from .options import field_values
 from .positions import PartitionState
@@ -352,8 +352,19 @@ class Consumer:
         """
         self._open()
         assert self._progress is not None
-        told = None if offsets is None else {where: _told(offset) for where, offset in offsets.items()}
+        told = None if offsets is None else read_offsets(offsets)
         await self._progress.commit(told, self.options.default_api_timeout_ms / 1000)
+
+    def group_metadata(self) -> GroupMetadata:
+        """For whom `Producer.send_offsets_to_transaction` commits: the group, and what this member is now (KIP-447).
+
+        To be asked for each transaction: a rebalance makes it another. Without `topics` there is no member, only the
+        group. Raises ClientError without a group.
+        """
+        self._open()
+        if self.options.group is None:
+            raise ClientError("nothing is committed without a group")
+        return GroupMetadata(self.options.group, *(NOT_A_MEMBER if self._group is None else self._group.membership))
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed, None where nothing."""
@@ -394,13 +405,6 @@ class Consumer:
 
     async def _looked_up(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
         return await self._open().lookup.all(wanted, self.options.default_api_timeout_ms / 1000)
-
-
-def _told(offset: int | tuple[int, str] | OffsetAndMetadata) -> OffsetAndMetadata:
-    told = OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata._make((*offset, -1)[:3])
-    if isinstance(told.offset, bool) or told.offset < 0:
-        raise ConfigError(f"an offset has to be 0 or more, not {told.offset!r}")
-    return told
 
 
 def _topics(topics: str | Iterable[str] | None) -> list[str]:

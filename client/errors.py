@@ -185,7 +185,30 @@ class UnknownProducer(ProducerFailed):
 
 
 class ProducerFenced(ProducerFailed):
-    """A newer producer of the same id has taken over."""
+    """A newer producer of the same id has taken over; or, to a transactional one, its transaction was timed out."""
+
+
+class TransactionsUnsupported(ProducerFailed):
+    """The brokers have no transactions, or this client and they no version in common: they are there since 0.11."""
+
+
+class InvalidTransactionState(ClientError):
+    """The call does not fit where the producer is: nothing was begun, something else is under way."""
+
+
+class TransactionFailed(ClientError):
+    """The transaction cannot be committed, only aborted; then another may begin. `__cause__` is what came first."""
+
+
+class TransactionAborted(ClientError):
+    """The record was not sent, or it was but will never be seen: its transaction is being aborted."""
+
+
+class TransactionUnsettled(ClientError):
+    """The coordinator did not answer in time. The producer goes on asking: the same call may be made again, and waits
+    for that answer. Until then a commit may have happened or not."""
+
+    retriable = True
 
 
 class IdempotenceUnsupported(ClientError):

@@ -16,10 +16,10 @@ from ..protocol.messages.offset_fetch import OffsetFetchRequest
 from ..protocol.primitives import ZERO_UUID
 from .cluster import Cluster
 from .connection import Connection
-from .errors import ClientError, ConnectionLost, KafkaError
+from .errors import ClientError, ConfigError, ConnectionLost, KafkaError
 from .offset_lookup import TopicPartition
 
-__all__ = ["NOT_A_MEMBER", "GroupOffsets", "Membership", "OffsetAndMetadata"]
+__all__ = ["NOT_A_MEMBER", "GroupMetadata", "GroupOffsets", "Membership", "OffsetAndMetadata", "read_offsets"]
 
 COMMIT_WITHOUT_IDS, FETCH_WITHOUT_IDS = 9, 9
 FETCH_OF_GROUPS, FETCH_STABLE = 8, 7
@@ -44,6 +44,31 @@ class Membership(NamedTuple):
 
 
 NOT_A_MEMBER = Membership()
+
+
+class GroupMetadata(NamedTuple):
+    """On whose behalf a producer commits offsets with a transaction: a group, and which member of it (KIP-447).
+
+    A commit for a member that is no more one of that generation is refused. The group alone is never fenced.
+    """
+
+    group: str
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+def read_offsets(
+    offsets: Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets as an application gives them. Raises ConfigError."""
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    for where, offset in offsets.items():
+        told = OffsetAndMetadata(offset) if isinstance(offset, int) else OffsetAndMetadata._make((*offset, -1)[:3])
+        if isinstance(told.offset, bool) or told.offset < 0:
+            raise ConfigError(f"an offset has to be 0 or more, not {told.offset!r}")
+        found[where] = told
+    return found
 
 
 class GroupOffsets:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import ErrorCode
-from .accumulator import Batch
+from .accumulator import Batch, PartitionQueue
 from .errors import (
     ClientError,
     KafkaError,
@@ -28,8 +28,9 @@ from .sequences import Sequences, Verdict
 if TYPE_CHECKING:
     from .sender import Sender
 
-__all__ = ["COPIES_LIVE_S", "Outcomes"]
+__all__ = ["COPIES_LIVE_S", "SOON_S", "Outcomes"]
 
+SOON_S = 0.02  # how long it takes to complete the transaction before, about
 COPIES_LIVE_S = 2.0  # how long a request whose connection has ended may still reach the log
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
@@ -75,8 +76,18 @@ class Outcomes:
                 self._sender.accumulator.fail(batch, partial(_error_of_record, error, answer))
         elif code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT:
             self._on_old_format(batch, sequences)
+        elif self._is_abandoned(answer, code):
+            sequences.abandon(batch)
+            self._sender.accumulator.fail(batch, lambda _: error)
         else:
             self._judge(batch, sequences, code, answer, error)
+
+    def _is_abandoned(self, answer: _Answer | None, code: int) -> bool:
+        """Whether what failed is not sent again, because its transaction will be aborted."""
+        transactions = self._sender.transactions
+        if transactions is None or not transactions.is_failing:
+            return False
+        return not (transactions.standing.resends_always and (answer is None or is_retriable(code)))
 
     def retry_plain(self, batch: Batch, error: ClientError) -> None:
         if batch.is_done:
@@ -144,7 +155,10 @@ class Outcomes:
         if verdict is Verdict.PUT_BACK:
             if is_retriable(code):
                 batch.attempts += 1
-                batch.not_before_s = now_s + self._sender.cluster.retry_backoff_s(batch.attempts)
+                delay_s = self._sender.cluster.retry_backoff_s(batch.attempts)
+                if code == ErrorCode.CONCURRENT_TRANSACTIONS:
+                    delay_s = min(delay_s, SOON_S * batch.attempts)
+                batch.not_before_s = now_s + delay_s
                 if batch.attempts > self._sender.options.retries:
                     sequences.give_up(batch)
                     self._sender.accumulator.fail(batch, lambda _: error)
@@ -156,10 +170,18 @@ class Outcomes:
             self._sender.accumulator.fulfil(batch, -1, -1)
         elif verdict is Verdict.DROPPED:
             self._sender.accumulator.fail(batch, partial(_error_of_record, error, answer))
+        elif verdict is not Verdict.NEW_START and self._abort_is_enough(queue, verdict):
+            sequences.give_up(batch)
+            self._sender.accumulator.fail(batch, lambda _: error)
         elif verdict is not Verdict.NEW_START:
             self._sender.fail(self._fatal(batch, sequences, verdict, answer), batch)
         if not sequences.offset_is_known:
             self._sender.inquiries.bound_offset(queue, sequences)
+
+    def _abort_is_enough(self, queue: PartitionQueue, verdict: Verdict) -> bool:
+        """Whether it is for the transaction to end: its coordinator knows who is fenced, what is lost is its own."""
+        transactions = self._sender.transactions
+        return transactions is not None and (verdict is Verdict.FENCED or transactions.covers(queue))
 
     def _fatal(
         self, batch: Batch, sequences: Sequences[Batch], verdict: Verdict, answer: _Answer | None

@@ -1,4 +1,4 @@
-"""The producer: what an application sees of batching, sending, retries and idempotence.
+"""The producer: what an application sees of batching, sending, retries, idempotence and transactions.
 
 Owns `send` and what it does for each record (serializing, choosing a partition, putting it into a batch), the start and
 the end. The rest is `sender.py`'s.
@@ -7,7 +7,9 @@ the end. The rest is `sender.py`'s.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from random import Random
 from types import TracebackType
 from typing import Any
@@ -16,16 +18,29 @@ from . import clock
 from .accumulator import PartitionQueue, RecordMetadata
 from .batches import RECORD_BYTES_MAX_OVERHEAD, RECORD_OVERHEAD, Headers, headers_bytes
 from .cluster import NO_NODE, Cluster, Partition, Topic
-from .errors import ClientClosed, ClientError, ConfigError, KafkaError, MessageTooLarge
+from .errors import (
+    ClientClosed,
+    ClientError,
+    ConfigError,
+    InvalidTransactionState,
+    KafkaError,
+    MessageTooLarge,
+    ProducerFailed,
+    TransactionUnsettled,
+)
+from .group_offsets import GroupMetadata, OffsetAndMetadata, read_offsets
+from .offset_lookup import TopicPartition
 from .options import field_values
 from .partitioners import Factory, java_default, partitioner
 from .producer_options import ProducerOptions
 from .sender import Sender
 from .tail import CommittedRecord
+from .transactional import Transactions
 
 __all__ = ["CommittedRecord", "Producer", "ProducerOptions", "RecordMetadata"]
 
 _INT64_MAX = 2**63 - 1
+_log = logging.getLogger("ottla.client")
 Serializer = Callable[[Any], bytes | None]
 
 
@@ -53,6 +68,16 @@ class Producer:
     raised is a ClientError; what becomes of a record is told by its future: RecordMetadata, DeliveryTimeout, KafkaError
     (the broker refused it), IdempotenceUnsupported, or ProducerFailed. After the latter nothing more can be sent: look
     at the log by `last_committed`, stop, and begin anew with another producer.
+
+    With a `transactional_id` records are sent within transactions, and seen by consumers of `read_committed` when
+    their transaction is committed, all or none:
+
+        async with Producer("127.0.0.1:9092", transactional_id="greeter") as producer:
+            async with producer.transaction():
+                await producer.send("greetings", b"hello")
+                await producer.send_offsets_to_transaction({("names", 0): 7}, consumer.group_metadata())
+
+    Only the newest producer of a transactional id may go on: older ones are told ProducerFenced.
 
     `partitioner` is one of the names in `partitioners.py` or a factory; `key_serializer` and `value_serializer` make
     bytes of what is given. `now_ms` is the wall clock for records without a timestamp, `random` for back-off and keys.
@@ -127,12 +152,20 @@ class Producer:
             sender.accumulator.refuse_waiters(_closed)
             try:
                 async with asyncio.timeout(timeout_s):
+                    if sender.transactions is not None:
+                        await self._finish_transaction(sender.transactions)
                     await sender.flush()
             except TimeoutError:
                 pass
             self._abandon()
             await sender.close()
         await self._cluster.close()
+
+    async def _finish_transaction(self, transactions: Transactions) -> None:
+        try:
+            await transactions.finish()
+        except ClientError as error:
+            _log.warning("transactional id %s: not ended before closing: %s", transactions.transactional_id, error)
 
     def _abandon(self) -> None:
         if self._sender is not None:
@@ -167,6 +200,7 @@ class Producer:
         sender = self._sender
         if sender is None or not self._is_open or sender.failure is not None:
             raise self._unusable()
+        ticket = 0 if sender.transactions is None else sender.transactions.ticket()
         if self._key_serializer is not None:
             key = self._key_serializer(key)
         if self._value_serializer is not None:
@@ -191,12 +225,12 @@ class Producer:
         route = self._routes.get(topic)
         accumulator = sender.accumulator
         if route is None or route.topic is not self._cluster.topics.get(topic) or size > accumulator.free:
-            route = await self._blocked(sender, topic, size)
+            route = await self._blocked(sender, topic, size, ticket)
         else:
             if size > self.options.max_request_size - RECORD_BYTES_MAX_OVERHEAD:
                 raise self._too_large(size)
             if accumulator.is_waited_for:
-                route = await self._blocked(sender, topic, size)
+                route = await self._blocked(sender, topic, size, ticket)
             else:
                 accumulator.free -= size
         if partition is None:
@@ -217,9 +251,7 @@ class Producer:
             except asyncio.CancelledError:
                 accumulator.give_room(size)
                 raise
-            if sender.failure is not None or not self._is_open:
-                accumulator.give_room(size)
-                raise self._unusable()
+            self._check_after_waiting(sender, size, ticket)
             batch = queue.open
             if batch is None or batch.size + size > route.batch_bytes:
                 batch = accumulator.open_batch(queue, sender.now_s())
@@ -259,17 +291,26 @@ class Producer:
             f" or buffer.memory ({self.options.buffer_memory}) allow"
         )
 
-    async def _blocked(self, sender: Sender, topic: str, size: int) -> _Route:
+    async def _blocked(self, sender: Sender, topic: str, size: int, ticket: int) -> _Route:
         """Waits for metadata and takes room."""
         if size > min(self.options.max_request_size - RECORD_BYTES_MAX_OVERHEAD, self.options.buffer_memory):
             raise self._too_large(size)
         deadline_s = sender.now_s() + self.options.max_block_ms / 1000
         route = await self._route(topic, max(0.0, self.options.max_block_ms / 1000))
         await sender.accumulator.room(size, max(0.0, deadline_s - sender.now_s()))
-        if sender.failure is not None or not self._is_open:
-            sender.accumulator.give_room(size)
-            raise self._unusable()
+        self._check_after_waiting(sender, size, ticket)
         return route
+
+    def _check_after_waiting(self, sender: Sender, size: int, ticket: int) -> None:
+        """Gives room back, and raises, where a record can no longer be sent."""
+        error: ClientError | None = None
+        if sender.failure is not None or not self._is_open:
+            error = self._unusable()
+        elif sender.transactions is not None:
+            error = sender.transactions.refuses(ticket)
+        if error is not None:
+            sender.accumulator.give_room(size)
+            raise error
 
     async def _route(self, name: str, timeout_s: float) -> _Route:
         assert self._sender is not None
@@ -287,6 +328,80 @@ class Producer:
             largest = min(largest, known.max_message_bytes)
         route = self._routes[name] = _Route(known, queues, largest)
         return route
+
+    # -- transactions
+
+    def _transactional(self) -> Transactions:
+        if self._sender is None or not self._is_open:
+            raise self._unusable()
+        if self._sender.transactions is None:
+            raise InvalidTransactionState("transactions need a transactional_id")
+        return self._sender.transactions
+
+    async def init_transactions(self) -> None:
+        """Takes over the transactional id: whoever had it is fenced, and what he left open is aborted.
+
+        The first `begin` does it as well. This and the other calls of transactions wait at most `max_block_ms` for the
+        coordinator, then raise TransactionUnsettled. Raises ProducerFailed (TransactionsUnsupported before 0.11).
+        """
+        await self._transactional().init()
+
+    async def begin(self) -> None:
+        """Begins a transaction: what is sent from now on is part of it. Raises InvalidTransactionState within one."""
+        await self._transactional().begin()
+
+    async def commit(self) -> None:
+        """Commits the transaction: waits until all of it is acknowledged, then for the coordinator's decision.
+
+        Raises TransactionFailed if anything of it has failed: it can only be aborted, and another may begin. Raises
+        ProducerFenced if another producer has taken over, or the transaction took longer than its time-out; and
+        InvalidTransactionState.
+        """
+        await self._transactional().commit()
+
+    async def abort(self) -> None:
+        """Aborts the transaction: records that were not sent yet fail with TransactionAborted.
+
+        Raises ProducerFailed, InvalidTransactionState.
+        """
+        await self._transactional().abort()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int | tuple[int, str] | OffsetAndMetadata], group: str | GroupMetadata
+    ) -> None:
+        """Commits offsets (of the next record to read) of a group with the transaction.
+
+        `group` is what `Consumer.group_metadata` tells, so that a member that lost its partitions is refused with
+        KafkaError 22, 25 or 82, and the transaction can only be aborted. Or it is a group id. Raises KafkaError,
+        ProducerFailed, InvalidTransactionState, TransactionFailed, and UnsupportedVersion for members before 2.5.
+        """
+        whose = GroupMetadata(group) if isinstance(group, str) else GroupMetadata(*group)
+        await self._transactional().send_offsets(read_offsets(offsets), whose)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Producer]:
+        """A transaction for the body of an `async with`: committed at its end, aborted on an exception or if the commit
+        fails.
+
+        Raises what `begin` and `commit` do. After TransactionUnsettled nothing is aborted: `commit` may be repeated.
+        """
+        await self.begin()
+        try:
+            yield self
+            await self.commit()
+        except (ProducerFailed, TransactionUnsettled):
+            raise
+        except BaseException as error:
+            await self._abort_for(error)
+            raise
+
+    async def _abort_for(self, error: BaseException) -> None:
+        try:
+            await self.abort()
+        except ProducerFailed:
+            raise
+        except ClientError as another:
+            error.add_note(f"the transaction is not aborted: {another}")
 
     # -- asking
 

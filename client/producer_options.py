@@ -28,7 +28,8 @@ _ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}
 class ProducerOptions(ClientOptions):
     """What a producer may be told beside what all clients are. Raises ConfigError.
 
-    After construction `acks` is -1, 0 or 1 and `enable_idempotence` one of the three modes, "off" with acks=0.
+    After construction `acks` is -1, 0 or 1 and `enable_idempotence` one of the three modes, "off" with acks=0 and
+    "required" with a `transactional_id`.
     """
 
     acks: int | str = "all"
@@ -43,6 +44,8 @@ class ProducerOptions(ClientOptions):
     retries: int = INT32_MAX
     delivery_timeout_ms: int = 120_000
     max_in_flight_requests_per_connection: int = 5
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
         ClientOptions.__post_init__(self)
@@ -50,6 +53,7 @@ class ProducerOptions(ClientOptions):
             raise ConfigError(f"acks is 0, 1 or all, not {self.acks!r}")
         object.__setattr__(self, "acks", _ACKS[self.acks])
         self._read_mode()
+        self._read_transactions()
         if self.compression_type not in CODECS:
             raise ConfigError(
                 f"compression.type is one of {', '.join(map(str, CODECS))}, not {self.compression_type!r}"
@@ -73,6 +77,19 @@ class ProducerOptions(ClientOptions):
                 f"delivery.timeout.ms ({self.delivery_timeout_ms}) has to be at least"
                 f" request.timeout.ms ({self.request_timeout_ms})"
             )
+
+    def _read_transactions(self) -> None:
+        check_range("transaction_timeout_ms", self.transaction_timeout_ms, 1, INT32_MAX)
+        text = self.transactional_id
+        if text is None:
+            return
+        if not (isinstance(text, str) and 0 < len(text.encode("utf-8", "replace")) <= 32767):
+            raise ConfigError(f"transactional.id has to be a text of 1 to 32767 bytes, not {text!r}")
+        if self.acks != -1:
+            raise ConfigError("transactional.id needs acks=all: what is not on all replicas cannot be committed")
+        if self.enable_idempotence == "off":
+            raise ConfigError("transactional.id needs idempotence: enable.idempotence=off has none")
+        object.__setattr__(self, "enable_idempotence", "required")
 
     def _read_mode(self) -> None:
         given = self.enable_idempotence

@@ -35,15 +35,17 @@ from .errors import (
 from .idempotence import Modes
 from .inquiries import Inquiries
 from .outcomes import Outcomes
+from .produce_requests import answers_in, produce_request, produce_version
 from .producer_options import ProducerOptions
 from .sequences import Sequences
+from .transaction_calls import PRODUCE_OF_V1
+from .transactional import Transactions
+from .transactions import Doom
 
 SCAN_FEATURE = "ottla.duplicate.scan"
 IN_FLIGHT_WITHOUT_SCAN = 5  # as many batches of a producer as every broker remembers
-PRODUCE_WITHOUT_IDS = 12
 NEVER = float("inf")
 
-_Answer = Any  # ProduceResponse's PartitionProduceResponse
 _log = logging.getLogger("ottla.client")
 
 
@@ -72,11 +74,15 @@ class Sender:
     ) -> None:
         self.cluster = cluster
         self.options = options
+        self.transactions: Transactions | None = None
+        if options.transactional_id is not None:
+            self.transactions = Transactions(self, options.transactional_id)
         self.accumulator = Accumulator(
             batch_bytes=options.batch_size,
             buffer_bytes=options.buffer_memory,
             delivery_s=options.delivery_timeout_ms / 1000,
             opened=self._opened,
+            failed=None if self.transactions is None else self.transactions.failed,
         )
         self.modes = Modes(str(options.enable_idempotence), self.wake)
         self.failure: ProducerFailed | None = None
@@ -283,6 +289,8 @@ class Sender:
         """The batch of the queue that may leave now."""
         if queue.mode is None and not self._decide(queue, connection):
             return None
+        if self.transactions is not None and not self.transactions.may_send(queue):
+            return None
         sequences = queue.sequences
         if sequences is not None:
             if sequences.may_restart() and not self._restart(queue, sequences):
@@ -341,13 +349,16 @@ class Sender:
 
     def _begin(self, queue: PartitionQueue, connection: Connection) -> None:
         """Gives a queue its sequences, once there is a producer id; the next pass goes on."""
-        made = self.inquiries.producer_id()
+        made = self.inquiries.producer_id() if self.transactions is None else self.transactions.owner
         if made is not None:
             queue.sequences = Sequences(*made, searches=SCAN_FEATURE in connection.features)
             self.wake()
 
     def _restart(self, queue: PartitionQueue, sequences: Sequences[Batch]) -> bool:
         fresh = None
+        if self.transactions is not None:
+            self.transactions.needs_new_start(queue)
+            return False
         if sequences.needs_producer_id:
             fresh = self.inquiries.fresh_producer_id(queue)
             if fresh is None:
@@ -382,11 +393,13 @@ class Sender:
                 batch.producer_id,
                 batch.epoch,
                 batch.base_sequence,
+                self.transactions is not None,
             )
         except (UnsupportedVersion, InvalidRequest, ConfigError) as error:
             cause = error
             if sequences is not None and is_new:
                 sequences.withdraw(batch)
+                batch.base_sequence = -1
             elif sequences is not None:
                 sequences.failed(batch, ErrorCode.INVALID_RECORD, retriable=False)
             self.accumulator.fail(batch, lambda _: type(cause)(str(cause)))
@@ -396,28 +409,22 @@ class Sender:
         return data
 
     def _version(self, connection: Connection, topic: str) -> int:
-        known = self.cluster.topics.get(topic)
-        if known is None or known.id == ZERO_UUID:
-            return connection.version_of(ProduceRequest, PRODUCE_WITHOUT_IDS)
-        return connection.version_of(ProduceRequest)
+        is_v1 = self.transactions is not None and not self.transactions.standing.is_v2
+        return produce_version(connection, self.cluster.topics.get(topic), PRODUCE_OF_V1 if is_v1 else None)
 
     def _send(self, node: _Node, connection: Connection, batches: list[Batch], pieces: list[bytes]) -> None:
-        asked = ProduceRequest.TopicProduceData
-        topics: dict[str, Any] = {}
-        version = PRODUCE_WITHOUT_IDS + 1
-        for batch, data in zip(batches, pieces, strict=True):
-            name = batch.queue.topic
-            found = topics.get(name)
-            if found is None:
-                version = min(version, self._version(connection, name))
-                known = self.cluster.topics.get(name)
-                topic_id = ZERO_UUID if known is None else known.id
-                found = topics[name] = asked(name=name, topic_id=topic_id, partition_data=[])
-            found.partition_data.append(asked.PartitionProduceData(index=batch.queue.index, records=data))
+        names = {batch.queue.topic for batch in batches}
+        known = self.cluster.topics
+        ids = {name: known[name].id if name in known else ZERO_UUID for name in names}
+        version = min(self._version(connection, name) for name in names)
         acks = self.options.acks
         assert isinstance(acks, int)
-        request = ProduceRequest(
-            acks=acks, timeout_ms=self.options.request_timeout_ms, topic_data=list(topics.values())
+        request = produce_request(
+            zip(batches, pieces, strict=True),
+            ids,
+            acks=acks,
+            timeout_ms=self.options.request_timeout_ms,
+            owner=self.options.transactional_id,
         )
         node.in_flight += 1
         if acks:
@@ -464,7 +471,7 @@ class Sender:
             response = future.result()
             if response.throttle_time_ms:
                 node.not_before_s = self._loop.time() + response.throttle_time_ms / 1000
-            answers = self._answers(response)
+            answers = answers_in(response)
             for batch in batches:
                 topic = self.cluster.topics.get(batch.queue.topic)
                 names = (batch.queue.topic, ZERO_UUID if topic is None else topic.id)
@@ -482,14 +489,9 @@ class Sender:
         for batch in batches:
             if batch.queue.has_work():
                 self._active[batch.queue] = None
+        if self.transactions is not None:
+            self.transactions.answered()
         self.wake()
-
-    def _answers(self, response: Any) -> dict[tuple[Any, int], _Answer]:
-        return {
-            (topic.name or topic.topic_id, partition.index): partition
-            for topic in response.responses
-            for partition in topic.partition_responses
-        }
 
     # -- giving up
 
@@ -501,6 +503,21 @@ class Sender:
                 self._give_up(batch)
 
     def _give_up(self, batch: Batch) -> None:
+        self._take_out(batch)
+        where = f"{batch.queue.topic}-{batch.queue.index}"
+        text = f"{where}: not delivered within {self.options.delivery_timeout_ms} ms"
+        self.accumulator.fail(batch, lambda _: DeliveryTimeout(text))
+
+    def drop(self, error: Callable[[], ClientError], *, keep_sent: bool) -> None:
+        """All that is not in flight fails; `keep_sent`: but for what was sent before, where it can be sent again."""
+        for batch in list(self.accumulator.undone):
+            sequences = batch.queue.sequences
+            is_kept = keep_sent and batch.base_sequence >= 0 and not (sequences is None or sequences.restarting)
+            if not batch.in_flight and not is_kept:
+                self._take_out(batch)
+                self.accumulator.fail(batch, lambda _: error())
+
+    def _take_out(self, batch: Batch) -> None:
         queue = batch.queue
         if batch in queue.waiting:
             queue.waiting.remove(batch)
@@ -510,14 +527,14 @@ class Sender:
             queue.put_back.remove(batch)
         elif queue.sequences is not None and batch in queue.sequences.unfinished:
             queue.sequences.give_up(batch)
-        text = f"{queue.topic}-{queue.index}: not delivered within {self.options.delivery_timeout_ms} ms"
-        self.accumulator.fail(batch, lambda _: DeliveryTimeout(text))
 
     def fail(self, error: ProducerFailed, batch: Batch | None = None) -> None:
         """The end after a fatal error: all that is not done fails, and so does what is sent from now on."""
         if self.failure is not None:
             return
         self.failure = error
+        if self.transactions is not None:
+            self.transactions.tell(Doom(error))
         if batch is not None:
             self.accumulator.fail(batch, lambda _: error)
         self.fail_all(self.failed)
@@ -565,6 +582,8 @@ class Sender:
         """Nothing is sent any more. Does not close connections."""
         self._is_closed = True
         self._stop_timer()
+        if self.transactions is not None:
+            self.transactions.close()
         self.modes.close()
         tasks = list(self._tasks)
         for task in tasks:

@@ -348,6 +348,22 @@ class Sequences(Generic[B]):
         else:
             self._drop(batch)
 
+    def abandon(self, batch: B) -> None:
+        """Its transaction will be aborted: whatever it was answered, it is not sent again."""
+        self._landed(batch)
+        self._drop(batch)
+
+    def rewind(self) -> None:
+        """After an aborted transaction, all of which that was not acknowledged is not in the log: goes on behind what
+        was; from 0 if the broker has forgotten the producer."""
+        if self.restarting or self.last_acked_sequence < 0:
+            self.last_acked_sequence = -1
+            self.next_sequence = 0
+        else:
+            self.next_sequence = sequence_after(self.last_acked_sequence, 1)
+        self.restarting = self.is_looking = False
+        self._gap_at_end = self._catching_up = self._hides_loss = False
+
     def split(self, batch: B, parts: list[B]) -> None:
         """Replaces a batch that is not in flight by smaller ones of the same records (rule 8)."""
         index = self.unfinished.index(batch)
