@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TextIO
+from typing import Any, TextIO
 
 from ...protocol.connection import FRAME_BYTES_MAX
 from ...protocol.records.schemas import BATCH_V2, CONTROL_KEY, MESSAGE_V0, MESSAGE_V1, RECORD_V2
 from ...storage import inspect
 from ...storage.errors import StorageError
 from ..cli import complain
+from ..transactions.records import STATE_IDS
 from . import frames, record_values
 from .command_line import FOUND_DAMAGE, Parser, printing
 from .describe import describe
@@ -183,8 +184,18 @@ def _segment(source: inspect.Source, path: str | None, options: Options, tracer:
 def _tracer(
     write: Write, size: int, problems: Problems, names: dict[str, Callable[[int], str]] | None = None
 ) -> Tracer:
-    notes = {"request_api_key": frames.api_name, "api_key": frames.api_name} | (names or {})
+    notes: dict[str, Callable[[Any], str]] = {
+        "request_api_key": frames.api_name,
+        "api_key": frames.api_name,
+        "transaction_status": _status,
+    }
+    notes |= names or {}
     return Tracer(write, max(6, len(str(size)) + 1), names=notes, problems=problems)
+
+
+def _status(number: int) -> str:
+    state = next((state for state, stored in STATE_IDS.items() if stored == number), None)
+    return f" ({state.value if state else 'unknown'})"
 
 
 def _bytes(data: bytes, options: Options, write: Write, problems: Problems) -> None:

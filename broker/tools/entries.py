@@ -95,7 +95,7 @@ class Entries:
         size = header.size_bytes - HEADER_BYTES
         compressed = f", {codec}" if header.codec else ""
         self.tracer.line(str(position + HEADER_BYTES), depth + 1, f"records: {size} bytes{compressed}")
-        if self.with_records:
+        if self.with_records or header.is_control:  # a marker is no data, and one line says too little of it
             try:
                 self._records(self._payload(source, facts, position), header, depth + 2)
             except Stopped as stopped:

@@ -64,8 +64,25 @@ def test_the_offsets_are_those_that_a_consumer_got(run: Run) -> None:
 
 def test_transactions_of_kafka(run: Run) -> None:
     folder = GOLDEN / "logs" / "transactions-0"
-    out = "".join(run("--records", path)[1] for path in sorted(folder.glob("*.log")))
+    out = "".join(run(path)[1] for path in sorted(folder.glob("*.log")))
     assert {"control record: commit", "control record: abort"} == set(re.findall(r"control record: \w+", out))
+
+
+@pytest.mark.parametrize("release", ["2.8.2", "3.9.1", "4.3.1"])
+def test_the_states_of_transactions_of_kafka_by_name(run: Run, release: str) -> None:
+    path = GOLDEN / "directories" / release / "__transaction_state-0" / f"{0:020d}.log"
+    code, out, err = run("--records", path)
+    assert (code, err) == (0, "")
+    states = re.findall(r"transaction_status: (\d \(\w+\))", out)
+    assert len(states) == 32
+    assert set(states) == {
+        "0 (Empty)",
+        "1 (Ongoing)",
+        "2 (PrepareCommit)",
+        "3 (PrepareAbort)",
+        "4 (CompleteCommit)",
+        "5 (CompleteAbort)",
+    }
 
 
 def test_what_kafka_answered_to_old_fetches_is_read(run: Run) -> None:
