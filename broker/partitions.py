@@ -185,6 +185,11 @@ class Partition:
         """As `PartitionLog.verify`: what lets a batch begin a transaction here, for `submit`."""
         return self.log.verify(producer_id, producer_epoch, sequence, bumps_epoch=bumps_epoch, now_ms=now_ms)
 
+    def refuse(self, producer_id: int, producer_epoch: int) -> None:
+        """As `PartitionLog.refuse`, where there is a log."""
+        if self._log is not None:
+            self._log.refuse(producer_id, producer_epoch)
+
     def write_marker(
         self,
         producer_id: int,

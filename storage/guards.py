@@ -66,6 +66,12 @@ class Guards:
         if guard is not None:
             guard.is_void = True
 
+    def refuse(self, producer_id: int, producer_epoch: int) -> None:
+        """The same if none of a later epoch was given out."""
+        guard = self._of.get(producer_id)
+        if guard is not None and guard.producer_epoch <= producer_epoch:
+            self.end(producer_id)
+
     def expire(self, now_ms: int, expiration_ms: int | None) -> None:
         """Makes the guards void that are older than a producer may become."""
         latest_ms = now_ms - (KEPT_MS if expiration_ms is None else expiration_ms)

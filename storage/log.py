@@ -327,9 +327,9 @@ class PartitionLog(ReadableLog):
             return IN_TRANSACTION
         return self._guards.give(producer_id, producer_epoch, sequence, bumps_epoch=bumps_epoch, now_ms=now_ms)
 
-    def refuse(self, producer_id: int) -> None:
-        """Forgets the guards of a producer that the coordinator does not know, or not with this partition."""
-        self._guards.end(producer_id)
+    def refuse(self, producer_id: int, producer_epoch: int) -> None:
+        """Forgets the guard of a producer whose transaction does not hold this partition, as the coordinator said."""
+        self._guards.refuse(producer_id, producer_epoch)
 
     @watched
     def in_transaction(self, producer_id: int, producer_epoch: int) -> bool:

@@ -1,7 +1,7 @@
-"""Produce v0-v13: appends message sets and record batches (KIP-32, KIP-98, KIP-192, KIP-467, KIP-516, KIP-724).
+"""Produce v0-v13: appends message sets and record batches (KIP-32, 98, 192, 467, 516, 724, 890).
 
 v0-v2 carry message sets of the old formats, any number of messages in each; from v3 on it is exactly one batch v2. What
-a release does with them is `releases.py`'s. Left out: transactions (a transactional batch answers INVALID_TXN_STATE).
+a release does with them is `releases.py`'s, and what batches of transactions have to pass `verification.py`'s.
 With one node there is nothing to wait for beyond the append, so acks 1 and -1 are the same. Where `flush.messages` asks
 for a sync the append ends with it, as in Kafka: every answer waits, and so does what follows an acks=0 request.
 """
@@ -13,7 +13,6 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode, ProtocolViolation
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
-from ...protocol.records import batch
 from ...protocol.records.errors import (
     CorruptRecords,
     InvalidRecords,
@@ -31,6 +30,7 @@ from ..context import RequestContext, handles
 from ..errors import Refused, code_of
 from ..partitions import Partition, settled
 from ..topics import INTERNAL_TOPICS
+from ..verification import Gate, Unverified, has_transactional, is_transactional
 
 Topic = ProduceResponse.TopicProduceResponse
 Answer = Topic.PartitionProduceResponse
@@ -40,11 +40,9 @@ ADMIN_CLIENT_ID = "__admin_client"  # the one client id that may write to intern
 BATCHES_FROM = 3  # the first version whose sets are one batch v2
 ZSTD_FROM = 7
 STORAGE_ERROR_FROM = 4  # the first version whose clients know KAFKA_STORAGE_ERROR
-_MAGIC_AT = 16
-_ATTRIBUTES_AT = 22  # the low byte, in a batch
 # Thrown before the log is looked at: these answers carry no log start offset (semantics of ReplicaManager; the first
 # is KafkaApis').
-_WITHOUT_LOG_START = (WrongBatches, CorruptRecords, MessageTooLarge, RecordListTooLarge, StorageError)
+_WITHOUT_LOG_START = (WrongBatches, CorruptRecords, MessageTooLarge, RecordListTooLarge, StorageError, Unverified)
 _CODES_WITHOUT_LOG_START = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -58,6 +56,12 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
     if behaviour.wrong_batches == "close" and version >= BATCHES_FROM:
         _close_for_wrong_batches(request, version)
     topics = broker.topics
+    gate = None
+    if has_transactional(request):
+        try:
+            gate = _gate(request, context)
+        except Refused as refused:
+            return _all_refused(request, refused)
     responses = []
     later: list[tuple[list[Answer], int, Partition, asyncio.Future[Any]]] = []
     failed = False
@@ -83,8 +87,8 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                     answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
                     continue
                 broker.clients.note_records(context, data.records)
-                _refuse_transactional(request, data.records, partition)
-                appended = partition.submit(data.records, now_ms, version, broker.turns)
+                guard = gate.guard(name, data.index) if gate is not None else None
+                appended = partition.submit(data.records, now_ms, version, broker.turns, guard)
                 if isinstance(appended, asyncio.Future):
                     later.append((answers, len(answers), partition, appended))
                     answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
@@ -121,22 +125,51 @@ def _close_for_wrong_batches(request: ProduceRequest, version: int) -> None:
                 continue  # that is the partition's answer
 
 
-def _refuse_transactional(
-    request: ProduceRequest, records: bytes | bytearray | memoryview, partition: Partition
-) -> None:
-    """No transaction is ever open. What is damaged, or goes to a format without transactions, is left to the checks
-    that say so."""
-    bits = batch.TRANSACTIONAL_BIT | batch.CONTROL_BIT  # a control batch is refused for what it is
-    if len(records) < batch.HEADER_BYTES or records[_ATTRIBUTES_AT] & bits != batch.TRANSACTIONAL_BIT:
-        return
-    if records[_MAGIC_AT] != batch.MAGIC:
-        return
-    header = batch.read_header(records)
-    if header.size_bytes <= len(records) and batch.crc_matches(records, 0, header):
-        if request.transactional_id is None:
-            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if partition.log.config.rules.target_magic == batch.MAGIC:
-            raise Refused(ErrorCode.INVALID_TXN_STATE)
+def _gate(request: ProduceRequest, context: RequestContext) -> Gate:
+    """Has the coordinator asked for the transactional batches of a request. Raises Refused for the request as a whole.
+
+    Partitions that are refused for what they are get that answer later, whatever their transaction.
+    """
+    topics, sent = context.broker.topics, []
+    for asked in request.topic_data:
+        name = asked.name
+        if context.api_version >= 13:
+            topic = topics.by_id(asked.topic_id)
+            name = topic.name if topic else ""
+        for data in asked.partition_data:
+            if data.records is None or not is_transactional(data.records):
+                continue
+            partition = None
+            if request.acks in (-1, 0, 1) and (name not in INTERNAL_TOPICS or context.client_id == ADMIN_CLIENT_ID):
+                partition = topics.partition(name, data.index) if topics.has_partition(name, data.index) else None
+            sent.append((partition, data.records))
+    gate = Gate(context)
+    gate.ask(request.transactional_id, sent)
+    return gate
+
+
+def _all_refused(request: ProduceRequest, refused: Refused) -> ProduceResponse | None:
+    """The same answer for each partition, nothing of the request being appended."""
+    if request.acks == 0:
+        raise ProtocolViolation(f"a request with acks=0 was refused: {refused}")
+    return ProduceResponse(
+        responses=[
+            Topic(
+                name=asked.name,
+                topic_id=asked.topic_id,
+                partition_responses=[
+                    Answer(
+                        index=data.index,
+                        error_code=refused.code,
+                        base_offset=-1,
+                        error_message=refused.message or None,
+                    )
+                    for data in asked.partition_data
+                ],
+            )
+            for asked in request.topic_data
+        ]
+    )
 
 
 def _success(index: int, appended: Appended) -> Answer:
@@ -169,6 +202,8 @@ def _refusal(index: int, partition: Partition | None, error: Exception, context:
         before_the_log = True
     if partition is not None and not before_the_log:
         answer.log_start_offset = partition.log.log_start_offset
+    if isinstance(error, Unverified):
+        answer.error_message = error.message or None
     if isinstance(error, InvalidRecords) and error.record_errors:
         answer.error_message = error.message
         answer.record_errors = [

@@ -136,14 +136,14 @@ async def test_internal_topics_are_the_admin_clients_alone(tmp_path: Path) -> No
         assert only(await client.call(request, 9, "__admin_client")).error_code == 0
 
 
-async def test_transactional_batches_are_refused(tmp_path: Path) -> None:
-    """No transaction is open here. The code depends on whether the request names one; damage comes first."""
+async def test_transactional_batches_of_strangers_are_refused(tmp_path: Path) -> None:
+    """The code depends on whether the request names a transactional id, here an unknown one; damage comes first."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
         data = records(b"v", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
         assert only(await client.call(produce(data), 9)).error_code == 53
-        assert only(await client.call(produce(data, transactional_id="x"), 9)).error_code == 48
+        assert only(await client.call(produce(data, transactional_id="x"), 9)).error_code == 49
         data[-1] ^= 1
         assert only(await client.call(produce(data), 9)).error_code == 2
         plain = produce(records(b"v"), transactional_id="x")

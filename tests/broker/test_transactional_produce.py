@@ -1,0 +1,431 @@
+"""Batches of transactions through Produce: who is let in by release and version, and what is refused how (KIP-890)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, Client, only, produce, records, running
+from held_syncs import holding, set_config, still_waits
+
+from ottla.broker.transactions.state import Answer
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.records import batch, formats
+
+NOW = 1_700_000_000_000
+UNKNOWN = 49
+# (release, version of Produce): whether the broker checks, whether it adds the partition itself
+NEITHER = [("2.8", 8), ("3.5", 9)]
+CHECKS = [("3.6", 9), ("3.9", 10), ("3.9", 11), ("4.0.0", 9), ("4.3", 11), ("ottla", 11)]
+ADDS = [("4.0.0", 12), ("4.3", 13), ("ottla", 13)]
+
+
+class Producer:
+    """One with a transactional id, whose requests for transactions go past the wire."""
+
+    def __init__(self, broker: Broker, client: Client, version: int = 9, name: str = "x") -> None:
+        self.broker, self.client, self.version, self.name = broker, client, version, name
+        self.id, self.epoch, self.sequence = -1, -1, 0
+        self.bumps = version >= 12
+
+    def begin(self) -> None:
+        answer = self.broker.state.transactions.init_producer_id(self.name, timeout_ms=60_000)
+        self.take(answer)
+
+    def take(self, answer: Any) -> None:
+        assert isinstance(answer, Answer) and answer.error is ErrorCode.NONE, answer
+        if answer.producer_epoch >= 0 and (answer.producer_id, answer.producer_epoch) != (self.id, self.epoch):
+            self.id, self.epoch, self.sequence = answer.producer_id, answer.producer_epoch, 0
+
+    def add(self, *partitions: tuple[str, int]) -> None:
+        version = 2 if self.bumps else 0
+        answer = self.broker.state.transactions.add_partitions(
+            self.name, self.id, self.epoch, partitions or [("t", 0)], client_version=version
+        )
+        assert isinstance(answer, Answer) and answer.error is ErrorCode.NONE, answer
+
+    def end(self, committed: bool = True) -> None:
+        version = 2 if self.bumps else 0
+        self.take(
+            self.broker.state.transactions.end(
+                self.name, self.id, self.epoch, committed=committed, client_version=version
+            )
+        )
+
+    def batch(self, *values: bytes, sequence: int | None = None, **more: Any) -> bytearray:
+        fields = {"producer_id": self.id, "producer_epoch": self.epoch, "transactional": True, **more}
+        made = records(*(values or (b"v",)), base_sequence=self.sequence if sequence is None else sequence, **fields)
+        if sequence is None:
+            self.sequence += len(values) or 1
+        return made
+
+    def request(self, data: Any, topic: str = "t", partition: int = 0, **more: Any) -> ProduceRequest:
+        topic_id = self.broker.state.topics.get(topic).id  # type: ignore[union-attr]
+        fields = {"transactional_id": self.name, **more}
+        return produce(data, "" if self.version >= 13 else topic, partition, topic_id=topic_id, **fields)
+
+    async def send(self, data: Any, topic: str = "t", partition: int = 0, **more: Any) -> Any:
+        return only(await self.client.call(self.request(data, topic, partition, **more), self.version))
+
+
+async def producing(broker: Broker, version: int = 9, name: str = "x") -> Producer:
+    if broker.state.topics.get("t") is None:
+        await broker.topic("t", 2)
+    producer = Producer(broker, await broker.client(), version, name)
+    producer.begin()
+    return producer
+
+
+def stored(broker: Broker, partition: int = 0) -> list[str]:
+    """What lies in the log: what was committed, aborted, and the values of the rest."""
+    found = []
+    log = broker.log("t", partition)
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = bytes(log.read(offset, 1 << 20).records)
+        for position, header in formats.headers(data):
+            for record in batch.records(data, position):
+                ended = ("abort", "commit")[(record.key or b"")[3]] if header.is_control else None
+                found.append(ended or (record.value or b"").decode())
+            offset = header.next_offset
+    return found
+
+
+# -- who is let in
+
+
+@pytest.mark.parametrize(("release", "version"), NEITHER)
+async def test_up_to_3_5_nobody_is_asked(release: str, version: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release=release) as broker:
+        producer = await producing(broker, version)
+        assert (await producer.send(producer.batch())).error_code == 0
+        assert broker.log("t").open_transactions() == {producer.id: 0}
+        assert broker.log("t").last_stable_offset == 0
+
+
+@pytest.mark.parametrize(("release", "version"), CHECKS)
+async def test_from_3_6_on_the_partition_must_have_been_added(release: str, version: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release=release) as broker:
+        producer = await producing(broker, version)
+        answer = await producer.send(producer.batch(sequence=0))
+        told = 120 if version == 11 else 48
+        assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (told, -1, -1)
+        assert (answer.error_message is None) == (told == 120)
+        assert broker.log("t").log_end_offset == 0
+        producer.add(("t", 1))
+        assert (await producer.send(producer.batch(sequence=0))).error_code == told
+        producer.add(("t", 0))
+        answer = await producer.send(producer.batch(sequence=0))
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+
+
+@pytest.mark.parametrize(("release", "version"), ADDS)
+async def test_from_produce_12_on_the_broker_adds_the_partition(release: str, version: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release=release) as broker:
+        producer = await producing(broker, version)
+        assert (await producer.send(producer.batch(b"a"))).error_code == 0
+        assert (await producer.send(producer.batch(b"b"))).error_code == 0
+        _, transaction = broker.state.transactions.describe("x")
+        assert transaction is not None and transaction.partitions == (("t", 0),)
+        before = producer.epoch
+        producer.end()
+        assert producer.epoch == before + 1
+        assert (await producer.send(producer.batch(b"c"), partition=1)).error_code == 0
+        producer.end(committed=False)
+        assert (await producer.send(producer.batch(b"d"))).error_code == 0
+        assert stored(broker) == ["a", "b", "commit", "d"] and stored(broker, 1) == ["c", "abort"]
+
+
+async def test_versions_before_12_add_nothing_and_may_go_unchecked(tmp_path: Path) -> None:
+    """The config turns the check off, not what transaction.version 2 adds."""
+    overrides = {"transaction.partition.verification.enable": "false"}
+    async with running(tmp_path / "data", overrides=overrides, release="4.3") as broker:
+        producer = await producing(broker, 11)
+        assert (await producer.send(producer.batch())).error_code == 0
+        _, transaction = broker.state.transactions.describe("x")
+        assert transaction is not None and transaction.partitions == ()
+        adding = await producing(broker, 12, "y")
+        assert (await adding.send(adding.batch())).error_code == 0
+        _, transaction = broker.state.transactions.describe("y")
+        assert transaction is not None and transaction.partitions == (("t", 0),)
+
+
+async def test_a_transaction_that_is_open_here_is_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path / "data") as broker:
+        producer = await producing(broker)
+        producer.add()
+        asked: list[Any] = []
+        verify = broker.state.transactions.verify
+
+        def counting(*arguments: Any) -> Answer:
+            asked.append(arguments)
+            return verify(*arguments)
+
+        monkeypatch.setattr(broker.state.transactions, "verify", counting)
+        for _ in range(3):
+            assert (await producer.send(producer.batch())).error_code == 0
+        assert asked == [("x", producer.id, producer.epoch, [("t", 0)])]
+        producer.end()
+        producer.add()
+        assert (await producer.send(producer.batch())).error_code == 0
+        assert len(asked) == 2
+
+
+# -- what refuses the whole request
+
+
+def to_both(producer: Producer, first: Any, second: Any, **more: Any) -> ProduceRequest:
+    request = producer.request(first, **more)
+    request.topic_data[0].partition_data += producer.request(second, partition=1).topic_data[0].partition_data
+    return request
+
+
+@pytest.mark.parametrize("release", ["2.8", "3.9", "4.3", "ottla"])
+async def test_without_a_transactional_id_nothing_is_written(release: str, tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release=release) as broker:
+        producer = await producing(broker, 8)
+        request = to_both(producer, records(b"plain"), producer.batch(), transactional_id=None)
+        answers = (await producer.client.call(request, 8)).responses[0].partition_responses
+        assert [one.error_code for one in answers] == [53, 53]
+        assert stored(broker) == [] == stored(broker, 1)
+        request.acks = 0
+        await producer.client.send(request, 8)
+        assert await producer.client.is_closed()
+
+
+async def test_two_producers_in_one_request_are_no_transaction(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        producer = await producing(broker)
+        producer.add(("t", 0), ("t", 1))
+        request = to_both(producer, producer.batch(sequence=0), producer.batch(sequence=0, producer_id=producer.id + 1))
+        answers = (await producer.client.call(request, 9)).responses[0].partition_responses
+        assert [one.error_code for one in answers] == [UNKNOWN, UNKNOWN] and answers[0].error_message
+        assert stored(broker) == [] == stored(broker, 1)
+        request = to_both(producer, producer.batch(b"a", sequence=0), producer.batch(b"b", sequence=0))
+        answers = (await producer.client.call(request, 9)).responses[0].partition_responses
+        assert [one.error_code for one in answers] == [0, 0]
+
+
+async def test_damage_comes_first(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        producer = await producing(broker)
+        data = producer.batch(sequence=0)
+        data[-1] ^= 1
+        for named in ("x", None):
+            assert (await producer.send(data, transactional_id=named)).error_code == 2
+        assert (await producer.send(records(b"plain"))).error_code == 0  # with a transactional id all the same
+        control = producer.batch(sequence=0, control=True)
+        assert (await producer.send(control)).error_code == 87
+
+
+async def test_one_partition_that_is_missing_does_not_refuse_the_other(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        producer = await producing(broker)
+        producer.add(("t", 1))
+        request = to_both(producer, producer.batch(sequence=0), producer.batch(b"b", sequence=0))
+        request.topic_data[0].partition_data += (
+            producer.request(producer.batch(sequence=0), partition=7).topic_data[0].partition_data
+        )
+        answers = (await producer.client.call(request, 9)).responses[0].partition_responses
+        assert [one.error_code for one in answers] == [48, 0, 3]
+        assert stored(broker, 1) == ["b"]
+
+
+# -- what the coordinator's codes become
+
+
+@pytest.mark.parametrize(
+    ("error", "to_old", "to_new"),
+    [
+        (ErrorCode.PRODUCER_FENCED, 47, 47),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 49, 49),
+        (ErrorCode.INVALID_TXN_STATE, 48, 48),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 19, 51),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 19, 19),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, 19, 19),
+        (ErrorCode.NOT_COORDINATOR, 19, 19),
+        (ErrorCode.TRANSACTION_ABORTABLE, 48, 120),
+    ],
+)
+async def test_each_refusal_has_its_code(
+    error: ErrorCode, to_old: int, to_new: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path / "data") as broker:
+        old = await producing(broker)
+        new = Producer(broker, old.client, 12)
+        new.id, new.epoch = old.id, old.epoch
+        monkeypatch.setattr(broker.state.transactions, "verify", lambda *_: Answer(error))
+        monkeypatch.setattr(broker.state.transactions, "add_partitions", lambda *_, client_version: Answer(error))
+        assert (await old.send(old.batch(sequence=0))).error_code == to_old
+        assert (await new.send(new.batch(sequence=0))).error_code == to_new
+        assert stored(broker) == []
+
+
+async def test_only_who_may_come_again_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers cannot fill the memory with producer ids."""
+    async with running(tmp_path / "data", release="4.3") as broker:
+        producer = await producing(broker)
+        guards = broker.log("t")._guards
+        for number in range(5):
+            await producer.send(producer.batch(sequence=0, producer_id=1000 + number))
+        assert len(guards) == 0
+        answers = [Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+        monkeypatch.setattr(broker.state.transactions, "verify", lambda *_: answers[0])
+        assert (await producer.send(producer.batch(sequence=0))).error_code == 19
+        assert len(guards) == 1
+        answers[0] = Answer(ErrorCode.NONE)
+        # What was sent behind the refused batch must not take its place.
+        assert (await producer.send(producer.batch(sequence=1))).error_code == 45
+        assert (await producer.send(producer.batch(sequence=0))).error_code == 0
+        assert (await producer.send(producer.batch(sequence=1))).error_code == 0
+
+
+# -- what the log refuses
+
+
+@pytest.mark.parametrize(("release", "version"), [*NEITHER, *CHECKS])
+async def test_a_fenced_producer_is_told_so(release: str, version: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release=release) as broker:
+        zombie = await producing(broker, version)
+        zombie.add()
+        assert (await zombie.send(zombie.batch(b"a"))).error_code == 0
+        zombie.end()
+        producer = Producer(broker, zombie.client, version)
+        producer.begin()
+        assert producer.epoch == zombie.epoch + 1
+        producer.add()
+        assert (await producer.send(producer.batch(b"b"))).error_code == 0
+        assert (await zombie.send(zombie.batch(b"c"))).error_code == 47
+        assert stored(broker) == ["a", "commit", "b"]
+
+
+@pytest.mark.parametrize(("release", "version"), [*NEITHER, *CHECKS, *ADDS])
+async def test_a_plain_batch_has_no_place_in_a_transaction(release: str, version: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release=release) as broker:
+        producer = await producing(broker, version)
+        if not producer.bumps:
+            producer.add()
+        assert (await producer.send(producer.batch())).error_code == 0
+        answer = await producer.send(producer.batch(sequence=1, transactional=False))
+        assert (answer.error_code, answer.log_start_offset) == (48, 0)
+
+
+@pytest.mark.parametrize(("release", "version"), [*NEITHER, *CHECKS, *ADDS])
+async def test_a_copy_is_answered_as_the_original(release: str, version: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release=release) as broker:
+        producer = await producing(broker, version)
+        if not producer.bumps:
+            producer.add()
+        sent = [producer.batch(b"%d" % number) for number in range(3)]
+        offsets = [(await producer.send(data)).base_offset for data in sent]
+        assert offsets == [0, 1, 2]
+        for data, offset in zip(sent, offsets, strict=True):
+            again = await producer.send(data)
+            assert (again.error_code, again.base_offset) == (0, offset)
+        producer.end()
+        late = await producer.send(sent[2])  # its answer was lost, and the transaction has ended meanwhile
+        if version >= 12:
+            assert late.error_code == 47
+        elif release in ("2.8", "3.5"):
+            assert (late.error_code, late.base_offset) == (0, 2)
+        else:
+            assert late.error_code in (48, 120)
+        assert stored(broker) == ["0", "1", "2", "commit"]
+
+
+async def test_each_transaction_of_version_2_begins_with_sequence_0(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release="4.3") as broker:
+        producer = await producing(broker, 13)
+        assert (await producer.send(producer.batch(sequence=3))).error_code == 45
+        assert (await producer.send(producer.batch(b"a"))).error_code == 0
+        producer.end()
+        assert (await producer.send(producer.batch(sequence=1))).error_code == 45
+        assert (await producer.send(producer.batch(b"b"))).error_code == 0
+        old = await producing(broker, 11, "y")
+        old.add()
+        assert (await old.send(old.batch(b"c", sequence=7))).error_code == 0  # as it was since 2.5
+
+
+# -- the order of things
+
+
+LARGE = [b"%d" % number for number in range(20_000)]
+
+
+async def begun(broker: Broker) -> None:
+    partition = broker.state.topics.partition("t", 0)
+    async with asyncio.timeout(15):
+        while not partition.unfinished:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("was_open", [False, True])
+async def test_a_long_append_that_an_abort_overtakes_is_refused(was_open: bool, tmp_path: Path) -> None:
+    """Else it would lie open behind the marker, and hold back all readers for good."""
+    async with running(tmp_path / "data") as broker:
+        producer = await producing(broker)
+        producer.add()
+        if was_open:
+            assert (await producer.send(producer.batch(b"a"))).error_code == 0
+        large = producer.batch(*LARGE, codec=1)
+        sent = asyncio.create_task(producer.send(large))
+        await begun(broker)
+        producer.end(committed=False)
+        answer = await sent
+        assert (answer.error_code, answer.log_start_offset) == (48, 0)
+        assert stored(broker) == (["a"] if was_open else []) + ["abort"]
+        assert broker.log("t").open_transactions() == {}
+
+
+async def test_a_long_append_is_let_in_by_its_own_guard_alone(tmp_path: Path) -> None:
+    """The transaction that it was verified for is over; that the next one holds the partition, too, changes nothing."""
+    async with running(tmp_path / "data") as broker:
+        producer = await producing(broker)
+        producer.add()
+        sent = asyncio.create_task(producer.send(producer.batch(*LARGE, codec=1, sequence=0)))
+        await begun(broker)
+        producer.end(committed=False)
+        producer.add()
+        assert (await sent).error_code == 48
+        assert (await producer.send(producer.batch(b"a", sequence=0))).error_code == 0
+
+
+@pytest.mark.parametrize("version", [9, 12])
+async def test_pipelined_requests_keep_their_order(version: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        producer = await producing(broker, version)
+        if not producer.bumps:
+            producer.add()
+        sent = [producer.batch(*LARGE, codec=1), *(producer.batch(b"%d" % number) for number in range(4))]
+        for data in sent:
+            await producer.client.send(producer.request(data), version)
+        answers = [only((await producer.client.receive())[1]) for _ in sent]
+        assert [answer.error_code for answer in answers] == [0] * 5
+        assert [answer.base_offset for answer in answers] == [0, 20_000, 20_001, 20_002, 20_003]
+
+
+async def test_an_append_waits_until_its_partition_is_durably_in_the_transaction(tmp_path: Path) -> None:
+    """With flush.messages the coordinator's word is a sync away; what comes behind waits, too, and keeps its order."""
+    async with holding(tmp_path / "data") as (broker, syncs):
+        syncs.prefix = "__transaction_state-"
+        producer = await producing(broker, 12)
+        await set_config(producer.client, 2, "__transaction_state", "flush.messages", "1")
+        tasks = []
+        for data in [producer.batch(b"a"), producer.batch(b"b")]:
+            await producer.client.send(producer.request(data), 12)
+        other = Producer(broker, await broker.client(), 12, "plain")
+        await syncs.until(1)
+        tasks.append(asyncio.create_task(other.send(records(b"c"), transactional_id=None)))
+        await still_waits(broker, *tasks)
+        assert broker.log("t").log_end_offset == 0
+        syncs.let_all()
+        answers = [only((await producer.client.receive())[1]) for _ in range(2)]
+        assert (await tasks[0]).error_code == 0
+        # The second was told to come back: its partition was being added.
+        assert [answer.error_code for answer in answers] == [0, 51]
+        assert stored(broker) == ["a", "c"]
