@@ -8,15 +8,24 @@ same but for the times; `test_transaction_answers.py` has the plays played by a 
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "interop"))
 
-from kafka_process import Kraft  # type: ignore[import-not-found]
-from transaction_plays import BOTH, NEW  # type: ignore[import-not-found]
-from transaction_script import SETTINGS, Line, played, written  # type: ignore[import-not-found]
+from checks import jars, program  # type: ignore[import-not-found]
+from kafka_process import Kraft, free_port, write_properties  # type: ignore[import-not-found]
+from transaction_plays import BOTH  # type: ignore[import-not-found]
+from transaction_plays_2 import NEW  # type: ignore[import-not-found]
+from transaction_plays_held import HELD, HELD_NEW, HeldPlay  # type: ignore[import-not-found]
+from transaction_script import SETTINGS, Line, Stage, played, written  # type: ignore[import-not-found]
+from transaction_wire import Wire  # type: ignore[import-not-found]
 
 TARGET = Path(__file__).parent / "golden"
 RELEASES = ("3.9.1", "4.3.1")
@@ -24,13 +33,75 @@ RELEASES = ("3.9.1", "4.3.1")
 
 def make(release: str) -> dict[str, list[Line]]:
     """Name of the play -> its lines."""
+    new = not release.startswith("3.")
     with tempfile.TemporaryDirectory() as place:
-        kafka = Kraft(release, Path(place), **SETTINGS)
+        kafka = Kraft(release, Path(place), broker_session_timeout_ms="60000", **SETTINGS)
         try:
-            plays = BOTH if release.startswith("3.") else BOTH + NEW
-            return {play.__name__: played(play, kafka.address) for play in plays}
+            made = {play.__name__: played(play, kafka.address) for play in (BOTH + NEW if new else BOTH)}
+            return made | held(kafka, Path(place) / "second", HELD + HELD_NEW if new else HELD)
         finally:
             kafka.kill()
+
+
+class Second:
+    """Another broker of the same cluster."""
+
+    def __init__(self, first: Kraft, folder: Path) -> None:
+        folder.mkdir()
+        told = dict(line.split("=", 1) for line in (first.folder / "server.properties").read_text().splitlines())
+        meta = (first.logs / "meta.properties").read_text().splitlines()
+        (cluster,) = [line.partition("=")[2] for line in meta if line.startswith("cluster.id=")]
+        places = {
+            "process.roles": "broker",
+            "node.id": "2",
+            "listeners": f"PLAINTEXT://127.0.0.1:{free_port()}",
+            "log.dirs": str(folder / "logs"),
+        }
+        del told["advertised.listeners"]
+        properties = write_properties(folder, {**told, **places})
+        classes = jars(f"kafka-{first.release}", [f"org.apache.kafka:kafka_2.13:{first.release}"])
+        command = [program("java"), "-Xmx256m", "-cp", f"{classes}/*"]
+        formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+        subprocess.run(formatting, check=True, capture_output=True)
+        self.process = subprocess.Popen(
+            [*command, "kafka.Kafka", properties], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def hold(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def release(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(60)
+
+
+def held(kafka: Kraft, folder: Path, plays: Sequence[HeldPlay]) -> dict[str, list[Line]]:
+    """Partition 1 lies on a broker that stands still: so the markers of a transaction wait."""
+    second = Second(kafka, folder)
+    made = {}
+    try:
+        for play in plays:
+            wire = Wire(kafka.address)
+            stage = Stage(wire, play.__name__)
+            stage.find_both()
+            end = time.monotonic() + 60
+            while True:  # the other broker takes its time to join
+                try:
+                    stage.create_topic((1, 2, 1))
+                    break
+                except AssertionError:
+                    if time.monotonic() > end:
+                        raise
+            time.sleep(1)  # the partition on the other broker
+            play(stage, second.hold, second.release)
+            made[play.__name__] = stage.lines
+            wire.close()
+    finally:
+        second.kill()
+    return made
 
 
 def main(releases: list[str]) -> None:

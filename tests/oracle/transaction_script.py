@@ -45,6 +45,7 @@ class Stage:
         self.name = name
         self.topic = self.group = name
         self.pid = self.epoch = -1
+        self.held = False  # markers do not get written: nothing is waited for
         self.lines: list[Line] = []
         self._names: dict[int, str] = {}
 
@@ -54,21 +55,23 @@ class Stage:
         made.topic, made.group, made.lines, made._names = self.topic, self.group, self.lines, self._names
         return made
 
-    def create_topic(self) -> None:
-        topics = [
-            {
-                "name": self.topic,
-                "num_partitions": PARTITIONS,
-                "replication_factor": 1,
-                "assignments": [],
-                "configs": [],
-            }
-        ]
+    def create_topic(self, brokers: Sequence[int] = (), **configs: str) -> None:
+        """Partition by partition on these brokers, if any are named."""
+        topic = {
+            "name": self.topic,
+            "num_partitions": -1 if brokers else PARTITIONS,
+            "replication_factor": -1 if brokers else 1,
+            "assignments": [{"partition_index": i, "broker_ids": [one]} for i, one in enumerate(brokers)],
+            "configs": [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()],
+        }
+        topics = [topic]
         self.wire.call("CreateTopics", 5, topics=topics, timeout_ms=10_000, validate_only=False)
-        asked = [{"name": self.topic, "partition_indexes": list(range(PARTITIONS))}]
+        here = [index for index, broker in enumerate(brokers or (1,) * PARTITIONS) if broker == 1]
+        places = [{"partition_index": index, "timestamp": -1} for index in here]
+        asked = [{"name": self.topic, "partitions": places}]
         end = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < end:  # the partitions come a moment after the answer
-            (found,) = self.wire.call("DescribeProducers", 0, topics=asked)["topics"]
+            (found,) = self.wire.call("ListOffsets", 1, replica_id=-1, topics=asked)["topics"]
             if not any(one["error_code"] for one in found["partitions"]):
                 return
             time.sleep(0.02)
@@ -271,7 +274,8 @@ class Stage:
             if not found["error_code"]:
                 self.pid, self.epoch = found["producer_id"], found["producer_epoch"]
         self.keep(what, answer)
-        self.settle()
+        if not self.held:
+            self.settle()
 
     def describe(self, *names: str) -> None:
         """DescribeTransactions of this play's id, or others."""
@@ -321,6 +325,11 @@ class Stage:
             time.sleep(0.05)
         answer = "closed" if one is None else [one["error_code"], one["node_id"] >= 0, one["port"] > 0]
         self.keep(f"FindCoordinator v{version} type {key_type} {shown(key)}", answer)
+
+    def find_both(self) -> None:
+        """Both coordinators, whose topics come with that."""
+        for key_type in (0, 1):
+            self.find(4, self.name, key_type)
 
     def producers(self, partition: int = 0) -> None:
         """DescribeProducers of a partition of the play's topic."""
@@ -372,8 +381,7 @@ def played(play: Play, address: str) -> list[Line]:
     try:
         stage = Stage(wire, play.__name__)
         stage.create_topic()
-        for key_type in (0, 1):  # makes the coordinator's topic, if it was not there
-            stage.find(4, stage.name, key_type)
+        stage.find_both()
         play(stage)
         return stage.lines
     finally:

@@ -9,6 +9,8 @@ import importlib
 import itertools
 import socket
 import struct
+import warnings
+from functools import cache
 from typing import Any
 
 PARTS = ("producer", "admin", "metadata", "consumer")
@@ -19,12 +21,15 @@ class Closed(Exception):
     """The broker closed the connection instead of answering."""
 
 
+@cache
 def message(name: str) -> Any:
     """The class of a request or response."""
-    for part in PARTS:
-        found = getattr(importlib.import_module(f"kafka.protocol.{part}"), name, None)
-        if found is not None:
-            return found
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of how it opens its own files
+        for part in PARTS:
+            found = getattr(importlib.import_module(f"kafka.protocol.{part}"), name, None)
+            if found is not None:
+                return found
     raise LookupError(name)
 
 
