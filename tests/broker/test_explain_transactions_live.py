@@ -1,0 +1,178 @@
+"""`ottla explain --transactions` beside a running broker: what the broker tells, and what its files do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, records, running
+from producer_logs import NOW, Run, report, runner
+
+from ottla.broker.tools.explain import explain
+from ottla.broker.transactions.state import Answer
+
+TIMEOUT_MS = 30_000
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return runner(explain, capsys)
+
+
+async def settled(asked: Answer | asyncio.Future[Answer]) -> Answer:
+    answer = asked if isinstance(asked, Answer) else await asked
+    assert not answer.error
+    return answer
+
+
+async def begin(broker: Broker, name: str, *partitions: tuple[str, int]) -> tuple[int, int]:
+    """A transaction with these partitions; its producer id and epoch."""
+    coordinator = broker.state.transactions
+    owner = await settled(coordinator.init_producer_id(name, timeout_ms=TIMEOUT_MS))
+    who = owner.producer_id, owner.producer_epoch
+    await settled(coordinator.add_partitions(name, *who, partitions, client_version=0))
+    return who
+
+
+def write(broker: Broker, who: tuple[int, int], topic: str, partition: int = 0, sequence: int = 0) -> None:
+    fields: dict[str, Any] = {"producer_id": who[0], "producer_epoch": who[1], "base_sequence": sequence}
+    broker.log(topic, partition).append(records(b"v", timestamp=NOW, transactional=True, **fields), now_ms=NOW)
+
+
+def at(broker: Broker) -> list[str]:
+    return ["--bootstrap", f"127.0.0.1:{broker.ports[0]}"]
+
+
+async def told(run: Run, *arguments: object) -> Any:
+    """What the command says; in a thread, since it waits for the broker, which is in this one."""
+    return await asyncio.to_thread(report, run, "--transactions", *arguments)
+
+
+def of(found: Any, topic: str, partition: int = 0) -> Any:
+    (one,) = [one for one in found["partitions"] if (one["topic"], one["partition"]) == (topic, partition)]
+    return one
+
+
+def standings(found: Any) -> dict[str, list[tuple[Any, ...]]]:
+    """(transactional id, producer, first offset, kind) of what is open, by partition."""
+    return {
+        f"{one['topic']}-{one['partition']}": [
+            (of["transactional_id"], of["producer_id"], of["first_offset"], of["standing"]["kind"])
+            for of in one["transactions"]
+            if of["state"] == "open"
+        ]
+        for one in found["partitions"]
+        if one["held_back_by"] is not None
+    }
+
+
+async def test_a_broker_and_its_files_tell_the_same(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    async with running(folder) as broker:
+        await broker.topic("t", 2)
+        one = await begin(broker, "one", ("t", 0), ("t", 1))
+        two = await begin(broker, "two", ("t", 1))
+        write(broker, one, "t", 1)
+        write(broker, two, "t", 1)
+        write(broker, two, "t", 0)  # which its coordinator does not know
+        write(broker, (77, 0), "t", 0)
+        write(broker, one, "t", 0)
+        expected = {
+            "t-0": [("two", two[0], 0, "hanging"), (None, 77, 1, "hanging"), ("one", one[0], 2, "ongoing")],
+            "t-1": [("one", one[0], 0, "ongoing"), ("two", two[0], 1, "ongoing")],
+        }
+        live, files = await told(run, *at(broker)), await told(run, folder)
+        assert standings(live) == standings(files) == expected
+        for found in (live, files):
+            ends = [(of(found, "t", i)["last_stable_offset"], of(found, "t", i)["log_end_offset"]) for i in (0, 1)]
+            assert ends == [(0, 3), (0, 2)]
+            assert of(found, "t", 1)["held_back_by"]["transactional_id"] == "one"
+            ids = [(one["transactional_id"], one["state"], one["times_out_ms"]) for one in found["transactional_ids"]]
+            started = broker.clock.now_ms()
+            assert ids == [("one", "Ongoing", started + TIMEOUT_MS), ("two", "Ongoing", started + TIMEOUT_MS)]
+        assert live["bootstrap"] == at(broker)[1]
+        assert of(live, "t", 1)["transactions"][0]["begun_ms"] == broker.clock.now_ms()
+        await settled(broker.state.transactions.end("one", *one, committed=True, client_version=0))
+        live, files = await told(run, *at(broker)), await told(run, folder)
+        assert standings(live) == standings(files) == {"t-0": expected["t-0"][:2], "t-1": expected["t-1"][1:]}
+        assert of(live, "t", 1)["last_stable_offset"] == of(files, "t", 1)["last_stable_offset"] == 1
+        done = of(files, "t", 1)["transactions"][0]
+        assert (done["transactional_id"], done["state"], done["first_offset"]) == ("one", "committed", 0)
+    assert standings(await told(run, folder)) == standings(files)
+
+
+async def test_the_page_of_a_broker(run: Run, tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        one = await begin(broker, "one", ("t", 0))
+        write(broker, one, "t")
+        write(broker, one, "t", sequence=1)
+        code, out, err = await asyncio.to_thread(run, "--transactions", *at(broker), "--topic", "t")
+        assert (code, err) == (0, "")
+        lines = out.splitlines()
+        assert lines[0] == "t-0, log start offset 0"
+        assert lines[3].split()[:6] == ["0", str(one[0]), "0", "one", "-", "-"]
+        assert lines[3].endswith("open, ongoing")
+        assert lines[5] == "log end offset 2, last stable offset 0: 1 open"
+        assert lines[6].startswith(f"  held back by producer {one[0]} epoch 0, transactional id 'one': its transaction")
+        assert lines[7].endswith("on") and "time-out 30 s: its coordinator aborts it from" in lines[7]
+        assert "At their coordinators:" in lines
+
+
+async def test_what_is_asked_for(run: Run, tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        for topic in ("a", "b"):
+            await broker.topic(topic)
+        one, two = await begin(broker, "one", ("a", 0)), await begin(broker, "two", ("b", 0))
+        write(broker, one, "a")
+        write(broker, two, "b")
+        idle = await begin(broker, "idle", ("a", 0))
+        await settled(broker.state.transactions.end("idle", *idle, committed=False, client_version=0))
+
+        async def asked(*flags: object) -> tuple[list[str], list[str]]:
+            found = await told(run, *at(broker), *flags)
+            shown = [one["topic"] for one in found["partitions"] if one["transactions"]]
+            return shown, [one["transactional_id"] for one in found["transactional_ids"]]
+
+        assert await asked() == (["a", "b"], ["one", "two"])
+        assert await asked("--topic", "a") == (["a"], ["one"])
+        assert await asked("--producer-id", two[0]) == (["b"], ["two"])
+        assert await asked("--transactional-id", "idle") == ([], ["idle"])
+        code, out, err = await asyncio.to_thread(run, "--transactions", *at(broker), "--topic", "u")
+        assert (code, out, err) == (2, "", f"ottla explain: no topic u at {at(broker)[1]}\n")
+        assert broker.state.topics.get("u") is None
+
+
+async def test_what_ends_while_a_broker_is_asked_does_not_hang(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        one = await begin(broker, "one", ("t", 0))
+        write(broker, one, "t")
+        listed = broker.state.transactions.list
+
+        def ending(**filters: Any) -> Any:
+            answer = broker.state.transactions.end("one", *one, committed=True, client_version=0)
+            assert isinstance(answer, Answer) and not answer.error
+            return listed(**filters)
+
+        monkeypatch.setattr(broker.state.transactions, "list", ending)
+        (seen,) = (await told(run, *at(broker), "--topic", "t"))["partitions"]
+        (was,) = seen["transactions"]
+        assert was["standing"] == {"kind": "ending", "why": "it ended while this was asked for", "ends_ms": None}
+
+
+async def test_releases_without_the_requests_tell_less(run: Run, tmp_path: Path) -> None:
+    async with running(tmp_path / "old", release="2.7") as broker:
+        await broker.topic("t")
+        code, out, err = await asyncio.to_thread(run, "--transactions", *at(broker))
+        assert (code, out, err.count("\n")) == (2, "", 1) and "no DescribeProducers: Kafka has it from 2.8 on" in err
+    async with running(tmp_path / "newer", release="2.8") as broker:
+        await broker.topic("t")
+        write(broker, (9, 0), "t")
+        found = await told(run, *at(broker))
+        assert standings(found) == {"t-0": [(None, 9, 0, "unknown")]}
+        assert "no ListTransactions: Kafka has it from 3.0 on" in of(found, "t")["transactions"][0]["standing"]["why"]
