@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from harness import Broker, records, running
 from producer_logs import NOW, Run, report, runner
 
 from ottla.broker.tools.explain import explain
+from ottla.broker.tools.formats import formats
+from ottla.broker.tools.repair import repair
+from ottla.broker.tools.verify import verify
 from ottla.broker.transactions.state import Answer
 
 TIMEOUT_MS = 30_000
@@ -36,9 +40,11 @@ async def begin(broker: Broker, name: str, *partitions: tuple[str, int]) -> tupl
     return who
 
 
-def write(broker: Broker, who: tuple[int, int], topic: str, partition: int = 0, sequence: int = 0) -> None:
+def write(
+    broker: Broker, who: tuple[int, int], topic: str, partition: int = 0, sequence: int = 0, size: int = 1
+) -> None:
     fields: dict[str, Any] = {"producer_id": who[0], "producer_epoch": who[1], "base_sequence": sequence}
-    broker.log(topic, partition).append(records(b"v", timestamp=NOW, transactional=True, **fields), now_ms=NOW)
+    broker.log(topic, partition).append(records(b"v" * size, timestamp=NOW, transactional=True, **fields), now_ms=NOW)
 
 
 def at(broker: Broker) -> list[str]:
@@ -176,3 +182,55 @@ async def test_releases_without_the_requests_tell_less(run: Run, tmp_path: Path)
         found = await told(run, *at(broker))
         assert standings(found) == {"t-0": [(None, 9, 0, "unknown")]}
         assert "no ListTransactions: Kafka has it from 3.0 on" in of(found, "t")["transactions"][0]["standing"]["why"]
+
+
+async def test_the_other_commands_take_open_transactions_and_markers_as_they_are(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder, killed = tmp_path / "data", tmp_path / "killed"
+    async with running(folder, overrides={"log.segment.bytes": "1048576"}) as broker:
+        await broker.topic("t")
+        one, two = await begin(broker, "one", ("t", 0)), await begin(broker, "two", ("t", 0))
+        for sequence in range(5):
+            write(broker, one, "t", sequence=sequence, size=300_000)
+            write(broker, two, "t", sequence=sequence)
+            who = ("one", *one) if sequence == 2 else ("two", *two)
+            if sequence in (2, 3):
+                await settled(broker.state.transactions.end(*who, committed=sequence == 2, client_version=0))
+                await begin_again(broker, *who)
+        shutil.copytree(folder, killed)
+    assert len(list((killed / "t-0").glob("*.log"))) > 1
+    assert list((killed / "t-0").glob("*.txnindex"))
+    for directory in (killed, folder):
+        code, out, _ = runner(verify, capsys)(directory, "--records")
+        assert code == 0 and "nothing is wrong" in out
+        code, out, _ = runner(repair, capsys)(directory)
+        assert code == 0 and "nothing is wrong" in out
+        found = report(runner(formats, capsys), directory)
+        (topic,) = [topic for topic in found["topics"] if topic["topic"] == "t"]
+        assert sum(one["records"] for one in topic["formats"]) == 10  # markers are not counted
+        assert standings(report(runner(explain, capsys), "--transactions", directory)) == {
+            "t-0": [("one", one[0], 7, "ongoing"), ("two", two[0], 11, "ongoing")]
+        }
+
+
+async def begin_again(broker: Broker, name: str, producer_id: int, epoch: int) -> None:
+    """The next transaction of the same producer."""
+    added = broker.state.transactions.add_partitions(name, producer_id, epoch, [("t", 0)], client_version=0)
+    await settled(added)
+
+
+async def test_a_transaction_whose_marker_was_cut_off_hangs(run: Run, tmp_path: Path) -> None:
+    """As a repair may leave it."""
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        one = await begin(broker, "one", ("t", 0))
+        write(broker, one, "t")
+        await settled(broker.state.transactions.end("one", *one, committed=True, client_version=0))
+        end = broker.log("t").log_end_offset
+    assert end == 2
+    (path,) = (tmp_path / "t-0").glob("*.log")
+    path.write_bytes(path.read_bytes()[:-78])
+    found = await told(run, tmp_path)
+    assert standings(found) == {"t-0": [("one", one[0], 0, "hanging")]}
+    assert "CompleteCommit at its coordinator" in of(found, "t")["held_back_by"]["standing"]["why"]
