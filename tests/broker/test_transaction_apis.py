@@ -1,0 +1,462 @@
+"""The APIs of transactions over the wire: what they refuse, in the words of each version, and what they do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, running
+from transacting import TIMEOUT_MS, Owner, committed, described, errors_of, read_committed
+
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.list_transactions import ListTransactionsRequest
+from ottla.storage.errors import StorageError
+
+T0, T1, NOWHERE = ("t", 0), ("t", 1), ("nowhere", 0)
+FENCED, OLD_FENCED = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
+MAPPING, NOT_TRIED = ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.OPERATION_NOT_ATTEMPTED
+CONCURRENT, WRONG_STATE = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE
+INVALID, ABORTABLE = ErrorCode.INVALID_REQUEST, ErrorCode.TRANSACTION_ABORTABLE
+
+
+@contextlib.asynccontextmanager
+async def owned(folder: Path, **more: Any) -> AsyncIterator[tuple[Broker, Owner]]:
+    """A broker with topic t of two partitions, and a producer that owns transactional id x."""
+    async with running(folder, **more) as broker:
+        if broker.state.topics.get("t") is None:
+            await broker.topic("t", 2)
+        owner = Owner(await broker.client())
+        assert await owner.init() == 0
+        yield broker, owner
+
+
+# --- InitProducerId --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_an_owner_is_fenced_by_the_next(version: int, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (broker, first):
+        second = Owner(await broker.client())
+        assert await second.init(version) == 0
+        assert (second.id, second.epoch) == (first.id, 1)
+        assert await first.add(T0) == {T0: FENCED}
+        assert await second.add(T0) == {T0: 0}
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_what_no_owner_may_ask_for(version: int, tmp_path: Path) -> None:
+    async with owned(tmp_path, overrides={"transaction.max.timeout.ms": "5000"}) as (broker, _):
+        owner = Owner(await broker.client(), "y")
+        for timeout_ms, error in (
+            (0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+            (-1, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+            (5001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+            (5000, ErrorCode.NONE),
+        ):
+            assert await owner.init(version, timeout_ms=timeout_ms) == error
+        owner.name = ""
+        assert await owner.init(version, timeout_ms=5000) == INVALID
+        if version >= 3:
+            owner.name, owner.epoch = "y", -1
+            assert await owner.init(version, keep=True, timeout_ms=5000) == INVALID
+
+
+@pytest.mark.parametrize(("version", "fenced"), [(3, OLD_FENCED), (4, FENCED), (5, FENCED)])
+async def test_an_owner_recovers_with_what_it_has(version: int, fenced: int, tmp_path: Path) -> None:
+    """KIP-360: its own producer id and epoch, or the ones before, where the answer was lost."""
+    async with owned(tmp_path) as (_, owner):
+        before = owner.said
+        assert await owner.init(version, keep=True) == 0
+        assert owner.said == (before[0], 1)
+        owner.take(*before)
+        assert await owner.init(version, keep=True) == 0
+        assert owner.said == (before[0], 1)
+        assert await owner.init(version) == 0  # another owner, as it does not say what it has
+        owner.take(*before)
+        assert await owner.init(version, keep=True) == fenced
+        owner.take(before[0] + 1, 0)
+        assert await owner.init(version, keep=True) == fenced
+
+
+async def test_a_new_owner_first_ends_the_transaction_of_the_last(tmp_path: Path) -> None:
+    async with owned(tmp_path) as (broker, first):
+        assert await first.add(T0) == {T0: 0}
+        assert await first.send(b"lost") == 0
+        second = Owner(await broker.client())
+        assert await second.init() == CONCURRENT
+        assert await described(second.client) == (0, "CompleteAbort", {})
+        assert await second.init() == 0
+        assert await first.end(True) == FENCED
+        assert await first.send(b"late") == OLD_FENCED
+        assert await read_committed(second.client) == []
+
+
+# --- AddPartitionsToTxn, AddOffsetsToTxn -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_partitions_are_added_all_or_none(version: int, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (_, owner):
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        told = await owner.add(T0, NOWHERE, ("t", 2), T1, version=version)
+        assert told == {T0: NOT_TRIED, NOWHERE: unknown, ("t", 2): unknown, T1: NOT_TRIED}
+        assert await described(owner.client) == (0, "Empty", {})
+        assert await owner.add(T0, T1, version=version) == {T0: 0, T1: 0}
+        assert await described(owner.client) == (0, "Ongoing", {"t": [0, 1]})
+        assert await owner.add(version=version) == {}
+        assert await owner.add(T0, version=version) == {T0: 0}
+
+
+@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+async def test_internal_topics_are_not_for_clients(topic: str, version: int, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (broker, owner):
+        broker.state.internal_topic(topic, broker.clock.now_ms())
+        told = await owner.add(T0, (topic, 0), version=version)
+        assert told == {T0: NOT_TRIED, (topic, 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_only_the_owner_adds_partitions(version: int, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (broker, owner):
+        other = Owner(owner.client, "x")
+        other.take(owner.id + 1, 0)
+        assert await other.add(T0, T1, version=version) == {T0: MAPPING, T1: MAPPING}
+        for epoch in (1, -1, 32767):
+            other.take(owner.id, epoch)
+            assert await other.add(T0, version=version) == {T0: FENCED if version >= 2 else OLD_FENCED}
+        other.name = "nobody"
+        assert await other.add(T0, version=version) == {T0: MAPPING}
+        other.name = ""
+        assert await other.add(T0, version=version) == {T0: INVALID}
+        broker.state.transactions.begin_loading(broker.state.transactions.partition_of("x"))
+        assert await owner.add(T0, version=version) == {T0: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+        broker.state.transactions.resign(broker.state.transactions.partition_of("x"))
+        assert await owner.add(T0, version=version) == {T0: ErrorCode.NOT_COORDINATOR}
+
+
+@pytest.mark.parametrize(("version", "missing"), [(4, WRONG_STATE), (5, ABORTABLE)])
+async def test_several_transactions_are_verified_or_added_at_once(version: int, missing: int, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (_, owner):
+        assert await owner.add(T0) == {T0: 0}
+        second = Owner(owner.client, "y")
+        assert await second.init() == 0
+        fenced = Owner(owner.client, "x")
+        fenced.take(owner.id, 7)
+        asked = [owner.asked(T0, T1, verify_only=True), second.asked(T1), fenced.asked(T0, verify_only=True)]
+        answer = await owner.client.call(AddPartitionsToTxnRequest(transactions=asked), version)
+        told = [(one.transactional_id, errors_of(one.topic_results)) for one in answer.results_by_transaction]
+        assert told == [("x", {T0: 0, T1: missing}), ("y", {T1: 0}), ("x", {T0: FENCED})]
+        assert await described(owner.client) == (0, "Ongoing", {"t": [0]})
+        assert await described(owner.client, "y") == (0, "Ongoing", {"t": [1]})
+        assert await second.add(NOWHERE, T1, version=version, verify_only=True) == {NOWHERE: 3, T1: NOT_TRIED}
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_only_the_owner_adds_offsets(version: int, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (broker, owner):
+        other = Owner(owner.client, "x")
+        other.take(owner.id + 1, 0)
+        assert await other.add_offsets(version=version) == MAPPING
+        other.take(owner.id, 1)
+        assert await other.add_offsets(version=version) == (FENCED if version >= 2 else OLD_FENCED)
+        other.name = ""
+        assert await other.add_offsets(version=version) == INVALID
+        assert await owner.add_offsets(version=version) == 0
+        index = broker.state.groups.partition_of("g")
+        assert await described(owner.client) == (0, "Ongoing", {"__consumer_offsets": [index]})
+
+
+# --- EndTxn ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_only_the_owner_ends_what_has_begun(version: int, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (_, owner):
+        assert await owner.end(True, version) == WRONG_STATE
+        other = Owner(owner.client, "x")
+        other.take(owner.id + 1, 0)
+        assert await other.end(True, version) == MAPPING
+        other.take(owner.id, 1)
+        assert await other.end(True, version) == (FENCED if version >= 2 else OLD_FENCED)
+        other.name = ""
+        assert await other.end(True, version) == INVALID
+
+
+@pytest.mark.parametrize("decided", [True, False])
+@pytest.mark.parametrize("version", range(6))
+async def test_an_end_may_be_repeated_and_not_be_turned_round(version: int, decided: bool, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (_, owner):
+        before = owner.said
+        assert await owner.add(T0) == {T0: 0}
+        assert await owner.end(decided, version) == 0
+        after = owner.said
+        assert after == ((before[0], 1) if version >= 5 else before)
+        owner.take(*before)
+        assert await owner.end(not decided, version) == WRONG_STATE
+        assert await owner.end(decided, version) == 0
+        assert owner.said == after
+        assert await described(owner.client) == (0, "CompleteCommit" if decided else "CompleteAbort", {})
+
+
+async def test_from_v5_on_an_abort_of_nothing_raises_the_epoch(tmp_path: Path) -> None:
+    async with owned(tmp_path) as (_, owner):
+        assert await owner.end(False, 4) == WRONG_STATE
+        for epoch in (1, 2):
+            assert await owner.end(False, 5) == 0
+            assert owner.epoch == epoch
+
+
+# --- TxnOffsetCommit, OffsetFetch ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_offsets_count_when_their_transaction_commits(version: int, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (broker, owner):
+        for offset, decided in ((5, True), (9, False), (7, True)):
+            if version < 5:
+                assert await owner.add_offsets() == 0
+            seen = await committed(owner.client)
+            assert await owner.commit_offset(offset, version=version, metadata="m") == 0
+            assert await committed(owner.client) == seen
+            assert await committed(owner.client, stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+            assert await committed(owner.client, stable=True, partition=T1) == (0, -1)
+            assert await owner.end(decided, 5 if version >= 5 else 3) == 0
+            expected = (0, offset) if decided else seen
+            assert await committed(owner.client) == await committed(owner.client, stable=True) == expected
+        ((_, found),) = broker.state.groups.offsets("g").items()
+        assert (found.offset, found.metadata, found.leader_epoch) == (7, "m", -1)
+
+
+@pytest.mark.parametrize("decided", [True, False])
+@pytest.mark.parametrize("restarts", ["open", "ended", "both"])
+async def test_offsets_of_a_transaction_outlive_a_restart(restarts: str, decided: bool, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (_, owner):
+        assert await owner.commit_offset(3, version=5) == await owner.end(True, 5) == 0
+        assert await owner.commit_offset(8, version=5) == 0
+        if restarts == "ended":
+            assert await owner.end(decided, 5) == 0
+    async with running(tmp_path) as broker:
+        owner.client = await broker.client()
+        if restarts != "ended":
+            assert await committed(owner.client) == (0, 3)
+            assert await committed(owner.client, stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+            assert await owner.end(decided, 5) == 0
+        assert await committed(owner.client, stable=True) == (0, 8 if decided else 3)
+    async with running(tmp_path) as broker:
+        assert await committed(await broker.client(), stable=True) == (0, 8 if decided else 3)
+
+
+@pytest.mark.parametrize(("version", "missing"), [*((v, WRONG_STATE) for v in range(4)), (4, ABORTABLE)])
+async def test_offsets_must_have_been_added_before_v5(version: int, missing: int, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (_, owner):
+        assert await owner.commit_offset(5, version=version) == missing
+        assert await owner.add(T0) == {T0: 0}
+        assert await owner.commit_offset(5, version=version) == missing
+        assert await owner.add_offsets("other") == 0
+        assert await owner.add_offsets() == 0
+        assert await owner.commit_offset(5, version=version) == 0
+
+
+async def test_v5_is_verified_where_the_release_has_no_epoch_for_each_transaction(tmp_path: Path) -> None:
+    async with owned(tmp_path, overrides={"ottla.behaviour.transaction_version": "1"}) as (_, owner):
+        assert await owner.commit_offset(5, version=5) == ABORTABLE
+        assert await owner.add_offsets() == 0
+        assert await owner.commit_offset(5, version=5) == 0
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{"ottla.behaviour.verifies_transactions": "false"}, {"transaction.partition.verification.enable": "false"}],
+    ids=["the release", "the config"],
+)
+async def test_what_is_not_verified_is_written(overrides: dict[str, str], tmp_path: Path) -> None:
+    async with owned(tmp_path, overrides=overrides) as (_, owner):
+        assert await owner.commit_offset(5, version=4) == 0
+        assert await committed(owner.client, stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
+        owner.take(owner.id, 3)
+        assert await owner.commit_offset(6, version=4) == 0
+        owner.take(owner.id, 2)
+        assert await owner.commit_offset(7, version=4) == OLD_FENCED
+        owner.take(-1, -1)
+        assert await owner.commit_offset(7, version=4) == MAPPING
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_only_the_owner_commits_offsets(version: int, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (_, owner):
+        other = Owner(owner.client, "x")
+        other.take(owner.id + 1, 0)
+        assert await other.commit_offset(5, version=version) == MAPPING
+        other.take(owner.id, 1)
+        assert await other.commit_offset(5, version=version) == OLD_FENCED
+        other.name = ""
+        assert await other.commit_offset(5, version=version) == INVALID
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_what_is_wrong_with_an_offset_or_its_group(version: int, tmp_path: Path) -> None:
+    async with owned(tmp_path) as (broker, owner):
+        assert await owner.add_offsets() == await owner.add_offsets("full") == 0
+        assert await owner.commit_offset(5, version=version, group="") == ErrorCode.INVALID_GROUP_ID
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await owner.commit_offset(5, version=version, partition=NOWHERE) == unknown
+        assert await owner.commit_offset(5, version=version, partition=("t", 2)) == unknown
+        assert await owner.commit_offset(5, version=version, metadata="m" * 4097) == 12
+        index = broker.state.groups.partition_of("g")
+        broker.state.groups.begin_loading(index)
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if version >= 2 else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await owner.commit_offset(5, version=version) == loading
+        broker.state.groups.resign(index)
+        assert await owner.commit_offset(5, version=version) == ErrorCode.NOT_COORDINATOR
+        assert await described(owner.client) != (0, "Empty", {})
+
+
+async def test_a_consumer_that_is_named_must_be_a_member(tmp_path: Path) -> None:
+    """KIP-447: from v3 on, in the group's present generation; a producer that names nobody is taken at its word."""
+    async with owned(tmp_path) as (broker, owner):
+        assert await owner.add_offsets() == 0
+        member_id = await member(broker, instance_id="static")
+        for version in (3, 4, 5):
+
+            async def send(version: int = version, **more: Any) -> int:
+                consumer = {"generation_id": 1, "member_id": member_id, **more}
+                return await owner.commit_offset(5, version=version, **consumer)
+
+            assert await send(member_id="stranger") == ErrorCode.UNKNOWN_MEMBER_ID
+            assert await send(generation_id=0) == ErrorCode.ILLEGAL_GENERATION
+            assert await send(generation_id=2) == ErrorCode.ILLEGAL_GENERATION
+            assert await send(member_id="stranger", group_instance_id="static") == ErrorCode.FENCED_INSTANCE_ID
+            assert await send(group_instance_id="other") == ErrorCode.UNKNOWN_MEMBER_ID
+            assert await send(group="gone") == ErrorCode.ILLEGAL_GENERATION
+            assert await send(group_instance_id="static") == await send() == 0
+            assert await owner.commit_offset(5, version=version) == 0
+
+
+async def member(broker: Broker, instance_id: str | None = None) -> str:
+    """The id of the one member of group g, in generation 1."""
+    groups = broker.state.groups
+    task = asyncio.get_running_loop().create_task(
+        groups.join(
+            "g",
+            member_id="",
+            instance_id=instance_id,
+            client_id="test",
+            client_host="/127.0.0.1",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[("range", b"")],
+            requires_member_id=False,
+            may_skip_assignment=False,
+        )
+    )
+    await broker.settle()
+    broker.clock.advance(3_000)
+    member_id = (await task).member_id
+    reply = await groups.sync(
+        "g",
+        member_id=member_id,
+        instance_id=instance_id,
+        generation_id=1,
+        protocol_type=None,
+        protocol_name=None,
+        assignments=[],
+    )
+    assert reply.error is ErrorCode.NONE
+    return member_id
+
+
+# --- what the coordinator tells --------------------------------------------------------------------------------------
+
+
+async def test_ids_are_described(tmp_path: Path) -> None:
+    async with owned(tmp_path) as (broker, owner):
+        broker.clock.advance(1000)
+        assert await owner.add(T1, T0) == {T0: 0, T1: 0}
+        assert await owner.add_offsets() == 0
+        begun_ms = broker.clock.now_ms()
+        broker.clock.advance(1000)
+        ids = ["x", "", "nobody", "x"]
+        answer = await owner.client.call(DescribeTransactionsRequest(transactional_ids=ids), 0)
+        found = {one.transactional_id: one for one in answer.transaction_states}
+        assert list(found) == ["x", "", "nobody"] and len(answer.transaction_states) == 3
+        assert (found[""].error_code, found["nobody"].error_code) == (INVALID, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        assert (found["nobody"].transaction_state, found["nobody"].topics) == ("", [])
+        one = found["x"]
+        assert (one.error_code, one.transaction_state, one.transaction_timeout_ms) == (0, "Ongoing", TIMEOUT_MS)
+        assert (one.producer_id, one.producer_epoch, one.transaction_start_time_ms) == (*owner.said, begun_ms)
+        topics = {topic.topic: topic.partitions for topic in one.topics}
+        assert topics == {"t": [1, 0], "__consumer_offsets": [broker.state.groups.partition_of("g")]}
+        assert (await owner.client.call(DescribeTransactionsRequest(transactional_ids=[]), 0)).transaction_states == []
+        broker.state.transactions.resign(broker.state.transactions.partition_of("x"))
+        assert (await described(owner.client))[0] == ErrorCode.NOT_COORDINATOR
+
+
+async def test_ids_are_listed_as_the_filters_of_each_version_ask(tmp_path: Path) -> None:
+    async with owned(tmp_path) as (broker, owner):
+        assert await owner.add(T0) == {T0: 0}
+        broker.clock.advance(1000)
+        second = Owner(owner.client, "xy")
+        assert await second.init() == 0
+        assert await second.add(T1) == {T1: 0}
+        idle = Owner(owner.client, "y")
+        assert await idle.init() == 0
+
+        async def listed(version: int = 0, **more: Any) -> tuple[int, list[str], list[str]]:
+            request = ListTransactionsRequest(**{"state_filters": [], "producer_id_filters": [], **more})
+            answer = await owner.client.call(request, version)
+            ids = sorted(one.transactional_id for one in answer.transaction_states)
+            return answer.error_code, answer.unknown_state_filters, ids
+
+        for version in range(3):
+            assert await listed(version) == (0, [], ["x", "xy", "y"])
+            assert await listed(version, state_filters=["Ongoing"]) == (0, [], ["x", "xy"])
+            assert await listed(version, state_filters=["Empty", "PrepareCommit"]) == (0, [], ["y"])
+            assert await listed(version, state_filters=["Empty", "ongoing", "No"]) == (0, ["ongoing", "No"], ["y"])
+            assert await listed(version, state_filters=["No"]) == (0, ["No"], [])
+            assert await listed(version, producer_id_filters=[second.id, 99]) == (0, [], ["xy"])
+            assert await listed(version, producer_id_filters=[idle.id], state_filters=["Ongoing"]) == (0, [], [])
+        for version in (1, 2):
+            assert await listed(version, duration_filter=-1) == (0, [], ["x", "xy", "y"])
+            assert await listed(version, duration_filter=999, state_filters=["Ongoing"]) == (0, [], ["x"])
+            assert await listed(version, duration_filter=1000, state_filters=["Ongoing"]) == (0, [], [])
+        assert await listed(2, transactional_id_pattern="x.") == (0, [], ["xy"])
+        assert await listed(2, transactional_id_pattern="x?y") == (0, [], ["xy", "y"])
+        assert await listed(2, transactional_id_pattern="") == (0, [], ["x", "xy", "y"])
+        assert await listed(2, transactional_id_pattern="(") == (ErrorCode.INVALID_REGULAR_EXPRESSION, [], [])
+        broker.state.transactions.begin_loading(3)
+        assert await listed() == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, [], [])
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_the_coordinator_of_an_id_is_found_where_its_log_can_be_written(version: int, tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+
+        async def found(name: str) -> tuple[int, int, str | None]:
+            where: dict[str, Any] = {"coordinator_keys": [name]} if version >= 4 else {"key": name}
+            answer = await client.call(FindCoordinatorRequest(key_type=1, **where), version)
+            one = answer.coordinators[0] if version >= 4 else answer
+            return one.error_code, one.node_id, one.error_message
+
+        with pytest.MonkeyPatch.context() as patch:
+
+            def refused(name: str, now_ms: int) -> None:
+                raise StorageError("full")
+
+            patch.setattr(broker.state, "internal_topic", refused)
+            unavailable = (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "The coordinator is not available.")
+            assert await found("x") == unavailable
+        assert await found("x") == (0, 1, None if version >= 4 else "NONE")
+        assert len(broker.state.topics.named("__transaction_state").partitions) == 4
+        assert await found("") == (0, 1, None if version >= 4 else "NONE")
+        broker.state.transactions.resign(broker.state.transactions.partition_of("x"))
+        assert await found("x") == unavailable
