@@ -104,13 +104,16 @@ class PartitionFiles:
             self.end_offset = found.last_offset + 1
             self.size_bytes = position + found.position + found.size_bytes
 
-    def snapshots(self) -> Iterator[tuple[int, dict[int, Producer]]]:
-        """(offset, producers) of each good snapshot above the log start, newest first."""
+    def _snapshot_offsets(self) -> list[int]:
         try:
             matches = [snapshot.NAME.fullmatch(name) for name in os.listdir(self.folder.path)]
         except OSError:
-            return
-        for offset in sorted((int(match[1]) for match in matches if match), reverse=True):
+            return []
+        return [int(match[1]) for match in matches if match]
+
+    def snapshots(self) -> Iterator[tuple[int, dict[int, Producer]]]:
+        """(offset, producers) of each good snapshot above the log start, newest first."""
+        for offset in sorted(self._snapshot_offsets(), reverse=True):
             if offset <= self.log_start_offset:
                 return
             with contextlib.suppress(StorageError):
@@ -119,9 +122,13 @@ class PartitionFiles:
                     yield offset, found
 
     def opening(self) -> dict[int, Producer]:
-        """The producers in the snapshot at the beginning of the first file, where a broker leaves one; else none."""
-        with contextlib.suppress(StorageError, OSError):
-            return snapshot.read(DiskFiles(), self.folder.path, self.folder.segments[0].base_offset) or {}
+        """The producers whose transaction began before the first file, as the oldest good snapshot tells."""
+        first = self.folder.segments[0].base_offset
+        for offset in sorted(self._snapshot_offsets()):
+            with contextlib.suppress(StorageError):
+                found = snapshot.read(DiskFiles(), self.folder.path, offset) if offset >= first else None
+                if found is not None:
+                    return {pid: known for pid, known in found.items() if 0 <= known.transaction_first_offset < first}
         return {}
 
     def producers(self, rules: ProducerRules) -> tuple[dict[int, Producer], int | None]:

@@ -43,15 +43,13 @@ class InPartition(NamedTuple):
 
 
 class TransactionHistory:
-    """See the module. `opening` are the producers in a snapshot at the beginning of the log's files, if there is one:
-    their transactions began in what is deleted."""
+    """See the module. `opening` are producers whose transactions were open where the log's files begin."""
 
     def __init__(self, log_start_offset: int, opening: Mapping[int, Producer] | None = None) -> None:
         self._log_start_offset = log_start_offset
         self.open: dict[int, InPartition] = {
             producer_id: _begun(producer_id, known.epoch, known.transaction_first_offset)
             for producer_id, known in (opening or {}).items()
-            if known.transaction_first_offset >= 0
         }
         """The open transactions, by producer."""
         self.ended: Counter[str] = Counter()

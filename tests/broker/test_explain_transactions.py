@@ -246,15 +246,21 @@ def test_markers_of_before_the_log_start_are_not_shown(run: Run, log: Log) -> No
     assert found["last_stable_offset"] == 5
 
 
-def test_what_began_in_a_deleted_segment_is_known_from_the_snapshot(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("at", [40, 41])
+def test_what_began_in_a_deleted_segment_is_known_from_a_snapshot(run: Run, tmp_path: Path, at: int) -> None:
+    """Of the snapshots the oldest tells most: a broker leaves none at the first segment's beginning."""
     log = Log(tmp_path, offset=40)
     cached = (CachedBatch(0, 9, 20, 29, NOW),)
-    known = {
-        7: Producer(2, cached, 29, NOW, -1, 20),
-        8: Producer(0, cached, 29, NOW),
-        9: Producer(0, (), 39, NOW, 1, 31),
-    }
-    (log.folder / snapshot.file_name(40)).write_bytes(snapshot.dump(known))
+    open_one, other, marked = (
+        Producer(2, cached, 29, NOW, -1, 20),
+        Producer(0, cached, 29, NOW),
+        (0, (), 39, NOW, 1, 31),
+    )
+    (log.folder / snapshot.file_name(at)).write_bytes(
+        snapshot.dump({7: open_one, 8: other, 9: Producer(*marked), 10: open_one._replace(transaction_first_offset=40)})
+    )
+    (log.folder / snapshot.file_name(42)).write_bytes(snapshot.dump({7: open_one}))
+    (log.folder / snapshot.file_name(39)).write_bytes(snapshot.dump({11: open_one}))
     log.batch(8, 0, 10)
     log.marker(9, 0)
     found = only(run, tmp_path)
