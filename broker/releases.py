@@ -107,6 +107,8 @@ class Behaviour:
     2 on every transaction has its own epoch and partitions are added by writing to them (KIP-890)."""
     verifies_transactions: bool = True
     """A write begins a transaction in a partition only if the coordinator knows the partition in it (KIP-890)."""
+    absent_group_code: Literal[22, 25] = 22
+    """A member commits in a transaction to a group that is not there: ILLEGAL_GENERATION, or UNKNOWN_MEMBER_ID."""
 
     unknown_version_lists_range: bool = True
     """ApiVersions in a version that is not served answers error 35 with its own range, rather than with nothing."""
@@ -143,6 +145,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "eligible_leaders": (("0.8.2", False), ("4.1", True)),
     "transaction_version": (("0.8.2", 0), ("4.0.0", 2)),
     "verifies_transactions": (("0.8.2", False), ("3.6", True)),
+    "absent_group_code": (("0.8.2", 25), ("4.0.0", 22)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
 }
 

@@ -1,8 +1,8 @@
 """AddPartitionsToTxn v0-v5: takes partitions into a transaction before they are written to (KIP-98).
 
 v2 knows PRODUCER_FENCED (KIP-588). v4 and v5 are what brokers send to each other: several transactions at once, each
-of which may be verified only (KIP-890); a partition that it lacks answers TRANSACTION_ABORTABLE, before v5
-INVALID_TXN_STATE. Left out: authorization, there being no ACLs yet.
+of which may be verified only (KIP-890); a partition that it lacks answers TRANSACTION_ABORTABLE, as in Kafka also in
+v4, whose callers do not know it. Left out: authorization, there being no ACLs yet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from ..transactions.state import Answer, Partition
 
 FENCED_SINCE = 2
 SEVERAL_SINCE = 4
-ABORTABLE_SINCE = 5
 
 Asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
@@ -97,11 +96,7 @@ async def _results(
             results_by_partition=[
                 result(
                     partition_index=index,
-                    partition_error_code=known(
-                        errors.get((topic.name, index), rest),
-                        fenced=version >= FENCED_SINCE,
-                        abortable=version >= ABORTABLE_SINCE,
-                    ),
+                    partition_error_code=known(errors.get((topic.name, index), rest), fenced=version >= FENCED_SINCE),
                 )
                 for index in topic.partitions
             ],

@@ -15,9 +15,9 @@ State = DescribeTransactionsResponse.TransactionState
 async def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
-    """Each id once, however often it is asked for."""
+    """Each id as often as it is asked for, as in Kafka."""
     return DescribeTransactionsResponse(
-        transaction_states=[_state(name, context) for name in dict.fromkeys(request.transactional_ids)]
+        transaction_states=[_state(name, context) for name in request.transactional_ids]
     )
 
 

@@ -49,6 +49,7 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestCon
                 instance_id=request.group_instance_id,
                 generation_id=request.generation_id,
                 commits=commits,
+                unknown_group=ErrorCode(context.broker.profile.behaviour.absent_group_code),
                 producer=(request.producer_id, request.producer_epoch),
             )
         if outcome is ErrorCode.NONE and commits:

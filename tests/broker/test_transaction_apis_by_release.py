@@ -116,3 +116,14 @@ async def test_a_fenced_owner_is_told_in_the_words_of_the_newest_version(
         assert await owner.add_offsets(version=newest(release, ADD_OFFSETS)) == code
         assert await owner.end(True, newest(release, END)) == code
         assert await owner.init(init, keep=True) == code
+
+
+@pytest.mark.parametrize(("release", "code"), [("3.5", 25), ("3.9", 25), ("4.0.0", 22), ("ottla", 22)])
+async def test_a_member_of_a_group_that_is_not_there(release: str, code: int, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker:
+        await broker.topic("t")
+        owner = Owner(await broker.client())
+        assert await owner.init() == await owner.add_offsets() == 0
+        assert await owner.commit_offset(1, generation_id=5) == code
+        assert await owner.commit_offset(1, generation_id=5, member_id="nobody") == code
+        assert await owner.commit_offset(1, member_id="nobody") == 0
