@@ -84,7 +84,7 @@ def kafka_python_reads(address: str, topic: str) -> tuple[list[bytes | None], in
         consumer.assign([place])
         consumer.seek_to_beginning(place)
         end = consumer.end_offsets([place])[place]
-        while consumer.position(place) < end:
+        while (consumer.position(place) or 0) < end:
             for records in consumer.poll(SECONDS * 1000).values():
                 found += [record.value for record in records]
         return found, committed
