@@ -1,0 +1,188 @@
+"""Exactly once, from one topic to another, by loops of real clients: whatever is killed, each input is copied once.
+
+A loop reads, writes what it read to another topic and commits its offsets, all in one transaction; its processes and
+the broker get kill -9 at random moments, and are started again. Who reads committed records must then find the copy of
+each input exactly once and in order, and the committed offsets at the end of the input.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from copier import Settings, transformed
+from copying import Input, Loop, Pipelines, committed_offsets, end_offsets, faults, pipelines, random_death
+from four_clients import create_topic
+from running_broker import RunningBroker
+from transactional import librdkafka
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+ROUNDS, MOST_ROUNDS = 5, 100
+SOURCE, PARTITIONS = "source", 2
+QUICK = {
+    "transaction_abort_timed_out_transaction_cleanup_interval_ms": "100",
+    "transaction_state_log_num_partitions": "5",
+    "offsets_topic_num_partitions": "5",
+    "auto_create_topics_enable": "false",
+}
+
+
+def loop(client: str, group: str, transactional_id: str, address: str, **more: object) -> Settings:
+    return Settings(
+        client=client,
+        address=address,
+        group=group,
+        source=SOURCE,
+        target=f"copied-{group}",
+        transactional_id=transactional_id,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def all_loops(address: str) -> list[Settings]:
+    """By group id only (`alone`), and as members of groups, whose metadata go with the offsets (KIP-447)."""
+    every = list(range(PARTITIONS))
+    return [
+        *(loop(client, f"{client}-alone", f"{client}-alone", address, assigned=every) for client in CLIENTS),
+        *(loop(client, f"{client}-member", f"{client}-member", address, instance="one") for client in CLIENTS[:2]),
+    ]
+
+
+CLIENTS = ("confluent-kafka", "kafka-python", "aiokafka")
+
+
+# -- the verifier can fail
+
+WHOLE = {0: [b"0", b"2", b"4"], 1: [b"1", b"3"]}
+
+
+def copies() -> dict[int, list[bytes]]:
+    return {partition: [transformed(value) for value in values] for partition, values in WHOLE.items()}
+
+
+def test_the_verifier_finds_nothing_wrong_with_copies() -> None:
+    assert faults(WHOLE, copies()) == []
+
+
+def test_the_verifier_finds_an_input_that_is_missing() -> None:
+    found = copies()
+    del found[0][1]
+    assert faults(WHOLE, found) == ["0: b'copy of 2' is missing"]
+    assert faults(WHOLE, {0: copies()[0]}) == ["1: b'copy of 1' is missing", "1: b'copy of 3' is missing"]
+
+
+def test_the_verifier_finds_an_input_that_is_doubled() -> None:
+    found = copies()
+    found[1].append(transformed(b"1"))
+    assert faults(WHOLE, found) == ["1: b'copy of 1' is there twice"]
+
+
+def test_the_verifier_finds_an_input_that_comes_late_or_elsewhere() -> None:
+    found = copies()
+    found[0].append(found[0].pop(0))
+    assert faults(WHOLE, found) == ["0: b'copy of 0' comes late"]
+    found = copies()
+    found[1].append(found[0].pop())
+    assert faults(WHOLE, found) == ["0: b'copy of 4' is missing", "1: b'copy of 4' is no copy of any input"]
+
+
+# -- the loops
+
+
+class Chaos:
+    """Starts loops, kills them and the broker, and starts them again; all that is chosen comes from one seed."""
+
+    def __init__(self, running: Pipelines, seed: int) -> None:
+        self.running = running
+        self.chooser = random.Random(seed)
+
+    def start(self, loop: Loop, mortal: bool = True) -> None:
+        loop.start(self.chooser.randrange(1 << 32), random_death(self.chooser) if mortal else None)
+
+    def wait_for_progress(self) -> None:
+        """Until each loop has copied something more; those that died meanwhile live again."""
+        before = {loop.name: loop.committed for loop in self.running.loops}
+
+        def is_done() -> bool:
+            for loop in self.running.loops:
+                if not loop.alive:
+                    loop.gone()
+                    self.start(loop)
+            return all(loop.committed > before[loop.name] for loop in self.running.loops)
+
+        self.running.wait_for(is_done, "a loop copies nothing more")
+
+    def round(self) -> None:
+        """Some loops, or the broker, or both, at any moment."""
+        chooser, loops, broker = self.chooser, self.running.loops, self.running.broker
+        self.wait_for_progress()
+        time.sleep(chooser.random() / 5)
+        victims = [loop for loop in loops if chooser.random() < 0.4]
+        takes_broker = not victims or chooser.random() < 0.4
+        deeds: list[Callable[[], None]] = [loop.kill for loop in victims]
+        if takes_broker:
+            deeds.append(broker.kill)
+        chooser.shuffle(deeds)
+        for deed in deeds:
+            deed()
+        if takes_broker:
+            broker.start()
+        for one in victims:
+            self.start(one)
+
+    def finish(self, source: Input) -> None:
+        """Nobody is killed any more: what is left is copied."""
+        source.stop()
+        assert not source.failures, source.failures[:3]
+        address = self.running.broker.address
+        ends = end_offsets(address, SOURCE, PARTITIONS)
+        admin = AdminClient(librdkafka(address))
+        left = {loop.settings.group for loop in self.running.loops}
+
+        def is_done() -> bool:
+            for loop in self.running.loops:
+                if not loop.alive:
+                    loop.gone()
+                    self.start(loop, mortal=False)
+            left.difference_update([group for group in left if committed_offsets(admin, group, SOURCE) == ends])
+            return not left
+
+        self.running.wait_for(is_done, "not all is copied")
+        for loop in self.running.loops:
+            loop.stop()
+
+
+def run_loops(broker: RunningBroker, loops: list[Settings], rounds: int, seed: int) -> None:
+    create_topic(broker.address, SOURCE, PARTITIONS)
+    for target in {loop.target for loop in loops}:
+        create_topic(broker.address, target, PARTITIONS)
+    source = Input(broker.address, SOURCE, PARTITIONS)
+    try:
+        with pipelines(broker, SOURCE, PARTITIONS, loops) as running:
+            chaos = Chaos(running, seed)
+            for one in running.loops:
+                chaos.start(one)
+            for _ in range(rounds):
+                chaos.round()
+            chaos.finish(source)
+            for settings in loops:
+                running.check(settings)
+            print(*running.story(), sep="\n")
+            print(*(f"{loop.name}: {event}" for loop in running.loops for event in loop.complaints), sep="\n")
+    finally:
+        source.stop()
+
+
+def test_each_input_is_copied_exactly_once_whoever_is_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    broker = RunningBroker(tmp_path, **QUICK)
+    try:
+        run_loops(broker, all_loops(broker.address), min(scaled(ROUNDS), MOST_ROUNDS), seed)
+    finally:
+        broker.close()

@@ -1,0 +1,203 @@
+"""The transactional producers of three clients behind one face, blocking, as a loop or a test drives them.
+
+`begin, send, flush, send_offsets, commit, abort, close`; a group is a client's own group metadata (KIP-447) or, but for
+confluent-kafka, which has no such call, a group id. Errors are the client's own, but for MustAbort.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+CALL_SECONDS = 20.0  # a bound for one call of a client
+TRANSACTION_TIMEOUT_MS = 30_000
+Place = tuple[str, int]  # topic, partition
+
+
+class MustAbort(Exception):
+    """The transaction cannot be committed any more, and the producer lives on."""
+
+
+class Fatal(Exception):
+    """The producer is at its end; as the client says so itself."""
+
+
+def librdkafka(address: str) -> dict[str, Any]:
+    """What all clients of confluent-kafka are given. When the only broker goes, 2.16 would begin with its metadata
+    anew and forget the connection that its transactional producer waits for: it would hang till the call times out."""
+    return {
+        "bootstrap.servers": address,
+        "metadata.recovery.strategy": "none",
+        "reconnect.backoff.max.ms": 200,
+        "log_level": 0,
+    }
+
+
+class ConfluentKafka:
+    """librdkafka says itself whether to try again, to abort, or that it is over."""
+
+    name = "confluent-kafka"
+
+    def __init__(self, address: str, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> None:
+        from confluent_kafka import Producer
+
+        config: dict[str, Any] = {"transaction.timeout.ms": timeout_ms, "linger.ms": 0, "error_cb": lambda _error: None}
+        self.producer = Producer({**librdkafka(address), "transactional.id": transactional_id, **config})
+        self.again(self.producer.init_transactions, CALL_SECONDS)
+
+    @staticmethod
+    def again(call: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls as long as the client says that another call may do."""
+        from confluent_kafka import KafkaException
+
+        while True:
+            try:
+                return call(*arguments)
+            except KafkaException as error:
+                told = error.args[0]
+                if told.fatal():
+                    raise Fatal(told.name()) from error
+                if told.txn_requires_abort():
+                    raise MustAbort(told.name()) from error
+                if not told.retriable():
+                    raise
+
+    def begin(self) -> None:
+        self.again(self.producer.begin_transaction)
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        self.producer.produce(topic, value, partition=partition)
+
+    def flush(self) -> None:
+        self.producer.flush(CALL_SECONDS)
+
+    def send_offsets(self, offsets: Mapping[Place, int], group: Any) -> None:
+        from confluent_kafka import TopicPartition
+
+        places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        self.again(self.producer.send_offsets_to_transaction, places, group, CALL_SECONDS)
+
+    def commit(self) -> None:
+        self.again(self.producer.commit_transaction, CALL_SECONDS)
+
+    def abort(self) -> None:
+        self.again(self.producer.abort_transaction, CALL_SECONDS)
+
+    def close(self) -> None:
+        from confluent_kafka import KafkaException
+
+        with contextlib.suppress(KafkaException):  # of the transaction that it was in
+            self.producer.purge()
+            self.producer.flush(0)
+
+
+class KafkaPython:
+    """It raises what went wrong; whether that was the end shows in the next transaction."""
+
+    name = "kafka-python"
+
+    def __init__(self, address: str, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> None:
+        from kafka import KafkaProducer
+
+        self.producer = KafkaProducer(
+            bootstrap_servers=address,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            retry_backoff_ms=20,
+            reconnect_backoff_max_ms=200,
+        )
+        self.producer.init_transactions()
+
+    def begin(self) -> None:
+        self.producer.begin_transaction()
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        self.producer.send(topic, value, partition=partition)
+
+    def flush(self) -> None:
+        self.producer.flush(CALL_SECONDS)
+
+    def send_offsets(self, offsets: Mapping[Place, int], group: Any) -> None:
+        from kafka.structs import OffsetAndMetadata, TopicPartition
+
+        given = {TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}
+        self.producer.send_offsets_to_transaction(given, group)
+
+    def commit(self) -> None:
+        self.producer.commit_transaction()
+
+    def abort(self) -> None:
+        self.producer.abort_transaction()
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self.producer.close(timeout=1)
+
+
+class Aiokafka:
+    """Its event loop runs while a call is made, and stands still between two; it knows groups by their id only."""
+
+    name = "aiokafka"
+
+    def __init__(self, address: str, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> None:
+        self.runner = asyncio.Runner()
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+        self.run(self._start(address, transactional_id, timeout_ms))
+
+    async def _start(self, address: str, transactional_id: str, timeout_ms: int) -> None:
+        from aiokafka import AIOKafkaProducer
+
+        self.producer = AIOKafkaProducer(
+            bootstrap_servers=address, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+        )
+        await self.producer.start()
+
+    def run(self, work: Any) -> Any:
+        async def bounded() -> Any:
+            return await asyncio.wait_for(work, CALL_SECONDS)
+
+        return self.runner.run(bounded())
+
+    def begin(self) -> None:
+        with self._last_words():
+            self.run(self.producer.begin_transaction())
+
+    @contextlib.contextmanager
+    def _last_words(self) -> Iterator[None]:
+        """After a fatal error the next transaction fails by an assertion of its own about states."""
+        try:
+            yield
+        except AssertionError as error:
+            raise Fatal(str(error)) from error
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        self.run(self.producer.send(topic, value, partition=partition))
+
+    def flush(self) -> None:
+        self.run(self.producer.flush())
+
+    def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
+        from aiokafka import TopicPartition
+
+        given = {TopicPartition(*place): offset for place, offset in offsets.items()}
+        self.run(self.producer.send_offsets_to_transaction(given, group))
+
+    def commit(self) -> None:
+        with self._last_words():
+            self.run(self.producer.commit_transaction())
+
+    def abort(self) -> None:
+        with self._last_words():
+            self.run(self.producer.abort_transaction())
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):  # after a fatal error it does not come to closing what it has open
+            self.run(self.producer.stop())
+        self.run(self.producer.client.close())
+        self.runner.close()
+
+
+PRODUCERS: dict[str, type[Any]] = {one.name: one for one in (ConfluentKafka, KafkaPython, Aiokafka)}
