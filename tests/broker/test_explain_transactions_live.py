@@ -234,3 +234,26 @@ async def test_a_transaction_whose_marker_was_cut_off_hangs(run: Run, tmp_path: 
     found = await told(run, tmp_path)
     assert standings(found) == {"t-0": [("one", one[0], 0, "hanging")]}
     assert "CompleteCommit at its coordinator" in of(found, "t")["held_back_by"]["standing"]["why"]
+
+
+async def test_the_epochs_of_ends(run: Run, tmp_path: Path) -> None:
+    """Of a client with an epoch for each transaction, and of a coordinator that ends one whose time is over."""
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        coordinator = broker.state.transactions
+        one = await begin(broker, "one", ("t", 0))
+        write(broker, one, "t")
+        ended = await settled(coordinator.end("one", *one, committed=True, client_version=2))
+        assert (ended.producer_id, ended.producer_epoch) == (one[0], one[1] + 1)
+        again = ended.producer_id, ended.producer_epoch
+        await settled(coordinator.add_partitions("one", *again, [("t", 0)], client_version=2))
+        write(broker, again, "t")
+        assert standings(await told(run, *at(broker))) == {"t-0": [("one", one[0], 2, "ongoing")]}
+        broker.clock.advance(2 * TIMEOUT_MS)
+        await broker.settle()
+        done = of(await told(run, tmp_path), "t")["transactions"]
+        assert [(one["state"], one["epoch"], one["marker_epoch"]) for one in done] == [
+            ("committed", one[1], again[1]),
+            ("aborted", again[1], again[1] + 1),
+        ]
+        assert standings(await told(run, *at(broker))) == {}
