@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 
 import pytest
 from batches import FOLDER, make
+from committed import consumed
 from compacting import task
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated_files import SimulatedFiles
 
-from ottla.protocol.records import batch, formats
+from ottla.protocol.records import batch
 from ottla.storage import txn_index
 from ottla.storage.compaction import Group, clean
 from ottla.storage.errors import StorageError
 from ottla.storage.follower import FollowerLog
-from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.log import LogConfig
 from ottla.storage.txn_index import ABORT, COMMIT
 
 CONFIG = LogConfig(segment_bytes=420, index_interval_bytes=150, retention_ms=-1)
@@ -58,29 +59,6 @@ def add(log: FollowerLog, *batches: bytearray) -> None:
         offset = batch.read_header(one).next_offset
         fetched += one
     log.append_fetched(fetched, now_ms=0)
-
-
-def consumed(log: PartitionLog, offset: int, max_bytes: int) -> list[int]:
-    """The offsets that a `read_committed` consumer hands out: it drops what a producer wrote between the first offset
-    of an aborted transaction and the next marker that aborts."""
-    found: list[int] = []
-    while True:
-        answer = log.read(offset, max_bytes, committed=True)
-        begins = sorted((one.first_offset, one.producer_id) for one in answer.aborted)
-        dropped: set[int] = set()
-        records = bytes(answer.records)
-        if not records:
-            return found
-        start = offset
-        for position, header in formats.headers(records):
-            while begins and begins[0][0] <= header.last_offset:
-                dropped.add(begins.pop(0)[1])
-            read = txn_index.read_marker(records, position, header)
-            if read is not None:
-                dropped -= {header.producer_id} if read.kind == ABORT else set()
-            elif not (header.is_transactional and header.producer_id in dropped):
-                found += [r.offset for r in formats.records(records, position) if r.offset >= start]
-            offset = header.next_offset
 
 
 @dataclass

@@ -1,0 +1,31 @@
+"""What a consumer of committed records hands out, for the tests of transactions."""
+
+from __future__ import annotations
+
+from ottla.protocol.records import formats
+from ottla.storage import txn_index
+from ottla.storage.log import PartitionLog
+from ottla.storage.txn_index import ABORT
+
+
+def consumed(log: PartitionLog, offset: int, max_bytes: int) -> list[int]:
+    """The offsets that a `read_committed` consumer hands out: it drops what a producer wrote between the first offset
+    of an aborted transaction and the next marker that aborts."""
+    found: list[int] = []
+    while True:
+        answer = log.read(offset, max_bytes, committed=True)
+        begins = sorted((one.first_offset, one.producer_id) for one in answer.aborted)
+        dropped: set[int] = set()
+        records = bytes(answer.records)
+        if not records:
+            return found
+        start = offset
+        for position, header in formats.headers(records):
+            while begins and begins[0][0] <= header.last_offset:
+                dropped.add(begins.pop(0)[1])
+            read = txn_index.read_marker(records, position, header)
+            if read is not None:
+                dropped -= {header.producer_id} if read.kind == ABORT else set()
+            elif not (header.is_transactional and header.producer_id in dropped):
+                found += [r.offset for r in formats.records(records, position) if r.offset >= start]
+            offset = header.next_offset
