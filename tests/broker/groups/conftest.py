@@ -11,6 +11,7 @@ import pytest
 from ottla.broker.clock import ManualClock
 from ottla.broker.groups.coordinator import GroupCoordinator
 from ottla.broker.groups.offsets import CommittedOffset
+from ottla.broker.groups.records import LogEntry, TransactionalRecord, TransactionEnd
 from ottla.broker.groups.settings import CoordinatorSettings
 from ottla.broker.groups.state import Group, JoinReply, LeaveReply, SyncReply
 from ottla.protocol.errors import ErrorCode
@@ -23,7 +24,7 @@ class Harness:
 
     def __init__(self, settings: CoordinatorSettings | None = None) -> None:
         self.clock = ManualClock()
-        self.log: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        self.log: dict[int, list[LogEntry]] = {}
         self.transactional: list[tuple[int, int, int]] = []
         self.fail_with: ErrorCode | None = None
         self.ids = 0
@@ -64,6 +65,13 @@ class Harness:
         self, partition_index: int, records: list[Any], now_ms: int, producer_id: int, producer_epoch: int
     ) -> None:
         self.transactional.append((partition_index, producer_id, producer_epoch))
+        self.log.setdefault(partition_index, []).extend(TransactionalRecord(producer_id, *one) for one in records)
+
+    def end(self, producer_id: int, committed: bool, group_id: str = "g") -> None:
+        """The producer's marker is written to the partition of the group."""
+        partition_index = self.coordinator.partition_of(group_id)
+        self.log.setdefault(partition_index, []).append(TransactionEnd(producer_id, committed))
+        self.coordinator.end_transaction(partition_index, producer_id, committed=committed)
 
     def new_uuid(self) -> str:
         self.ids += 1
