@@ -14,7 +14,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import Any, Protocol
@@ -278,13 +278,17 @@ class TransactionCoordinator:
         return answer
 
     def describe(self, transactional_id: str) -> tuple[ErrorCode, Transaction | None]:
-        """DescribeTransactions for one id, as its log says."""
+        """DescribeTransactions for one id, as its log says, but that a partition is out of it with its marker."""
         error = self._unavailable(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
         if error is not ErrorCode.NONE:
             return error, None
         entry = self._entries.get(transactional_id)
         settled = entry.slot.settled if entry is not None else None
-        return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if settled is None else ErrorCode.NONE, settled
+        if entry is None or settled is None:
+            return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, None
+        if entry.marking is not None:
+            settled = replace(settled, partitions=tuple(entry.marking.left))
+        return ErrorCode.NONE, settled
 
     def list(
         self,

@@ -116,15 +116,18 @@ class Step:
     def fence(self, token: int | None) -> None:
         """Abort the running transaction against its owner's will, at an epoch that the owner does not have.
 
-        With transaction.version 2 the abort raises the epoch once more, as one that a client asks for does: so no
-        request of the fenced owner looks like a repetition.
+        With transaction.version 2 that is the epoch to which an abort of the owner's would have led (KAFKA-19367; 4.0.0
+        raised it twice): if the owner asks for that abort, it is told that it is done.
         """
         before = self.settled
         # An epoch that a failed write may have left in the log was never given away: it will do again.
         epoch = before.producer_epoch if self.slot.fence_failed else min(before.producer_epoch + 1, MAX_EPOCH)
-        fenced = replace(before, producer_epoch=epoch, last_producer_epoch=NO_EPOCH)
-        version = 2 if self.settings.server_version >= 2 else 0
-        written = self.decided(fenced, committed=False, client_version=version)
+        bumps = self.settings.server_version >= 2
+        written = self.decided(
+            replace(before, producer_epoch=epoch - 1), committed=False, client_version=2 if bumps else 0
+        )
+        if not bumps:
+            written = replace(written, producer_epoch=epoch, last_producer_epoch=NO_EPOCH)
         self.write(written, token, Answer(ErrorCode.CONCURRENT_TRANSACTIONS), fence_epoch=epoch)
 
     def decided(

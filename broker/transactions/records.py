@@ -62,7 +62,7 @@ def transaction_record(transaction: Transaction, version: int = NEWEST_VALUE_VER
         transaction_status=STATE_IDS[transaction.state],
         transaction_partitions=None if transaction.state is TransactionState.EMPTY else partitions,
         transaction_last_update_timestamp_ms=transaction.last_update_ms,
-        transaction_start_timestamp_ms=transaction.start_ms,
+        transaction_start_timestamp_ms=-1 if transaction.state is TransactionState.EMPTY else transaction.start_ms,
     )
     if version > 0:
         value.previous_producer_id = transaction.previous_producer_id

@@ -4,8 +4,8 @@ Owns every decision about who owns a transactional id and how its transaction en
 logs or producer id blocks: they come in with the events and go out as effects. Behaviour is that of Apache Kafka's
 coordinator (KIP-98, 360, 588, 890, 1228), but for three things. A repeated InitProducerId keeps the previous producer
 id, so that it may be repeated more than once. A producer that was fenced at its last epoch is told PRODUCER_FENCED
-when it repeats its EndTxn, and never given the epoch that fenced it. A record of completion that could not be written
-is tried again by the sweep.
+when it repeats its EndTxn, and given a new producer id when it recovers: never the epoch that fenced it. A record of
+completion that could not be written is tried again by the sweep.
 
 PRODUCER_FENCED is the answer to all fenced producers: that older versions of an API know it as INVALID_PRODUCER_EPOCH
 is for their handlers to say.
@@ -104,7 +104,8 @@ def _give(step: Step, event: InitProducerId, owned: Transaction) -> None:
         owned,
         state=EMPTY,
         partitions=(),
-        start_ms=-1,
+        # Before 4.0 the time of the last one is still told, as long as the coordinator lives; no record has it.
+        start_ms=-1 if step.settings.server_version >= 2 else owned.start_ms,
         timeout_ms=event.timeout_ms,
         last_update_ms=step.now_ms,
         next_producer_id=NO_PRODUCER_ID,
@@ -129,12 +130,13 @@ def _init_idle(step: Step, event: InitProducerId) -> None:
     before = step.settled
     recovers = event.producer_id != NO_PRODUCER_ID and before.producer_epoch != NO_EPOCH
     if recovers and event.producer_epoch != before.producer_epoch:
-        if event.producer_epoch == before.last_producer_epoch:
-            _give(step, event, before)  # the answer was lost: the same once more
-        else:
+        if event.producer_epoch != before.last_producer_epoch:
             step.refuse(event.token, ErrorCode.PRODUCER_FENCED)
-        return
-    last_epoch = before.producer_epoch if recovers else NO_EPOCH
+            return
+        if before.producer_epoch < MAX_EPOCH:
+            _give(step, event, before)  # the answer was lost, or the epoch raised by the end of a transaction
+            return
+    last_epoch = event.producer_epoch if recovers else NO_EPOCH
     if before.producer_epoch < LAST_EPOCH:
         _give(step, event, step.changed(producer_epoch=before.producer_epoch + 1, last_producer_epoch=last_epoch))
     elif event.new_producer_id is None:

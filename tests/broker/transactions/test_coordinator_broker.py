@@ -168,7 +168,7 @@ async def test_a_transaction_times_out(tmp_path: Path) -> None:
         producer.write(b"one", A, B)
         producer.commit_offset(7)
         broker.clock.advance(60_000 + ABORT_MS)
-        assert producer.ask_end().error is ErrorCode.PRODUCER_FENCED
+        assert producer.ask_end().error is ErrorCode.INVALID_TXN_STATE
         assert is_settled(broker) and is_settled(broker, index=1) and is_settled(broker, GROUP_OFFSETS_TOPIC)
         assert (read(broker), offset_of(broker)) == ([], None)
         producer.init().write(b"two", A)

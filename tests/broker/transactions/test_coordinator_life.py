@@ -135,11 +135,13 @@ def test_a_transaction_is_aborted_when_its_time_is_over() -> None:
     world.clock.advance(TIMEOUT_MS)
     assert world.state() == "Ongoing"
     world.clock.advance(world.settings.time_out_interval_ms)
-    assert world.disk.markers == {A: [(owner[0], owner[1] + 2, False)]}
+    assert world.disk.markers == {A: [(owner[0], owner[1] + 1, False)]}
     assert world.state() == "CompleteAbort"
     answer = now(world.coordinator.end("tx", *owner, committed=True, client_version=2))
+    assert answer.error is ErrorCode.INVALID_TXN_STATE
+    answer = now(world.coordinator.end("tx", *owner, committed=True, client_version=0))
     assert answer.error is ErrorCode.PRODUCER_FENCED
-    assert world.init() == (owner[0], owner[1] + 3)
+    assert world.init() == (owner[0], owner[1] + 2)
 
 
 def test_a_time_out_that_cannot_be_written_is_tried_again() -> None:
@@ -153,7 +155,7 @@ def test_a_time_out_that_cannot_be_written_is_tried_again() -> None:
     assert answer.error is ErrorCode.PRODUCER_FENCED  # the record that fenced it may be in the log
     world.disk.fails.clear()
     world.clock.advance(world.settings.time_out_interval_ms)
-    assert world.disk.markers == {A: [(owner[0], owner[1] + 2, False)]}
+    assert world.disk.markers == {A: [(owner[0], owner[1] + 1, False)]}
 
 
 def test_an_empty_one_never_times_out() -> None:

@@ -187,6 +187,7 @@ def test_a_marker_that_cannot_be_written_is_tried_again() -> None:
     assert world.disk.order == ["PrepareCommit", "commit t-0"]
     world.clock.advance(10 * RETRY_MS)
     assert world.disk.order == ["PrepareCommit", "commit t-0"]
+    assert world.transaction().partitions == (B,)
     assert now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS)).error is BUSY
     world.disk.fails.clear()
     world.clock.advance(RETRY_MS - 1)

@@ -77,7 +77,7 @@ def cell(state: TransactionState, kind: type) -> tuple[Slot, Event]:
 EXPECTED: dict[tuple[TransactionState, type], tuple[TransactionState, list[str]]] = {
     (DEAD, InitProducerId): (DEAD, ["write Empty 8/0"]),
     (EMPTY, InitProducerId): (EMPTY, ["write Empty 7/5"]),
-    (ONGOING, InitProducerId): (ONGOING, ["write PrepareAbort 7/6"]),
+    (ONGOING, InitProducerId): (ONGOING, ["write PrepareAbort 7/5"]),
     (P_COMMIT, InitProducerId): (P_COMMIT, ["answer 51"]),
     (P_ABORT, InitProducerId): (P_ABORT, ["answer 51"]),
     (C_COMMIT, InitProducerId): (C_COMMIT, ["write Empty 7/5"]),
@@ -112,7 +112,7 @@ EXPECTED: dict[tuple[TransactionState, type], tuple[TransactionState, list[str]]
     (C_ABORT, EndTxn): (C_ABORT, ["answer 48"]),
     (DEAD, TimeOut): (DEAD, []),
     (EMPTY, TimeOut): (EMPTY, []),
-    (ONGOING, TimeOut): (ONGOING, ["write PrepareAbort 7/6"]),
+    (ONGOING, TimeOut): (ONGOING, ["write PrepareAbort 7/5"]),
     (P_COMMIT, TimeOut): (P_COMMIT, []),
     (P_ABORT, TimeOut): (P_ABORT, []),
     (C_COMMIT, TimeOut): (C_COMMIT, []),
