@@ -19,6 +19,7 @@ from ..transactions.records import decode
 from ..transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
 from .columns import duration, moment
 from .record_values import TRANSACTIONS
+from .trace import quoted
 from .transaction_history import InPartition
 
 DECIDED = {TransactionState.PREPARE_COMMIT: "COMMIT", TransactionState.PREPARE_ABORT: "ABORT"}
@@ -83,7 +84,9 @@ def standing(topic: str, partition: int, of: InPartition, coordinators: Coordina
     if known is None:
         if name is None:
             return Standing(HANGING, f"no coordinator {coordinators.where} knows this producer: nothing will end it")
-        return Standing(HANGING, f"its coordinator has forgotten the transactional id {name!r}: nothing will end it")
+        return Standing(
+            HANGING, f"its coordinator has forgotten the transactional id {quoted(name)}: nothing will end it"
+        )
     holds = (topic, partition) in known.partitions
     state = known.state.value
     if known.state in DECIDED and holds:

@@ -12,6 +12,7 @@ from .columns import duration, lines, moment
 from .columns import known as shown
 from .coordinators import HANGING, Coordinators, Standing
 from .producer_history import span
+from .trace import quoted
 from .transaction_history import EMPTY, OPEN, InPartition
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def _write_transaction(seen: Seen, one: InPartition, coordinators: Coordinators,
         "-" if one.first_offset < 0 else span(one.first_offset, max(one.last_offset, one.first_offset)),
         str(one.producer_id),
         str(one.epoch),
-        coordinators.id_of(one.producer_id) or "-",
+        _shown_id(coordinators.id_of(one.producer_id)),
         str(one.batches) if one.batches > 0 else "-",
         str(one.records) if one.batches > 0 else "-",
         moment(one.begun_ms),
@@ -81,6 +82,10 @@ def _write_transaction(seen: Seen, one: InPartition, coordinators: Coordinators,
         write("  begun below the log start\n")
     elif one.first_offset < 0:
         write("  nothing of it is in this log: nothing was written here, or it is removed\n")
+
+
+def _shown_id(name: str | None) -> str:
+    return "-" if name is None else quoted(name)[1:-1]
 
 
 def _outcome(one: InPartition, stands: Standing | None) -> str:
@@ -120,7 +125,7 @@ def held_back(holder: Open | None, log_start_offset: int, coordinators: Coordina
         return
     one, stands = holder
     name = coordinators.id_of(one.producer_id)
-    whose = f"producer {one.producer_id} epoch {one.epoch}" + (f", transactional id {name!r}" if name else "")
+    whose = f"producer {one.producer_id} epoch {one.epoch}" + (f", transactional id {quoted(name)}" if name else "")
     at = f" ({moment(one.begun_ms)})" if one.begun_ms >= 0 else ""
     below = ", below the log start" if one.first_offset < log_start_offset else ""
     yield f"  held back by {whose}: its transaction is open since offset {one.first_offset}{below}{at}\n"
@@ -132,7 +137,7 @@ def _id_row(one: Transaction) -> tuple[str, ...]:
     more = f" and {len(places) - PARTITIONS_SHOWN} more" if len(places) > PARTITIONS_SHOWN else ""
     ends_ms = times_out(one)
     return (
-        one.transactional_id,
+        _shown_id(one.transactional_id),
         shown(one.producer_id),
         shown(one.producer_epoch),
         one.state.value,
@@ -177,9 +182,13 @@ def as_json(report: Report, write: Write) -> int:
 
 def transaction_report(seen: Seen, one: InPartition, coordinators: Coordinators) -> dict[str, Any]:
     """One transaction as JSON."""
-    stands = standing_of(seen, one)
-    name = coordinators.id_of(one.producer_id)
-    return {"transactional_id": name, **one._asdict(), "standing": None if stands is None else stands._asdict()}
+    stands, known = standing_of(seen, one), coordinators.of(one.producer_id)
+    return {
+        "transactional_id": coordinators.id_of(one.producer_id),
+        **one._asdict(),
+        "timeout_ms": -1 if known is None else known.timeout_ms,
+        "standing": None if stands is None else stands._asdict(),
+    }
 
 
 def _held_back_report(holder: Open | None, coordinators: Coordinators | None) -> dict[str, Any] | None:

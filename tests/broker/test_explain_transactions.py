@@ -93,7 +93,7 @@ OFFSETS            PRODUCER  EPOCH  TRANSACTIONAL ID      BATCHES  RECORDS   BEG
   ! no coordinator in this directory knows this producer: nothing will end it
 
 log end offset 16, last stable offset 14: 1 aborted, 1 committed, 1 without records here, 2 open
-  held back by producer 7 epoch 1, transactional id 'loader': its transaction is open since offset 14\
+  held back by producer 7 epoch 1, transactional id "loader": its transaction is open since offset 14\
  (2023-11-14 22:13:28.000)
   Ongoing since 2023-11-14 22:13:20.500, time-out 1 min: its coordinator aborts it from 2023-11-14 22:14:20.500 on
 
@@ -145,6 +145,7 @@ def test_json_has_every_field(run: Run, log: Log) -> None:
         "marker_epoch": 1,
         "coordinator_epoch": 5,
         "ended_ms": NOW + 4000,
+        "timeout_ms": 60_000,
         "standing": None,
     }
     stands = is_open["standing"]
@@ -190,7 +191,7 @@ def test_the_page_of_a_partition_says_what_holds_it_back(run: Run, log: Log) -> 
         "  4 records in 1 batch without a producer, not shown\n"
         "  transactions: 1 aborted, 1 committed, 1 without records here, 2 open\n"
         "  last stable offset 14\n"
-        "  held back by producer 7 epoch 1, transactional id 'loader': its transaction is open since offset 14"
+        '  held back by producer 7 epoch 1, transactional id "loader": its transaction is open since offset 14'
     ) in out
     found = report(run, *asked(log))
     assert (found["last_stable_offset"], found["held_back_by"]["producer_id"]) == (14, 7)
@@ -392,7 +393,16 @@ def test_an_id_that_has_expired_ends_nothing(run: Run, log: Log) -> None:
     (of,) = only(run, log.directory)["transactions"]
     assert of["transactional_id"] == "loader"
     assert of["standing"]["kind"] == "hanging"
-    assert "has forgotten the transactional id 'loader'" in of["standing"]["why"]
+    assert 'has forgotten the transactional id "loader"' in of["standing"]["why"]
+
+
+def test_an_id_is_one_line_whatever_is_in_it(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, transactional=True)
+    CoordinatorLog(log.directory).write('a\n\x1b"b', 7)
+    _, out, _ = run("--transactions", log.directory)
+    assert out.count('a\\n\\x1b\\"b') == 3
+    assert "\x1b" not in out
+    assert only(run, log.directory)["transactions"][0]["transactional_id"] == 'a\n\x1b"b'
 
 
 def test_the_newest_record_of_an_id_counts(run: Run, log: Log) -> None:

@@ -122,7 +122,7 @@ async def test_the_page_of_a_broker(run: Run, tmp_path: Path) -> None:
         assert lines[3].split()[:6] == ["0", str(one[0]), "0", "one", "-", "-"]
         assert lines[3].endswith("open, ongoing")
         assert lines[5] == "log end offset 2, last stable offset 0: 1 open"
-        assert lines[6].startswith(f"  held back by producer {one[0]} epoch 0, transactional id 'one': its transaction")
+        assert lines[6].startswith(f'  held back by producer {one[0]} epoch 0, transactional id "one": its transaction')
         assert lines[7].endswith("on") and "time-out 30 s: its coordinator aborts it from" in lines[7]
         assert "At their coordinators:" in lines
 
