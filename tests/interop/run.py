@@ -29,6 +29,7 @@ MODULES = [
     "mirrored",
     "repaired",
     "lost_directory",
+    "java_transactions",
 ]
 
 
