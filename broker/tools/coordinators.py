@@ -28,11 +28,13 @@ ONGOING, ENDING, HANGING, UNKNOWN = "ongoing", "ending", "hanging", "unknown"
 
 
 class Coordinators:
-    """The newest that is known of each transactional id. `cannot` is why nothing can be, if so."""
+    """The newest that is known of each transactional id. `cannot` is why nothing can be, if so, and `damage` why some
+    may be missing."""
 
     def __init__(self, found: Iterable[Transaction] = (), *, cannot: str | None = None, where: str = "here") -> None:
         self.transactions: dict[str, Transaction] = {}
         self.cannot = cannot
+        self.damage: str | None = None
         self.where = where
         self._ids: dict[int, str] = {}
         for transaction in found:
@@ -78,6 +80,13 @@ class Standing(NamedTuple):
 
 def standing(topic: str, partition: int, of: InPartition, coordinators: Coordinators) -> Standing:
     """How an open transaction stands."""
+    found = _standing(topic, partition, of, coordinators)
+    if found.kind == HANGING and coordinators.damage is not None:
+        return Standing(UNKNOWN, f"the log of its coordinator may tell more: {coordinators.damage}")
+    return found
+
+
+def _standing(topic: str, partition: int, of: InPartition, coordinators: Coordinators) -> Standing:
     if coordinators.cannot is not None:
         return Standing(UNKNOWN, coordinators.cannot)
     known, name = coordinators.of(of.producer_id), coordinators.id_of(of.producer_id)
@@ -121,7 +130,7 @@ def read_directory(directory: str) -> Coordinators:
     if not folders:
         found.cannot = f"there is no {TRANSACTIONS} in this directory: it cannot be told whether it will be ended"
     for folder in folders:
-        for key, value in _records(folder):
+        for key, value in _records(folder, found):
             try:
                 entry = decode(key, value)
             except MalformedMessage:
@@ -134,20 +143,26 @@ def read_directory(directory: str) -> Coordinators:
     return found
 
 
-def _records(folder: inspect.PartitionFolder) -> Iterator[tuple[bytes, bytes | None]]:
+def _records(folder: inspect.PartitionFolder, into: Coordinators) -> Iterator[tuple[bytes, bytes | None]]:
     """Keys and values, oldest first, up to the first damage; what is deleted meanwhile is passed over."""
     for segment in folder.segments:
+        where = f"{folder.topic}-{folder.partition}/{os.path.basename(segment.path)}"
         try:
             with inspect.FileSource(segment.path) as source:
                 for found in inspect.entries(source):
-                    if isinstance(found, inspect.Damage) or not found.crc_ok:
-                        return
-                    if found.header.is_control or found.size_bytes > inspect.ENTRY_BYTES_MAX:
-                        continue
-                    for record in batch.records(source.read(found.position, found.size_bytes)):
-                        yield bytes(record.key or b""), None if record.value is None else bytes(record.value)
-        except StorageError:
+                    if isinstance(found, inspect.Damage):
+                        if found.is_tail and segment is folder.segments[-1]:  # it is being written
+                            return
+                        raise CorruptRecords(f"at byte {found.position}: {found.reason}")
+                    if not found.crc_ok or found.size_bytes > inspect.ENTRY_BYTES_MAX:
+                        raise CorruptRecords(f"at byte {found.position}: an entry that is not sound")
+                    if not found.header.is_control:
+                        for record in batch.records(source.read(found.position, found.size_bytes)):
+                            yield bytes(record.key or b""), None if record.value is None else bytes(record.value)
+        except StorageError as error:
             if os.path.exists(segment.path):
+                into.damage = str(error)
                 return
-        except (CorruptRecords, InvalidRecords, UnsupportedCodec, OSError):
+        except (CorruptRecords, InvalidRecords, UnsupportedCodec, OSError) as error:
+            into.damage = f"{where} {error}"
             return

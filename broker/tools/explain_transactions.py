@@ -7,6 +7,7 @@ meanwhile. Memory grows with the transactional ids and the open transactions, no
 
 from __future__ import annotations
 
+import contextlib
 import os
 from argparse import Namespace
 from collections import Counter
@@ -14,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ...storage.errors import StorageError
-from ...storage.producer_state import ProducerRules
+from ...storage.producer_state import Producer, ProducerRules
 from ..cli import complain
 from ..transactions.state import Transaction
 from . import transactions_print
 from .command_line import FOUND_DAMAGE, printing
-from .coordinators import ENDING, HANGING, IN_PROGRESS, Coordinators, Standing, read_directory, standing
+from .coordinators import ENDING, HANGING, IN_PROGRESS, UNKNOWN, Coordinators, Standing, read_directory, standing
 from .producer_log import LogBatch, PartitionFiles, find
 from .transaction_history import InPartition, TransactionHistory
 
@@ -91,27 +92,40 @@ class SeenFiles(Seen):
         self.end_offset, self.damage = self._files.end_offset, self._files.damage
         self.last_stable_offset = history.last_stable_offset(self.end_offset)
         self.ended = history.ended
-        self.open = [Open(one, self._standing(one)) for one in history.still_open]
-
-    def _standing(self, of: InPartition) -> Standing:
-        """A hanging one is open in the partition before and after a moment in which no coordinator knows of it."""
+        if not history.open:
+            return
         if self.coordinators is not None:
-            found = standing(self.topic, self.partition, of, self.coordinators)
-            if found.kind != HANGING or self.damage is not None:
-                return found
-        self.coordinators = read_directory(self._directory)
-        found = standing(self.topic, self.partition, of, self.coordinators)
-        if found.kind == HANGING and self.damage is None and not self._is_still_open(of):
-            return Standing(ENDING, "it ended while this was read")
-        return found
+            self.open = self._stand(self.coordinators)
+        if self.coordinators is None or self._hangs():
+            self.coordinators = read_directory(self._directory)
+            self.open = self._stand(self.coordinators)
+        if self._hangs():
+            self._look_again()
 
-    def _is_still_open(self, of: InPartition) -> bool:
-        try:
+    def _stand(self, coordinators: Coordinators) -> list[Open]:
+        found = [Open(one, standing(self.topic, self.partition, one, coordinators)) for one in self._history.still_open]
+        if self.damage is None:
+            return found
+        unknown = Standing(UNKNOWN, "its end may lie behind the damage")
+        return [one._replace(standing=unknown) if one.standing.kind == HANGING else one for one in found]
+
+    def _hangs(self) -> bool:
+        return any(one.standing.kind == HANGING for one in self.open)
+
+    def _look_again(self) -> None:
+        """One that hangs is open here before and after a moment in which no coordinator knows of it."""
+        known: dict[int, Producer] = {}
+        with contextlib.suppress(StorageError):
             (now,) = find(self._directory, self.topic, self.partition)
-        except StorageError:
-            return False
-        known = now.producers(ProducerRules())[0].get(of.producer_id)
-        return known is not None and known.transaction_first_offset == of.first_offset
+            known, _ = now.producers(ProducerRules())
+        still = {(producer_id, one.transaction_first_offset) for producer_id, one in known.items()}
+        ended = Standing(ENDING, "it ended while this was read")
+        self.open = [
+            one._replace(standing=ended)
+            if one.standing.kind == HANGING and (one.transaction.producer_id, one.transaction.first_offset) not in still
+            else one
+            for one in self.open
+        ]
 
 
 class Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -340,6 +341,35 @@ def test_damage_is_told_behind_what_could_be_read(run: Run, log: Log) -> None:
     assert code == 1
     assert "reading ended early" in out
     assert err.startswith("ottla explain: not read to its end: t-0/00000000000000000000.log at byte ")
+
+
+def test_of_what_is_open_before_damage_the_end_is_not_known(run: Run, log: Log) -> None:
+    log.batch(7, 0, 0, transactional=True)
+    CoordinatorLog(log.directory).write("loader", 7, state="CompleteCommit", partitions=())
+    log.raw(b"\x01" * 100, 0)
+    log.roll()
+    log.marker(7, 0)
+    code, out, _ = run("--transactions", log.directory, "--json")
+    (of,) = json.loads(out)["partitions"][0]["transactions"]
+    assert (code, of["standing"]["kind"]) == (1, "unknown")
+    assert "behind the damage" in of["standing"]["why"]
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_damaged_log_of_coordinators_makes_nobody_hang(run: Run, log: Log, torn: bool) -> None:
+    """But a write under way at its end is no damage."""
+    log.batch(7, 0, 0, transactional=True)
+    coordinators = CoordinatorLog(log.directory)
+    coordinators.write("other", 8)
+    size = coordinators.path.stat().st_size
+    coordinators.write("loader", 7)
+    data = bytearray(coordinators.path.read_bytes())
+    coordinators.path.write_bytes(data[:-5] if torn else data[:-5] + b"\xff" + data[-4:])
+    (of,) = only(run, log.directory, "--topic", "t")["transactions"]
+    assert of["standing"]["kind"] == ("hanging" if torn else "unknown")
+    if not torn:
+        where = f"__transaction_state-0/{0:020d}.log at byte {size}: an entry that is not sound"
+        assert of["standing"]["why"] == f"the log of its coordinator may tell more: {where}"
 
 
 # --- how an open one stands
