@@ -17,6 +17,7 @@ import conversion
 import own_client
 import pings
 import raw
+import transactions
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from peers import STARTERS, Peer
 from raw import BenchError, Connection
@@ -29,6 +30,9 @@ consume      the same data by confluent-kafka, assigned from the start: first to
 pipelined    one raw connection, all requests sent as fast as they are taken, same bytes for each peer
 latency      one raw connection, acks=1, one record of 10 bytes, one request at a time
 parked fetch fetch waiting on one connection, produce on another: from sending the record to the fetch's answer
+transactions confluent-kafka, then (own) our producer: transactions of so many records per second, one after the other,
+             one partition; their records per second over those of plain idempotent writing, which waits for its
+             acknowledgements where the others commit (share), or never (stream)
 convert      one set of 256 KiB in memory, v1 to v2 (up) or v2 to v1 (down), MB of keys and values per second of CPU
              time; kafka-python reads the same set with its consumer's code and writes it with its producer's
 ping         ApiVersions, one at a time, while another connection sends nothing (alone), Produce v2 of 8 MB in one gzip
@@ -54,6 +58,7 @@ class Sizes(NamedTuple):
     client_records: int
     flight_seconds: float
     numbered_requests: int
+    transactions_seconds: float
 
 
 # Small enough that the kernel does not start to write the logs back within a round, which would hit Ottla alone.
@@ -68,6 +73,7 @@ FULL = Sizes(
     100_000,
     1.0,
     4_000,
+    0.5,
 )
 QUICK = Sizes(
     (("100 B", 100, 150_000), ("1 KiB", 1024, 80_000), ("100 KiB", 102_400, 1_500)),
@@ -80,6 +86,7 @@ QUICK = Sizes(
     40_000,
     0.5,
     1_500,
+    0.06,
 )
 
 # The first words of measures; those before "convert" are of all brokers.
@@ -89,6 +96,7 @@ NAMES = (
     "pipelined",
     "latency",
     "parked",
+    "transactions",
     "convert",
     "ping",
     "client",
@@ -109,6 +117,9 @@ MEASURES = (
     Measure("latency p99", "us", False),
     Measure("parked fetch p50", "ms", False),
     Measure("parked fetch p99", "ms", False),
+    *(Measure(label, "/s") for label in (*transactions.LABELS, *transactions.OWN_LABELS)),
+    *(Measure(label, "x") for label in (*transactions.SHARES, *transactions.OWN_SHARES)),
+    *(Measure(label, "x") for label in (*transactions.STREAMS, *transactions.OWN_STREAMS)),
     *(Measure(label, "MB/s") for label in conversion.LABELS),
     *(Measure(f"ping {label} p99", "ms", False) for label in pings.LABELS),
     *(Measure(label, "k/s") for label in own_client.CLIENT_SIZES),
@@ -127,6 +138,7 @@ AIMS = (
     Aim("pipelined metadata", "mock", 1.5, True),
     Aim("latency p50", "mock", 1.75, False),
     Aim("parked fetch p99", None, 1.0, False),
+    *(Aim(label, None, 0.7, True) for label in (*transactions.SHARES, *transactions.OWN_SHARES)),
     *(Aim(label, conversion.KAFKA_PYTHON, 5.0, True) for label in conversion.LABELS),
     *(Aim(f"ping {label} p99", None, 20, False) for label in pings.LABELS),
     *(Aim(label, own_client.AIOKAFKA, 2.0, True) for label in own_client.CLIENT_SIZES),
@@ -340,6 +352,18 @@ def _woken(reader: Connection, writer: Connection, topic: str, request: bytearra
     if error or (not size and seconds < max_wait_ms / 2000):
         raise BenchError(f"the parked fetch was answered with error {error} and {size} bytes")
     return seconds
+
+
+def transacted(peer: Peer, sizes: Sizes) -> Sample:
+    """Transactions per second, and what they leave of plain writing."""
+    with undisturbed():
+        return transactions.by_confluent(peer, lambda: fresh_topic(peer), sizes.transactions_seconds)
+
+
+def transacted_by_our_own(peer: Peer, sizes: Sizes) -> Sample:
+    """The same by our own client."""
+    with undisturbed():
+        return transactions.by_our_own(peer, lambda: fresh_topic(peer), sizes.transactions_seconds)
 
 
 # Conversions

@@ -140,9 +140,12 @@ class Bench:
                 ("pipelined", measures.pipelined),
                 ("latency", measures.latency),
                 ("parked", measures.parked_fetch),
+                ("transactions", measures.transacted),
             ):
                 if self.wanted(name):
                     self._take(running, name, lambda peer, take=take: take(peer, self.sizes))
+            if self.wanted("transactions"):
+                self._take(mine, "transactions own", lambda peer: measures.transacted_by_our_own(peer, self.sizes))
         finally:
             for peer in running:
                 peer.stop()

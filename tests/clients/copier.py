@@ -68,6 +68,7 @@ class ConfluentKafka:
     def __init__(self, settings: Settings) -> None:
         from confluent_kafka import Consumer, TopicPartition
 
+        self.fatal: list[str] = []
         self.producer = transactional.ConfluentKafka(settings.address, settings.transactional_id)
         own: dict[str, Any] = {"group.instance.id": settings.instance} if settings.instance else {}
         self.consumer = Consumer(
@@ -80,6 +81,7 @@ class ConfluentKafka:
                 "session.timeout.ms": SESSION_TIMEOUT_MS,
                 "heartbeat.interval.ms": HEARTBEAT_MS,
                 "fetch.wait.max.ms": 100,
+                "error_cb": self._remember,
                 **own,
             }
         )
@@ -99,13 +101,19 @@ class ConfluentKafka:
                 place.offset = OFFSET_BEGINNING
         return found
 
+    def _remember(self, error: Any) -> None:
+        if error.fatal() or error.name() == "_FATAL":
+            self.fatal.append(error.str())
+
     def poll(self) -> list[Record]:
         found: list[Record] = []
         for message in self.consumer.consume(MOST, 0.03):
             if (error := message.error()) is None:
                 found.append((message.partition() or 0, message.offset() or 0, message.value() or b""))
-            elif error.fatal():
-                raise transactional.Fatal(error.name())
+            else:
+                self._remember(error)
+        if self.fatal:
+            raise transactional.Fatal(self.fatal[0])
         return found
 
     @property
