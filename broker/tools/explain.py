@@ -75,7 +75,10 @@ def _check(parser: Parser, parsed: Namespace) -> None:
 def _parser() -> Parser:
     parser = Parser(
         prog="ottla explain",
-        description="What the idempotent producers of a partition wrote, and what a broker would answer to them.",
+        description=(
+            "What the idempotent producers of a partition wrote, and what a broker would answer to them; or which"
+            " transactions there are, and what holds back the readers of committed records."
+        ),
         usage=(
             "%(prog)s [-h] --topic T --partition P [--producer-id N] [--next-sequence S [--epoch E] [--count C]]"
             " [--release X] [--batches] [--json] DIR\n"

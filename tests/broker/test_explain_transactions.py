@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from producer_logs import NOW, Log, Run, asked, contents, report, runner
 from ottla.broker.tools import explain_transactions
 from ottla.broker.tools.coordinators import Coordinators, standing
 from ottla.broker.tools.explain import explain
+from ottla.broker.tools.producer_log import find
 from ottla.broker.tools.transaction_history import OPEN, InPartition
 from ottla.broker.transactions.records import transaction_record, transaction_tombstone
 from ottla.broker.transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
@@ -521,3 +524,35 @@ def test_a_directory_that_is_none_is_a_mistake(run: Run, tmp_path: Path) -> None
     assert err == f"ottla explain: {tmp_path} is no data directory: it has no partition\n"
     Log(tmp_path)
     assert run("--transactions", tmp_path, "--topic", "u")[0] == 2
+
+
+# --- memory
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_transactions(log: Log, scaled: Callable[[int], int]) -> None:
+    def peak(transactions: int) -> int:
+        log.path.write_bytes(b"")
+        producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+        log.raw(batch.build([Record(0, NOW, None, bytes(2048))], transactional=True, **producer), 1)
+        log.marker(7, 0)
+        pair = bytearray(log.path.read_bytes())
+        second = struct.unpack_from(">i", pair, 8)[0] + 12
+        with log.path.open("wb") as file:
+            for number in range(transactions):
+                struct.pack_into(">q", pair, 0, 2 * number)
+                struct.pack_into(">q", pair, second, 2 * number + 1)
+                file.write(pair)
+        (files,) = find(str(log.directory), "t", 0)
+        seen = explain_transactions.SeenFiles(files, str(log.directory))
+        tracemalloc.start()
+        try:
+            count = sum(1 for _ in seen.transactions())
+            found = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert count == transactions and seen.ended == {"committed": transactions}
+        return found
+
+    few, many = peak(2_000), peak(scaled(6_000))  # both longer than what is read at once
+    assert many < few + 500_000, (few, many)
