@@ -1,0 +1,130 @@
+"""Transactions under `flush.messages`: nobody is told of what a power loss could take back, and nothing rests on it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker
+from held_syncs import PATIENCE_SECONDS, Syncs, begun, holding, still_waits
+from transacting import IMPLICIT_PRODUCE, Owner, committed, described, read_committed
+
+from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.protocol.errors import ErrorCode
+
+OVERRIDES = {
+    "log.flush.interval.messages": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+T0 = ("t", 0)
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+async def started(broker: Broker, syncs: Syncs, held: str) -> tuple[Owner, Owner]:
+    """An owner of x, and one that shares what it has; from here on the syncs of a topic wait."""
+    await broker.topic("t")
+    for topic in (GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
+        broker.state.internal_topic(topic, broker.clock.now_ms())
+    syncs.prefix = "nothing"
+    owner, twin = Owner(await broker.client()), Owner(await broker.client())
+    assert await owner.init() == 0
+    twin.take(*owner.said)
+    syncs.prefix = held
+    return owner, twin
+
+
+async def until(broker: Broker, ask: Callable[[], Awaitable[Any]], wanted: Any) -> None:
+    """Returns when the broker answers so; other syncs than those that are held up go on beside."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await ask() != wanted:
+            await broker.settle()
+
+
+async def test_all_that_changes_an_id_waits_for_its_sync(tmp_path: Path) -> None:
+    async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
+        owner, twin = await started(broker, syncs, TRANSACTION_STATE_TOPIC)
+        allowed = 0
+
+        async def waits(call: Any, answer: Any, meanwhile: tuple[int, str, Any], more: int = 0) -> None:
+            """The answer is there when the sync is done and not before; others are told to come back. `more` syncs
+            follow it."""
+            nonlocal allowed
+            task = begun(call)
+            await syncs.until(allowed + 1)
+            await still_waits(broker, task)
+            assert await twin.add(T0) == {T0: CONCURRENT}
+            assert await twin.init() == CONCURRENT
+            assert await described(twin.client) == meanwhile
+            syncs.let()
+            assert await task == answer
+            for number in range(more):
+                await syncs.until(allowed + 2 + number)
+                syncs.let()
+            allowed += 1 + more
+
+        offsets = {"t": [0], GROUP_OFFSETS_TOPIC: [0]}
+        await waits(owner.add(T0), {T0: 0}, (0, "Empty", {}))
+        await waits(owner.add_offsets(), 0, (0, "Ongoing", {"t": [0]}))
+        assert await owner.send(b"a") == 0
+        assert await owner.commit_offset(5) == 0
+        await waits(owner.end(True), 0, (0, "Ongoing", offsets), more=1)
+        await until(broker, lambda: described(twin.client), (0, "CompleteCommit", {}))
+        await waits(owner.init(), 0, (0, "CompleteCommit", {}))
+        twin.take(*owner.said)
+        await waits(owner.send(b"b", version=IMPLICIT_PRODUCE), 0, (0, "Empty", {}))
+        await waits(owner.commit_offset(6, version=5), 0, (0, "Ongoing", {"t": [0]}))
+        assert await read_committed(twin.client) == [b"a"]
+        assert await committed(twin.client) == (0, 5)
+
+
+@pytest.mark.parametrize("topic", ["t", GROUP_OFFSETS_TOPIC])
+async def test_a_transaction_is_complete_when_its_markers_are_durable(topic: str, tmp_path: Path) -> None:
+    async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
+        owner, twin = await started(broker, syncs, "nothing")
+        assert await owner.send(b"a", version=IMPLICIT_PRODUCE) == 0
+        assert await owner.commit_offset(5, version=5) == 0
+        syncs.prefix = topic
+        assert await owner.end(True, 5) == 0  # it is decided
+        await syncs.until(1)
+        assert (await described(twin.client))[1] == "PrepareCommit"
+        assert await owner.add(T0) == {T0: CONCURRENT}
+        if topic == "t":
+            await until(broker, lambda: committed(twin.client, stable=True), (0, 5))
+            assert await read_committed(twin.client) == []
+        else:
+            await until(broker, lambda: read_committed(twin.client), [b"a"])
+            assert broker.state.groups.offsets("g") == {}
+        assert (await described(twin.client))[1] == "PrepareCommit"
+        syncs.let_all()
+        await until(broker, lambda: described(twin.client), (0, "CompleteCommit", {}))
+        assert await read_committed(twin.client) == [b"a"]
+        assert await committed(twin.client, stable=True) == (0, 5)
+        assert await owner.add(T0) == {T0: 0}
+
+
+async def test_offsets_of_a_transaction_wait_for_their_sync(tmp_path: Path) -> None:
+    async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
+        owner, _ = await started(broker, syncs, GROUP_OFFSETS_TOPIC)
+        assert await owner.add_offsets() == 0
+        call = begun(owner.commit_offset(5))
+        await syncs.until(1)
+        await still_waits(broker, call)
+        syncs.let_all()
+        assert await call == 0
+
+
+async def test_a_failed_sync_is_told_as_the_coordinators_loss(tmp_path: Path) -> None:
+    async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
+        owner, _ = await started(broker, syncs, TRANSACTION_STATE_TOPIC)
+        syncs.code = errno.EMFILE
+        call = begun(owner.add(T0))
+        await syncs.until(1)
+        await still_waits(broker, call)
+        syncs.let_all()
+        assert await call == {T0: ErrorCode.NOT_COORDINATOR}
+        syncs.code = 0
