@@ -17,8 +17,8 @@ from transaction_world import DECIDED, NOW_MS, run, syncs_in_turn
 from ottla.broker.partitions import Partition
 from ottla.broker.state import BrokerState
 from ottla.broker.topics import TRANSACTION_STATE_TOPIC
-from ottla.broker.transactions.coordinator import Entry, TransactionCoordinator
-from ottla.broker.transactions.state import Append, Loaded, MarkersWritten, TransactionState, WriteMarkers
+from ottla.broker.transactions.coordinator import Entry, Marking, TransactionCoordinator
+from ottla.broker.transactions.state import Append, Appended, Loaded, MarkersWritten, TransactionState, WriteMarkers
 from ottla.protocol.errors import ErrorCode
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
@@ -27,15 +27,20 @@ ONLY = os.environ.get("OTTLA_CRASH_SEED")
 
 @pytest.mark.soak
 @pytest.mark.timeout(600 * max(1.0, SCALE))
+@pytest.mark.parametrize("failing", [False, True], ids=["", "full now and then"])
 @pytest.mark.parametrize("synced", [False, True], ids=["killed", "without power"])
-def test_transactions_come_through_stops_at_any_step(synced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transactions_come_through_stops_at_any_step(
+    synced: bool, failing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The number of seeds grows with the square of the scale; those of a soak are new ones."""
     syncs_in_turn(monkeypatch)
     count = max(1, int(SCALE * SCALE))
     first = 0 if SCALE <= 1 else random.randrange(1 << 32)
-    stop_chance = 0.25 if SCALE <= 1 and ONLY is None else 1.0
+    stop_chance = 0.2 if SCALE <= 1 and ONLY is None else 1.0
     for seed in [int(ONLY)] if ONLY is not None else range(first, first + count):
-        assert run(seed, synced, stop_chance).stops > 50
+        world = run(seed, synced, stop_chance, failing)
+        assert world.stops > 30
+        assert (world.failures > 3) == failing
 
 
 # -- planted mistakes
@@ -138,24 +143,44 @@ def completes_before_the_markers_are_synced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "write_marker", write_marker)
 
 
+def takes_a_failed_marker_for_written(patch: pytest.MonkeyPatch) -> None:
+    def settled(self: TransactionCoordinator, marking: Marking, partition: Any, error: Any) -> None:
+        marking.left.pop(partition, None)
+        original(self, marking, partition, error)
+
+    original = TransactionCoordinator._marker_settled
+    patch.setattr(TransactionCoordinator, "_marker_settled", settled)
+
+
+def takes_a_failed_record_for_written(patch: pytest.MonkeyPatch) -> None:
+    def append(self: TransactionCoordinator, entry: Entry, write: Append) -> Any:
+        outcome = original(self, entry, write)
+        return outcome and Appended(write)
+
+    original = TransactionCoordinator._append_record
+    patch.setattr(TransactionCoordinator, "_append_record", append)
+
+
 PLANTS = [
-    (writes_markers_before_the_decision, False),
-    (completes_before_the_markers, False),
-    (leaves_a_marker_out, False),
-    (finishes_nothing_at_a_start, False),
-    (forgets_what_runs_at_a_start, False),
-    (tells_the_groups_nothing, False),
-    (answers_before_the_sync, True),
-    (completes_before_the_markers_are_synced, True),
+    (writes_markers_before_the_decision, False, False),
+    (completes_before_the_markers, False, False),
+    (leaves_a_marker_out, False, False),
+    (finishes_nothing_at_a_start, False, False),
+    (forgets_what_runs_at_a_start, False, False),
+    (tells_the_groups_nothing, False, False),
+    (answers_before_the_sync, True, False),
+    (completes_before_the_markers_are_synced, True, False),
+    (takes_a_failed_marker_for_written, False, True),
+    (takes_a_failed_record_for_written, False, True),
 ]
 
 
-@pytest.mark.parametrize(("plant", "synced"), PLANTS, ids=[plant.__name__ for plant, _ in PLANTS])
+@pytest.mark.parametrize(("plant", "synced", "failing"), PLANTS, ids=[plant.__name__ for plant, *_ in PLANTS])
 def test_a_planted_mistake_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None], synced: bool, monkeypatch: pytest.MonkeyPatch
+    plant: Callable[[pytest.MonkeyPatch], None], synced: bool, failing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     syncs_in_turn(monkeypatch)
     plant(monkeypatch)
     with pytest.raises(AssertionError, match="shows it again"):
         for seed in range(10):
-            run(seed, synced)
+            run(seed, synced, 0.5, failing)

@@ -7,12 +7,14 @@ partitions by consumers of committed records, and so can its offsets; what was n
 nowhere; what was asked for and not answered is one or the other everywhere. No transaction stays open, and no epoch is
 given twice.
 
-Power losses come where `flush.messages` is 1 for all topics; without it only kills promise anything.
+Power losses come where `flush.messages` is 1 for all topics; without it only kills promise anything. With `failing`
+calls find the disk full now and then: requests are sent again until they are answered well.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import sys
 import uuid
@@ -21,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import pytest
 
@@ -37,12 +39,14 @@ from ottla.broker.durability import Durability
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.partitions import settled
 from ottla.broker.state import BrokerState
+from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.broker.transactions.state import (
     Answer,
     TransactionState,
 )
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch, formats
+from ottla.storage.errors import StorageError
 from ottla.storage.log import PartitionLog
 from ottla.storage.txn_index import ABORT, read_marker
 
@@ -61,9 +65,11 @@ OPTIONS = options([Path(DATA)], OVERRIDES)
 SYNCED = options([Path(DATA)], {**OVERRIDES, "log.flush.interval.messages": "1"})
 APIS = router.apis_of(OPTIONS.config.profile)
 NONE = ErrorCode.NONE
+FAILING: WeakKeyDictionary[Durability, World] = WeakKeyDictionary()
 ENDED: WeakSet[Durability] = WeakSet()  # what was left when its disk had been looked at
 DECIDED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
+FAILURES = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 def start(files: SimulatedFiles, clock: ManualClock | None = None, with_options: Any = OPTIONS) -> BrokerState:
@@ -124,7 +130,9 @@ class Client:
     async def init(self) -> None:
         if (running := self.running) is not None:
             running.outcome = "aborting"
-        answer = await self.told(lambda: self.state.transactions.init_producer_id(self.name, timeout_ms=TIMEOUT_MS))
+        answer = await self.told(
+            lambda: self.state.transactions.init_producer_id(self.name, timeout_ms=self.world.timeout_ms)
+        )
         if running is not None:
             running.outcome = "aborted"
         self.give(answer.producer_id, answer.producer_epoch)
@@ -133,11 +141,21 @@ class Client:
         """The answer to a request that is sent again while the last transaction is being finished."""
         for _ in range(1000):
             answer = await final(ask())
-            if answer.error is not BUSY:
-                demand(answer.error is NONE, "answered with", answer.error.name)
+            if answer.error is NONE:
                 return answer
+            self.world.may_fail(answer.error)
             await asyncio.sleep(0)
         raise Violation(f"{self.name} is told for ever to come back")
+
+    async def sent(self, index: int, data: bytearray) -> None:
+        """Once the batch is written: a retry of it may be a duplicate."""
+        for _ in range(1000):
+            try:
+                await settled(self.state.topics.partition("t", index).append(bytearray(data), NOW_MS, 9))
+                return
+            except StorageError:
+                self.world.may_fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        raise Violation(f"{self.name} cannot write")
 
     def begin(self) -> Transaction:
         if self.running is None:
@@ -164,7 +182,7 @@ class Client:
                 base_sequence=sequence,
                 transactional=True,
             )
-            await settled(self.state.topics.partition("t", index).append(data, NOW_MS, 9))
+            await self.sent(index, data)
             self.sequences[*self.owner, index] = sequence + len(values)
             running.values.setdefault(index, []).extend(values)
 
@@ -176,16 +194,20 @@ class Client:
         )
         self.world.counter += 1
         offset = self.world.counter
-        code = self.state.groups.commit(
-            self.group,
-            member_id="",
-            instance_id=None,
-            generation_id=-1,
-            commits=[(("t", 0), CommittedOffset(offset, commit_timestamp_ms=NOW_MS))],
-            producer=self.owner,
-        )
+        for _ in range(1000):
+            code = self.state.groups.commit(
+                self.group,
+                member_id="",
+                instance_id=None,
+                generation_id=-1,
+                commits=[(("t", 0), CommittedOffset(offset, commit_timestamp_ms=NOW_MS))],
+                producer=self.owner,
+            )
+            code = code or await self.state.group_records_durable(self.group)
+            if code is NONE:
+                break
+            self.world.may_fail(code)
         demand(code is NONE, "a commit of offsets was answered with", code)
-        demand(await self.state.group_records_durable(self.group) is NONE, "not durable")
         running.offset = offset
 
     async def end(self, committed: bool) -> None:
@@ -197,6 +219,9 @@ class Client:
             lambda: coordinator.end(self.name, *self.owner, committed=committed, client_version=self.version)
         )
         running.outcome = "committed" if committed else "aborted"
+        if committed and running.offset is not None and not (self.world.synced or self.world.failing):
+            found = self.state.groups.offsets(self.group).get(("t", 0))
+            demand(found is not None and found.offset == running.offset, "not committed yet", self.group, found)
         if self.version == 2:
             self.give(answer.producer_id, answer.producer_epoch)
 
@@ -204,7 +229,11 @@ class Client:
         index, value = self.world.rng.randrange(PARTITIONS), self.world.new_value()
         self.tried.append((index, value))
         data = batch.build([batch.Record(0, NOW_MS, None, value)])
-        await settled(self.state.topics.partition("t", index).append(data, NOW_MS, 9))
+        try:
+            await settled(self.state.topics.partition("t", index).append(data, NOW_MS, 9))
+        except StorageError:
+            self.world.may_fail(ErrorCode.KAFKA_STORAGE_ERROR)
+            return
         self.plain.append((index, value))
 
 
@@ -213,9 +242,10 @@ async def final(answer: Any) -> Answer:
 
 
 class World:
-    """One run of random work, checked at its stops. With `synced` every answer waits for syncs."""
+    """One run of random work, checked at its stops. With `synced` every answer waits for syncs; with `failing` calls
+    find the disk full."""
 
-    def __init__(self, seed: int, synced: bool, stop_chance: float = 1.0) -> None:
+    def __init__(self, seed: int, synced: bool, stop_chance: float = 1.0, failing: bool = False) -> None:
         self.rng = random.Random(seed)
         self.chance = random.Random(seed + 1)
         self.synced, self.stop_chance = synced, stop_chance
@@ -225,6 +255,17 @@ class World:
         self.clients = [Client(self, number, version) for number in range(CLIENTS)]
         self.counter = 0
         self.stops = 0
+        self.failing = failing
+        self.failures = 0
+        # A failed sync is tried again by the clock, which must not take the owners' time.
+        self.timeout_ms = 900_000 if failing else TIMEOUT_MS
+
+    def may_fail(self, error: ErrorCode) -> None:
+        """A request was answered so; a moment later it is sent again."""
+        if error is not BUSY:
+            demand(self.failures > 0 and error in FAILURES, "answered with", error.name)
+        if self.failures:
+            self.clock.advance(1001)
 
     def new_value(self) -> bytes:
         self.counter += 1
@@ -233,8 +274,12 @@ class World:
     async def run(self) -> None:
         names = random.Random(self.chance.random())
         with mock.patch("uuid.uuid4", lambda: uuid.UUID(int=names.getrandbits(128), version=4)):
-            self.state = start(self.files, self.clock, SYNCED if self.synced else OPTIONS)
+            failing, self.failing = self.failing, False
+            self.start()
             self.state.topics.create("t", PARTITIONS, {}, NOW_MS)
+            self.state.internal_topic(TRANSACTION_STATE_TOPIC, NOW_MS)
+            self.state.internal_topic(GROUP_OFFSETS_TOPIC, NOW_MS)
+            self.failing = failing
             self.files.on_step = self.on_step
             for _ in range(ROUNDS):
                 await asyncio.gather(*(self.session(client) for client in self.clients))
@@ -252,7 +297,7 @@ class World:
             if client.running is not None:
                 client.running.outcome = "aborting"
                 client.owner = -1, -1
-        self.clock.advance(TIMEOUT_MS + 10_001)
+        self.clock.advance(self.timeout_ms + 10_001)
         await self.idle()
         for client in self.clients:
             for one in client.transactions:
@@ -270,18 +315,35 @@ class World:
     async def stop(self) -> None:
         if self.rng.random() < 0.5:
             await self.idle()
+        failing, self.failing = self.failing, False
         self.state.begin_stop()
         await self.state.finish_appends(5)
         self.state.close()
+        self.failing = failing
 
     async def restart(self) -> None:
         await self.stop()
         self.clock = ManualClock(self.clock.now_ms())
+        self.start()
+
+    def start(self) -> None:
         self.state = start(self.files, self.clock, SYNCED if self.synced else OPTIONS)
+        FAILING[self.state.durability] = self
 
     def on_step(self, step: Step) -> None:
-        if self.chance.random() >= self.stop_chance:
-            return
+        if self.chance.random() < self.stop_chance:
+            self.stop_here(step)
+        if step.operation == "write" and step.path.endswith(".log") and self.fails():
+            raise OSError(errno.ENOSPC, "the disk is full", step.path)
+
+    def fails(self) -> bool:
+        """Whether the write or the sync that is to begin does not."""
+        fails = self.failing and self.chance.random() < 0.07
+        self.failures += fails
+        return fails
+
+    def stop_here(self, step: Step) -> None:
+        """Leaves a fork of the disk as a stop would, and looks at it."""
         size = len(step.change.data or b"") if step.change is not None else 0
         fork = self.files.fork(step, self.chance.choice((0, size, self.chance.randint(0, size))))
         powered = not self.synced or self.chance.random() < 0.3
@@ -333,7 +395,7 @@ def check(files: SimulatedFiles, world: World) -> None:
     clock = ManualClock(NOW_MS)
     state = start(files, clock)
     if rng.random() < 0.5:  # the owners' time is over, else they are fenced by their next lives
-        clock.advance(TIMEOUT_MS + 10_001)
+        clock.advance(world.timeout_ms + 10_001)
     check_owners(state, world)
     check_transactions(state, world)
     check_going_on(state, world)
@@ -451,6 +513,8 @@ def syncs_in_turn(patch: pytest.MonkeyPatch) -> None:
             if self in ENDED:
                 return
             try:
+                if self in FAILING and FAILING[self].fails():
+                    raise StorageError("no descriptor is left")
                 work()
             except Exception as raised:
                 error = raised
@@ -461,8 +525,8 @@ def syncs_in_turn(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Durability, "_submit", submit)
 
 
-def run(seed: int, synced: bool, stop_chance: float = 1.0) -> World:
-    world = World(seed, synced, stop_chance)
+def run(seed: int, synced: bool, stop_chance: float = 1.0, failing: bool = False) -> World:
+    world = World(seed, synced, stop_chance, failing)
     errors: list[BaseException] = []
 
     async def watched() -> None:
