@@ -41,6 +41,7 @@ from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
 from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.protocol.records import formats, legacy
 from ottla.protocol.records.batch import Record
 from ottla.storage.errors import StorageError
@@ -52,6 +53,7 @@ OVERRIDES = {
     "log.index.interval.bytes": "0",
     "offsets.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "transaction.partition.verification.enable": "false",
 }
 DISK_CALLS = CHANGES | {"open", "read", "read_bytes", "size", "list", "modified"}
 OPENINGS = frozenset(("open", "create", "read_bytes", "list", "syncdir"))
@@ -192,6 +194,28 @@ ASKED = {
             ],
         ),
         2,
+        PARTITION,
+        (16,),
+    ),
+    "commit offsets in a transaction": Asked(
+        lambda: TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id=GROUP,
+            producer_id=5,
+            producer_epoch=0,
+            topics=[
+                _partition(
+                    TxnOffsetCommitRequest,
+                    "name",
+                    "TxnOffsetCommitRequestTopic",
+                    "TxnOffsetCommitRequestPartition",
+                    partition_index=0,
+                    committed_offset=5,
+                    committed_metadata="",
+                )
+            ],
+        ),
+        3,
         PARTITION,
         (16,),
     ),
