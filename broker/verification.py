@@ -17,7 +17,7 @@ from ..protocol.errors import ErrorCode
 from ..protocol.records import batch
 from ..protocol.records.batch import BatchHeader
 from ..protocol.records.errors import CorruptRecords
-from ..storage.errors import StorageError
+from ..storage.errors import ProducerRefused, StorageError
 from ..storage.guards import IN_TRANSACTION, Guard
 from .errors import Refused, code_of
 
@@ -87,7 +87,7 @@ class Gate:
         self._refused: dict[Key, Exception] = {}
 
     def guard(self, topic: str, index: int) -> Guard | asyncio.Future[Guard] | None:
-        """What the append to a partition is to be given. Raises Unverified, StorageError."""
+        """What the append to a partition is to be given. Raises Unverified, ProducerRefused, StorageError."""
         key = topic, index
         if key in self._refused:
             raise self._refused[key]
@@ -116,7 +116,7 @@ class Gate:
             key = partition.topic, partition.index
             try:
                 guard = self._guard(partition, header)
-            except StorageError as error:
+            except (StorageError, ProducerRefused) as error:
                 self._refused[key] = error
                 continue
             self._guards[key] = guard

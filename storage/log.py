@@ -29,7 +29,7 @@ from .answers import Appended, NewRecord, Slice, TimestampOffset
 from .append import plan
 from .config import LogConfig
 from .duplicates import DuplicateScan
-from .errors import DuplicateSequence, OffsetOutOfRange, StorageError
+from .errors import DuplicateSequence, FencedProducer, OffsetOutOfRange, StorageError
 from .files import Files
 from .flusher import Flusher
 from .guards import IN_TRANSACTION, Guard, Guards
@@ -322,9 +322,13 @@ class PartitionLog(ReadableLog):
         self, producer_id: int, producer_epoch: int, sequence: int = 0, *, bumps_epoch: bool = False, now_ms: int = 0
     ) -> Guard:
         """What lets a batch that begins with the sequence begin a transaction here, to be got before the coordinator is
-        asked whether it is one. IN_TRANSACTION where it is open: then nobody need be asked. Raises StorageError."""
+        asked whether it is one. IN_TRANSACTION where it is open: then nobody need be asked. Raises FencedProducer,
+        StorageError."""
         if self.in_transaction(producer_id, producer_epoch):
             return IN_TRANSACTION
+        known = self._known_producers().get(producer_id)
+        if known is not None and known.epoch > producer_epoch:
+            raise FencedProducer(f"epoch {producer_epoch} of producer {producer_id} where {known.epoch} is known")
         return self._guards.give(producer_id, producer_epoch, sequence, bumps_epoch=bumps_epoch, now_ms=now_ms)
 
     def refuse(self, producer_id: int, producer_epoch: int) -> None:

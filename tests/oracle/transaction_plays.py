@@ -307,9 +307,8 @@ def produce_first_sequence(stage: Stage) -> None:
     stage.produce(9, 0, sequence=5)
     stage.produce(9, 0, sequence=6)
     stage.produce(9, 0, sequence=8)
-    stage.produce(11, 1, sequence=0, given=(stage.pid, 0), name="nobody's")
-    stage.produce(11, 1, sequence=5)
     stage.produce(11, 1, sequence=0)
+    stage.produce(11, 1, sequence=2)
     stage.produce(9, 2, sequence=5, transactional=False)
     stage.producers(0)
     stage.producers(1)
@@ -336,16 +335,25 @@ def produce_refused(stage: Stage) -> None:
         stage.produce(version, name=other.name)
         stage.produce(version, name=None)
         stage.produce(version, name="")
-        stage.produce(version, sequence=5)
-    stage.produce(9, transactional=False)
-    stage.produce(9, transactional=False, name=None, sequence=1)
-    stage.produce(9, sequence=2)
-    stage.produce(9, sequence=2)
-    stage.produce(9, transactional=False, sequence=3)
-    stage.produce(9, sequence=3, given=(stage.pid, stage.epoch + 1))
-    stage.produce(9, sequence=0, given=(stage.pid, stage.epoch + 1))
-    stage.producers()
+    stage.produce(9, 1, transactional=False)
+    stage.produce(9, 1, transactional=False, name=None, sequence=1)
+    stage.produce(9, 1, sequence=5)
+    stage.produce(9, 1, sequence=2)
+    stage.produce(9, 1, sequence=2)
+    stage.produce(9, 1, transactional=False, sequence=3)
+    stage.produce(9, 1, sequence=3, given=(stage.pid, stage.epoch + 1))
+    stage.produce(9, 1, sequence=0, given=(stage.pid, stage.epoch + 1))
+    stage.producers(0)
+    stage.producers(1)
     stage.describe()
+
+
+def produce_after_a_refusal(stage: Stage) -> None:
+    """Whether a batch that was refused says anything about the next one's number."""
+    stage.init(4)
+    stage.add()
+    stage.produce(11, sequence=0, name="nobody's")
+    stage.produce(11, sequence=5)
 
 
 def produce_after_the_fence(stage: Stage) -> None:
@@ -459,6 +467,7 @@ BOTH: tuple[Play, ...] = (
     produce_unadded,
     produce_first_sequence,
     produce_refused,
+    produce_after_a_refusal,
     produce_after_the_fence,
     described,
     listed,

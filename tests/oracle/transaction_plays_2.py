@@ -60,7 +60,6 @@ def new_produce_first_sequence(stage: Stage) -> None:
     stage.produce(12, 0, sequence=0)
     stage.produce(12, 0, sequence=6)
     stage.producers(0)
-    stage.produce(12, 1, sequence=0, name="nobody's")
     stage.produce(12, 1, sequence=5)
     stage.produce(12, 1, sequence=0)
     stage.end(COMMIT, 5)

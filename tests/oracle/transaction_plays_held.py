@@ -60,6 +60,7 @@ def played_held(
     stage.held = True
     try:
         stage.end(direction, version)
+        stage.wait_for_markers(1)
         ask_all(stage, old, (1, 4, 5) if new else (1, 4))
         ask_to_write(stage, old, *((9, 11, 12) if new else (9, 11)))
     finally:
@@ -99,6 +100,7 @@ def held_fence(stage: Stage, hold: Callable[[], None], release: Callable[[], Non
     stage.held = True
     try:
         stage.init(4)
+        stage.wait_for_markers(1)
         ask_all(stage, old, (1, 4))
         ask_to_write(stage, old, 9, 11)
     finally:
@@ -119,6 +121,7 @@ def new_held_fence(stage: Stage, hold: Callable[[], None], release: Callable[[],
     stage.held = True
     try:
         stage.init(5)
+        stage.wait_for_markers(1)
         ask_all(stage, old, (4, 5))
         ask_to_write(stage, old, 12)
     finally:

@@ -347,6 +347,16 @@ class Stage:
         )
         self.keep(f"DescribeProducers {partition}", [one["error_code"], answer])
 
+    def wait_for_markers(self, *left: int) -> None:
+        """Waits until these partitions of the topic are all that still wait for their marker."""
+        end = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < end:
+            (one,) = self.wire.call("DescribeTransactions", 0, transactional_ids=[self.name])["transaction_states"]
+            if [(topic["topic"], *topic["partitions"]) for topic in one["topics"]] == [(self.topic, *left)]:
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"{self.name} waits for {one['topics']}")
+
     def settle(self, *states: str) -> None:
         """Waits until no transaction of this id is being ended, or until it is in one of these states."""
         end = time.monotonic() + PATIENCE_SECONDS

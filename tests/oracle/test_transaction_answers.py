@@ -1,0 +1,129 @@
+"""The plays of transactional requests, on brokers of ours: they answer what Apache Kafka 3.9.1 and 4.3.1 answered.
+
+`golden/transactions-*.json` has what those said; see `make_transactions.py`. Where ours answers otherwise on purpose,
+DIFFERENCES says so, and why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "clients"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "broker"))
+
+from failing_files import FailingFiles  # type: ignore[import-not-found]
+from harness import running  # type: ignore[import-not-found]
+from running_broker import RunningBroker  # type: ignore[import-not-found]
+from transaction_plays import BOTH  # type: ignore[import-not-found]
+from transaction_plays_2 import NEW  # type: ignore[import-not-found]
+from transaction_plays_held import HELD, HELD_NEW, HeldPlay  # type: ignore[import-not-found]
+from transaction_script import SETTINGS, Line, Play, Stage, played  # type: ignore[import-not-found]
+from transaction_wire import Wire  # type: ignore[import-not-found]
+
+HERE = Path(__file__).parent
+PATIENCE_SECONDS = 15
+RELEASES = {"3.9": "3.9.1", "4.3": "4.3.1"}
+GIVEN = {
+    release: json.loads((HERE / "golden" / f"transactions-{version}.json").read_text())
+    for release, version in RELEASES.items()
+}
+PLAYS = [(release, play) for release in RELEASES for play in (BOTH if release == "3.9" else BOTH + NEW)]
+HELD_PLAYS = [(release, play) for release in RELEASES for play in (HELD if release == "3.9" else HELD + HELD_NEW)]
+DIFFERENCES: dict[tuple[str, str], object] = {
+    # We keep nothing of a batch that was refused for good, so its number holds for nothing that comes later.
+    ("produce_after_a_refusal", "Produce v11 id='produce_after_a_refusal' P1/0 0 at 5"): [0, 0],
+    # Up to 3.9 a producer of a higher epoch than that of the open transaction is let in unasked; 4.x asks, as we do.
+    ("produce_refused", "Produce v9 id='produce_refused' P1/2 1 at 3"): [47, -1],
+    ("produce_refused", "Produce v9 id='produce_refused' P1/2 1 at 0"): [47, -1],
+    ("produce_refused", "DescribeProducers 1"): [0, [["P1", 1, 2, -1, 2]]],
+}
+"""(play, request) -> our answer in all releases, where it is not that of one of them, or of any."""
+
+
+def expected(release: str, name: str) -> list[Line]:
+    lines = json.loads(json.dumps(GIVEN[release][name]))
+    return [[asked, DIFFERENCES.get((name, asked), answer)] for asked, answer in lines]
+
+
+def compare(found: list[Line], wanted: list[Line]) -> None:
+    found = json.loads(json.dumps(found))
+    differing = [
+        f"{number}: {ours[0]}\n    ours {ours[1]}, Kafka's {theirs[1] if theirs[0] == ours[0] else theirs}"
+        for number, (ours, theirs) in enumerate(zip(found, wanted, strict=False))
+        if ours != theirs
+    ]
+    assert not differing, "\n".join(differing)
+    assert len(found) == len(wanted)
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RunningBroker]]:
+    made: dict[str, RunningBroker] = {}
+    try:
+        for release in RELEASES:
+            made[release] = RunningBroker(tmp_path_factory.mktemp("broker"), release, **SETTINGS)
+        yield made
+    finally:
+        for one in made.values():
+            one.close()
+
+
+@pytest.mark.parametrize(("release", "play"), PLAYS, ids=lambda one: getattr(one, "__name__", one))
+def test_a_play_is_answered_as_by_kafka(brokers: dict[str, RunningBroker], release: str, play: Play) -> None:
+    compare(played(play, brokers[release].address), expected(release, play.__name__))
+
+
+class Gate:
+    """Holds up the syncs of partition 1 of every topic, while it is closed."""
+
+    def __init__(self, files: FailingFiles) -> None:
+        self._open = threading.Event()
+        self._open.set()
+        files.fails = self._step
+
+    def _step(self, operation: str, path: str) -> int:
+        if operation == "sync" and path.endswith(".log") and Path(path).parent.name.endswith("held-1"):
+            assert self._open.wait(PATIENCE_SECONDS)
+        return 0
+
+    def close(self) -> None:
+        self._open.clear()
+
+    def open(self) -> None:
+        self._open.set()
+
+
+def played_held(play: HeldPlay, address: str, gate: Gate) -> list[Line]:
+    """Runs in a thread of its own, as the broker is in this process. A marker is durable where every record must be."""
+    wire = Wire(address)
+    try:
+        stage = Stage(wire, play.__name__)
+        stage.topic += "-held"
+        stage.find_both()
+        stage.create_topic((), flush_messages="1")
+        play(stage, gate.close, gate.open)
+        return json.loads(json.dumps(stage.lines).replace(stage.topic, stage.name))
+    finally:
+        wire.close()
+
+
+@pytest.mark.parametrize(("release", "play"), HELD_PLAYS, ids=lambda one: getattr(one, "__name__", one))
+async def test_a_play_with_a_marker_that_waits(tmp_path: Path, release: str, play: HeldPlay) -> None:
+    files = FailingFiles()
+    gate = Gate(files)
+    overrides = {name.replace("_", "."): value for name, value in SETTINGS.items()}
+    async with running(tmp_path, files=files, release=release, overrides=overrides) as broker:
+        try:
+            found = await asyncio.to_thread(played_held, play, f"127.0.0.1:{broker.ports[0]}", gate)
+        finally:
+            gate.open()
+    compare(found, expected(release, play.__name__))
