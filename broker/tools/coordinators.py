@@ -35,6 +35,8 @@ class Coordinators:
         self.transactions: dict[str, Transaction] = {}
         self.cannot = cannot
         self.damage: str | None = None
+        self.partial: str | None = None
+        """Why there may be ids that are not seen at all."""
         self.where = where
         self._ids: dict[int, str] = {}
         for transaction in found:
@@ -91,6 +93,8 @@ def _standing(topic: str, partition: int, of: InPartition, coordinators: Coordin
         return Standing(UNKNOWN, coordinators.cannot)
     known, name = coordinators.of(of.producer_id), coordinators.id_of(of.producer_id)
     if known is None:
+        if name is None and coordinators.partial is not None:
+            return Standing(UNKNOWN, coordinators.partial)
         if name is None:
             return Standing(HANGING, f"no coordinator {coordinators.where} knows this producer: nothing will end it")
         return Standing(
@@ -129,6 +133,9 @@ def read_directory(directory: str) -> Coordinators:
     found = Coordinators(where="in this directory")
     if not folders:
         found.cannot = f"there is no {TRANSACTIONS} in this directory: it cannot be told whether it will be ended"
+    numbers = {folder.partition for folder in folders}
+    if numbers != set(range(len(numbers))):  # as with several log.dirs
+        found.partial = f"some partitions of {TRANSACTIONS} lie elsewhere: its coordinator may be there"
     for folder in folders:
         for key, value in _records(folder, found):
             try:

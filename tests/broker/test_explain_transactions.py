@@ -298,7 +298,7 @@ def test_partitions_and_producers_are_chosen(run: Run, tmp_path: Path) -> None:
         log.batch(pid, 0, 0, transactional=True)
         log.batch(9, 0, 0, transactional=True)
     Log(tmp_path, "plain").batch(1, 0, 0)
-    coordinators = CoordinatorLog(tmp_path, 3)
+    coordinators = CoordinatorLog(tmp_path)
     coordinators.write("first", 0, partitions=(("a", 0),))
     coordinators.write("second", 2, partitions=(("b", 0),))
     coordinators.write("idle", 12, state="CompleteCommit", partitions=())
@@ -484,6 +484,17 @@ def test_what_changes_meanwhile_does_not_hang(run: Run, log: Log, monkeypatch: p
     assert [of["state"] for of in only(run, log.directory)["transactions"]] == [
         {"begins": "open", "ends": "committed"}[what]
     ]
+
+
+def test_a_coordinator_in_another_directory_may_know(run: Run, log: Log) -> None:
+    """As with several log.dirs: of what is known here all is known, as an id has one partition."""
+    log.batch(7, 0, 0, transactional=True)
+    log.batch(8, 0, 0, transactional=True)
+    for partition in (0, 2):
+        CoordinatorLog(log.directory, partition).write(f"id {partition}", 8, state="CompleteAbort", partitions=())
+    unknown, hanging = only(run, log.directory, "--topic", "t")["transactions"]
+    assert (unknown["standing"]["kind"], hanging["standing"]["kind"]) == ("unknown", "hanging")
+    assert "some partitions of __transaction_state lie elsewhere" in unknown["standing"]["why"]
 
 
 def test_a_standing_is_of_the_partition_and_not_of_the_first_with_that_producer(run: Run, tmp_path: Path) -> None:
