@@ -54,10 +54,13 @@ from .state import (
     VerifyPartitions,
     WriteMarkers,
 )
-from .table import advance
+from .table import advance, states_moved_by
 
 RETRY_MS = 1000
 """After a marker that could not be written; the sweep for time-outs tries it again, too."""
+
+SWEPT_AT_ONCE = 500
+"""Of how many ids a sweep thinks in one turn of the loop."""
 
 # A partition with which there is nothing left to do: it is gone, its format has no markers, or another transaction of
 # the producer has taken the place of this one.
@@ -350,16 +353,25 @@ class TransactionCoordinator:
 
     def time_out(self) -> None:
         """Abort the transactions that are open for longer than they may be, and try again what could not be written."""
-        for entry in list(self._entries.values()):
-            if self._is_current(entry):
-                self._feed(entry, TimeOut())
-                self._mark_again(entry)
+        self._sweep(TimeOut())
 
     def expire(self) -> None:
         """Forget the ids that nobody has used for `transactional.id.expiration.ms`."""
-        for entry in list(self._entries.values()):
+        self._sweep(Expire())
+
+    def _sweep(self, event: TimeOut | Expire) -> None:
+        states = states_moved_by(type(event))
+        self._sweep_from(event, [entry for entry in self._entries.values() if entry.slot.state in states], 0)
+
+    def _sweep_from(self, event: TimeOut | Expire, entries: Sequence[Entry], first: int) -> None:
+        """So many as keep the loop but for a moment; the others after what else waits for it."""
+        for entry in entries[first : first + SWEPT_AT_ONCE]:
             if self._is_current(entry):
-                self._feed(entry, Expire())
+                self._feed(entry, event)
+                self._mark_again(entry)
+        first += SWEPT_AT_ONCE
+        if first < len(entries) and self._active:
+            self._clock.call_at(self._clock.now_ms(), self._sweep_from, event, entries, first)
 
     def _schedule(self, which: type, interval_ms: int, sweep: Callable[[], None]) -> None:
         when_ms = self._clock.now_ms() + interval_ms

@@ -7,6 +7,7 @@ on. Both are read.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from ...protocol.compiler import build, parse
@@ -41,7 +42,12 @@ class TransactionEntry(NamedTuple):
 
 def transaction_tombstone(transactional_id: str) -> Record:
     """The end of a transactional id. Raises MalformedMessage if it is too long for a record."""
-    return b"\x00\x00" + build(TransactionLogKey(transactional_id=transactional_id), 0), None
+    return _key(transactional_id), None
+
+
+@lru_cache(4096)
+def _key(transactional_id: str) -> bytes:
+    return KEY_TYPE.to_bytes(2, "big") + build(TransactionLogKey(transactional_id=transactional_id), 0)
 
 
 def transaction_record(transaction: Transaction, version: int = NEWEST_VALUE_VERSION) -> Record:
@@ -69,8 +75,7 @@ def transaction_record(transaction: Transaction, version: int = NEWEST_VALUE_VER
         value.next_producer_id = transaction.next_producer_id
         value.next_producer_epoch = transaction.next_producer_epoch
         value.client_transaction_version = transaction.client_version
-    key, _ = transaction_tombstone(transaction.transactional_id)
-    return key, version.to_bytes(2, "big") + build(value, version)
+    return _key(transaction.transactional_id), version.to_bytes(2, "big") + build(value, version)
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionEntry | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -481,3 +482,9 @@ TABLE: dict[tuple[TransactionState, type], Callable[[Step, Any], None]] = {
     (COMPLETE_COMMIT, MarkersWritten): _nothing,
     (COMPLETE_ABORT, MarkersWritten): _nothing,
 }
+
+
+@cache
+def states_moved_by(kind: type) -> frozenset[TransactionState]:
+    """The states in which an event of this kind may mean something."""
+    return frozenset(state for (state, of), move in TABLE.items() if of is kind and move is not _nothing)
