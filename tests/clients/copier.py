@@ -23,8 +23,7 @@ from typing import Any
 import transactional
 from transactional import Place
 
-SESSION_TIMEOUT_MS = 3000
-HEARTBEAT_MS = 300
+HEARTBEAT_MS = 100
 MOST = 50  # records of a transaction
 STEPS = ("begun", "sent", "written", "offsets", "ending", "ended")
 STOP: list[int] = []
@@ -46,6 +45,7 @@ class Settings:
     transactional_id: str
     assigned: list[int] | None = None
     instance: str | None = None
+    session_timeout_ms: int = 3000
     seed: int = 0
     aborts: float = 0.1
     dies: tuple[int, str, float] | None = None
@@ -78,7 +78,7 @@ class ConfluentKafka:
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
-                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "session.timeout.ms": settings.session_timeout_ms,
                 "heartbeat.interval.ms": HEARTBEAT_MS,
                 "fetch.wait.max.ms": 100,
                 "error_cb": self._remember,
@@ -155,7 +155,7 @@ class KafkaPython:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             isolation_level="read_committed",
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            session_timeout_ms=settings.session_timeout_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
             fetch_max_wait_ms=100,
             **own,

@@ -218,11 +218,11 @@ class Pipelines:
     def wait_for(self, what: Callable[[], object], complaint: str, pause: float = 0.05) -> None:
         """Returns as soon as `what` is true; looks again at each line of a loop, and now and then."""
         end = time.monotonic() + WAIT_SECONDS
-        with self.changed:
-            while not what():
-                if time.monotonic() > end:
-                    self._ask_where()
-                    raise AssertionError(f"{complaint}\n" + "\n".join(self.story()))
+        while not what():  # which may wait for a reader, that wants the condition: it is not held here
+            if time.monotonic() > end:
+                self._ask_where()
+                raise AssertionError(f"{complaint}\n" + "\n".join(self.story()))
+            with self.changed:
                 self.changed.wait(pause)
 
     def _ask_where(self) -> None:
@@ -230,9 +230,7 @@ class Pipelines:
         for loop in self.loops:
             if loop.alive and loop.process:
                 loop.process.send_signal(signal.SIGUSR1)
-        end = time.monotonic() + 1
-        while time.monotonic() < end:
-            self.changed.wait(0.1)
+        time.sleep(1)
 
     def story(self) -> Iterator[str]:
         for loop in self.loops:

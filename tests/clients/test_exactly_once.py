@@ -7,9 +7,10 @@ each input exactly once and in order, and the committed offsets at the end of th
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ from transactional import librdkafka
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
-ROUNDS, MOST_ROUNDS = 5, 100
+ROUNDS, MOVES, MOST_ROUNDS = 5, 1, 100
+RELEASES = (None, "2.8", "3.9", "4.3")
 SOURCE, PARTITIONS = "source", 2
 QUICK = {
     "transaction_abort_timed_out_transaction_cleanup_interval_ms": "100",
@@ -178,11 +180,54 @@ def run_loops(broker: RunningBroker, loops: list[Settings], rounds: int, seed: i
         source.stop()
 
 
-def test_each_input_is_copied_exactly_once_whoever_is_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_a_loop_that_commits_its_offsets_beside_its_transaction_is_found_out(tmp_path: Path) -> None:
+    """The fault on purpose: killed between the two, it copies again what it had copied."""
     broker = RunningBroker(tmp_path, **QUICK)
     try:
-        run_loops(broker, all_loops(broker.address), min(scaled(ROUNDS), MOST_ROUNDS), seed)
+        settings = loop("confluent-kafka", "apart", "apart", broker.address, assigned=[0], apart=True, aborts=0.0)
+        for topic in (SOURCE, settings.target):
+            create_topic(broker.address, topic)
+        source = Input(broker.address, SOURCE, 1)
+        with pipelines(broker, SOURCE, 1, [settings]) as running:
+            (one,) = running.loops
+            one.start(0, (2, "ended", 0.0))
+            running.wait_for(lambda: not one.alive, "it does not die")
+            one.gone()
+            source.stop()
+            one.start(0)
+            ends = end_offsets(broker.address, SOURCE, 1)
+            admin = AdminClient(librdkafka(broker.address))
+            running.wait_for(lambda: committed_offsets(admin, "apart", SOURCE) == ends, "not all is copied")
+            one.stop()
+            with pytest.raises(AssertionError, match="is there twice"):
+                running.check(settings)
     finally:
         broker.close()
+
+
+@contextlib.contextmanager
+def any_broker(folder: Path) -> Iterator[tuple[RunningBroker, int]]:
+    """A broker as one of the releases, which differ in what they check of transactions, and a seed; both are told."""
+    seed = random.randrange(1 << 32)
+    release = random.Random(seed).choice(RELEASES)
+    print(f"seed {seed}, release {release}")
+    broker = RunningBroker(folder, release, **QUICK)
+    try:
+        yield broker, seed
+    finally:
+        broker.close()
+
+
+def test_each_input_is_copied_exactly_once_whoever_is_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    with any_broker(tmp_path) as (broker, seed):
+        run_loops(broker, all_loops(broker.address), min(scaled(ROUNDS), MOST_ROUNDS), seed)
+
+
+def test_partitions_that_move_between_members_are_copied_exactly_once(
+    tmp_path: Path, scaled: Callable[[int], int]
+) -> None:
+    """Two clients in one group, a transactional id each: what one had open when it was killed, the other waits for."""
+    with any_broker(tmp_path) as (broker, seed):
+        short = {"session_timeout_ms": 1000}
+        members = [loop(client, "shared", f"{client}-shared", broker.address, **short) for client in CLIENTS[:2]]
+        run_loops(broker, members, min(scaled(MOVES), MOST_ROUNDS), seed)
