@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import struct
 import tracemalloc
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from producer_logs import NOW, Log, Run, asked, contents, report, runner
 
 from ottla.broker.tools import explain_transactions
@@ -567,3 +572,35 @@ def test_memory_does_not_grow_with_the_transactions(log: Log, scaled: Callable[[
 
     few, many = peak(2_000), peak(scaled(6_000))  # both longer than what is read at once
     assert many < few + 500_000, (few, many)
+
+
+# --- damage
+
+
+PARTS = ("transactions-0", "open-transaction-0", "__transaction_state-0")
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("damaged")
+    for part in PARTS:
+        shutil.copytree(DIRECTORIES / "4.3.1" / part, root / part)
+    return root
+
+
+@given(data=st.data())
+def test_any_damage_is_told_or_does_not_matter(data: st.DataObject, damaged: Path) -> None:
+    paths = sorted(path for path in damaged.rglob("*") if path.is_file() and path.stat().st_size)
+    path = data.draw(st.sampled_from(paths))
+    was = path.read_bytes()
+    at, by = data.draw(st.integers(0, len(was) - 1)), data.draw(st.integers(1, 255))
+    cut = data.draw(st.booleans())
+    path.write_bytes(was[:at] if cut else was[:at] + bytes([was[at] ^ by]) + was[at + 1 :])
+    out, err = StringIO(), StringIO()
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = explain(["--transactions", "--json", str(damaged)])
+    finally:
+        path.write_bytes(was)
+    json.loads(out.getvalue())
+    assert (code, err.getvalue().count("\n")) in ((0, 0), (1, 1))
