@@ -16,27 +16,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from copier import STEPS, Settings, transformed
+from running_broker import RunningBroker
 from transactional import librdkafka
 
 PROGRAM = Path(__file__).with_name("copier.py")
-WAIT_SECONDS = 30  # a bound, not a wait
+WAIT_SECONDS = 60  # a bound, not a wait
 BURST, PAUSE_SECONDS = 5, 0.02
 Values = Mapping[int, Sequence[bytes]]  # by partition
-
-
-class Broker(Protocol):
-    """What a scenario needs of one."""
-
-    address: str
-
-    def start(self) -> None: ...
-
-    def kill(self) -> None: ...
 
 
 # -- the verifier
@@ -210,7 +201,7 @@ class Input:
 class Pipelines:
     """All loops over one source on one broker."""
 
-    def __init__(self, broker: Broker, source: str, partitions: int, loops: Sequence[Settings]) -> None:
+    def __init__(self, broker: RunningBroker, source: str, partitions: int, loops: Sequence[Settings]) -> None:
         self.broker, self.source, self.partitions = broker, source, partitions
         self.changed = threading.Condition()
         self.loops = [Loop(self, settings) for settings in loops]
@@ -264,7 +255,7 @@ def end_offsets(address: str, topic: str, partitions: int, isolation: str = "rea
 
 
 @contextlib.contextmanager
-def pipelines(broker: Broker, source: str, partitions: int, loops: Sequence[Settings]) -> Iterator[Pipelines]:
+def pipelines(broker: RunningBroker, source: str, partitions: int, loops: Sequence[Settings]) -> Iterator[Pipelines]:
     """Loops, of which none outlives the test."""
     made = Pipelines(broker, source, partitions, loops)
     try:

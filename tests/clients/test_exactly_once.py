@@ -133,6 +133,10 @@ class Chaos:
         for deed in deeds:
             deed()
         if takes_broker:
+            while chooser.random() < 0.2:  # once more, while it recovers
+                broker.launch()
+                time.sleep(chooser.random() / 2)
+                broker.kill()
             broker.start()
         for one in victims:
             self.start(one)

@@ -102,7 +102,7 @@ class KafkaPython:
     def __init__(self, address: str, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> None:
         from kafka import KafkaProducer
 
-        self.producer = KafkaProducer(
+        self.producer: Any = KafkaProducer(
             bootstrap_servers=address,
             transactional_id=transactional_id,
             transaction_timeout_ms=timeout_ms,
@@ -132,8 +132,7 @@ class KafkaPython:
     def abort(self) -> None:
         self.producer.abort_transaction()
         # 3.0.12 would commit with the next transaction what was refused in this one: offsets of records not copied.
-        manager: Any = self.producer._transaction_manager
-        manager._pending_txn_offset_commits.clear()
+        self.producer._transaction_manager._pending_txn_offset_commits.clear()
 
     def close(self) -> None:
         with contextlib.suppress(Exception):
