@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.transactions.records import transaction_record
+from ottla.broker.transactions.state import Transaction, TransactionState
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 
 NOW = 1_700_000_000_000  # 2023-11-14 22:13:20
+STARTED = NOW + 500
+"""When a transaction began, as its coordinator has it."""
 
 
 class Log:
@@ -70,6 +74,27 @@ class Log:
         """Moves the log start."""
         text = f"0\n1\n{self.topic} {self.partition} {offset}\n"
         (self.directory / "log-start-offset-checkpoint").write_text(text)
+
+
+class CoordinatorLog(Log):
+    """The files of one partition of `__transaction_state`."""
+
+    def __init__(self, directory: Path, partition: int = 0) -> None:
+        super().__init__(directory, "__transaction_state", partition)
+
+    def write(self, name: str, producer_id: int, epoch: int = 0, state: str = "Ongoing", **fields: Any) -> None:
+        values: dict[str, Any] = {
+            "timeout_ms": 60_000,
+            "start_ms": STARTED,
+            "last_update_ms": STARTED + 250,
+            "partitions": (("t", 0),),
+        }
+        self.put(
+            *transaction_record(Transaction(name, producer_id, epoch, state=TransactionState(state), **values | fields))
+        )
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        self.raw(batch.build([Record(self.offset, NOW, key, value)], base_offset=self.offset), 1)
 
 
 Run = Callable[..., tuple[int, str, str]]

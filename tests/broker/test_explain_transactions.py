@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import shutil
 import struct
-import tracemalloc
-from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from producer_logs import NOW, Log, Run, asked, contents, report, runner
+from producer_logs import NOW, STARTED, CoordinatorLog, Log, Run, asked, contents, report, runner
 
 from ottla.broker.tools import explain_transactions
 from ottla.broker.tools.coordinators import Coordinators, standing
 from ottla.broker.tools.explain import explain
-from ottla.broker.tools.producer_log import find
 from ottla.broker.tools.transaction_history import OPEN, InPartition
-from ottla.broker.transactions.records import transaction_record, transaction_tombstone
+from ottla.broker.transactions.records import transaction_tombstone
 from ottla.broker.transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
-from ottla.protocol.records import batch
-from ottla.protocol.records.batch import Record
 from ottla.storage import snapshot
 from ottla.storage.producer_state import CachedBatch, Producer
 
 DIRECTORIES = Path(__file__).parents[1] / "oracle" / "golden" / "directories"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
 ABORT, COMMIT = 0, 1
-STARTED = NOW + 500
 
 
 @pytest.fixture
@@ -43,27 +31,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     return Log(tmp_path)
-
-
-class CoordinatorLog(Log):
-    """The files of one partition of `__transaction_state`."""
-
-    def __init__(self, directory: Path, partition: int = 0) -> None:
-        super().__init__(directory, "__transaction_state", partition)
-
-    def write(self, name: str, producer_id: int, epoch: int = 0, state: str = "Ongoing", **fields: Any) -> None:
-        values: dict[str, Any] = {
-            "timeout_ms": 60_000,
-            "start_ms": STARTED,
-            "last_update_ms": STARTED + 250,
-            "partitions": (("t", 0),),
-        }
-        self.put(
-            *transaction_record(Transaction(name, producer_id, epoch, state=TransactionState(state), **values | fields))
-        )
-
-    def put(self, key: bytes, value: bytes | None) -> None:
-        self.raw(batch.build([Record(self.offset, NOW, key, value)], base_offset=self.offset), 1)
 
 
 def seen(run: Run, *arguments: object) -> dict[str, list[tuple[Any, ...]]]:
@@ -340,46 +307,6 @@ def test_there_may_be_none(run: Run, log: Log) -> None:
     )
 
 
-def test_damage_is_told_behind_what_could_be_read(run: Run, log: Log) -> None:
-    log.batch(7, 0, 0, transactional=True)
-    log.raw(b"\x01" * 100, 0)
-    log.roll()
-    log.batch(7, 0, 1, transactional=True)
-    code, out, err = run("--transactions", log.directory)
-    assert code == 1
-    assert "reading ended early" in out
-    assert err.startswith("ottla explain: not read to its end: t-0/00000000000000000000.log at byte ")
-
-
-def test_of_what_is_open_before_damage_the_end_is_not_known(run: Run, log: Log) -> None:
-    log.batch(7, 0, 0, transactional=True)
-    CoordinatorLog(log.directory).write("loader", 7, state="CompleteCommit", partitions=())
-    log.raw(b"\x01" * 100, 0)
-    log.roll()
-    log.marker(7, 0)
-    code, out, _ = run("--transactions", log.directory, "--json")
-    (of,) = json.loads(out)["partitions"][0]["transactions"]
-    assert (code, of["standing"]["kind"]) == (1, "unknown")
-    assert "behind the damage" in of["standing"]["why"]
-
-
-@pytest.mark.parametrize("torn", [False, True])
-def test_a_damaged_log_of_coordinators_makes_nobody_hang(run: Run, log: Log, torn: bool) -> None:
-    """But a write under way at its end is no damage."""
-    log.batch(7, 0, 0, transactional=True)
-    coordinators = CoordinatorLog(log.directory)
-    coordinators.write("other", 8)
-    size = coordinators.path.stat().st_size
-    coordinators.write("loader", 7)
-    data = bytearray(coordinators.path.read_bytes())
-    coordinators.path.write_bytes(data[:-5] if torn else data[:-5] + b"\xff" + data[-4:])
-    (of,) = only(run, log.directory, "--topic", "t")["transactions"]
-    assert of["standing"]["kind"] == ("hanging" if torn else "unknown")
-    if not torn:
-        where = f"__transaction_state-0/{0:020d}.log at byte {size}: an entry that is not sound"
-        assert of["standing"]["why"] == f"the log of its coordinator may tell more: {where}"
-
-
 # --- how an open one stands
 
 
@@ -540,67 +467,3 @@ def test_a_directory_that_is_none_is_a_mistake(run: Run, tmp_path: Path) -> None
     assert err == f"ottla explain: {tmp_path} is no data directory: it has no partition\n"
     Log(tmp_path)
     assert run("--transactions", tmp_path, "--topic", "u")[0] == 2
-
-
-# --- memory
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_the_transactions(log: Log, scaled: Callable[[int], int]) -> None:
-    def peak(transactions: int) -> int:
-        log.path.write_bytes(b"")
-        producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
-        log.raw(batch.build([Record(0, NOW, None, bytes(2048))], transactional=True, **producer), 1)
-        log.marker(7, 0)
-        pair = bytearray(log.path.read_bytes())
-        second = struct.unpack_from(">i", pair, 8)[0] + 12
-        with log.path.open("wb") as file:
-            for number in range(transactions):
-                struct.pack_into(">q", pair, 0, 2 * number)
-                struct.pack_into(">q", pair, second, 2 * number + 1)
-                file.write(pair)
-        (files,) = find(str(log.directory), "t", 0)
-        seen = explain_transactions.SeenFiles(files, str(log.directory))
-        tracemalloc.start()
-        try:
-            count = sum(1 for _ in seen.transactions())
-            found = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert count == transactions and seen.ended == {"committed": transactions}
-        return found
-
-    few, many = peak(2_000), peak(scaled(6_000))  # both longer than what is read at once
-    assert many < few + 500_000, (few, many)
-
-
-# --- damage
-
-
-PARTS = ("transactions-0", "open-transaction-0", "__transaction_state-0")
-
-
-@pytest.fixture(scope="module")
-def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("damaged")
-    for part in PARTS:
-        shutil.copytree(DIRECTORIES / "4.3.1" / part, root / part)
-    return root
-
-
-@given(data=st.data())
-def test_any_damage_is_told_or_does_not_matter(data: st.DataObject, damaged: Path) -> None:
-    paths = sorted(path for path in damaged.rglob("*") if path.is_file() and path.stat().st_size)
-    path = data.draw(st.sampled_from(paths))
-    was = path.read_bytes()
-    at, by = data.draw(st.integers(0, len(was) - 1)), data.draw(st.integers(1, 255))
-    cut = data.draw(st.booleans())
-    path.write_bytes(was[:at] if cut else was[:at] + bytes([was[at] ^ by]) + was[at + 1 :])
-    out, err = StringIO(), StringIO()
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = explain(["--transactions", "--json", str(damaged)])
-    finally:
-        path.write_bytes(was)
-    json.loads(out.getvalue())
-    assert (code, err.getvalue().count("\n")) in ((0, 0), (1, 1))
