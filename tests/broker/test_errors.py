@@ -22,6 +22,7 @@ from ottla.protocol.schema import empty_value
 
 ELSEWHERE = {
     "Refused": "names its own code",
+    "Unverified": "names its own code",
     "ProtocolViolation": "closes the connection",
     "StartupError": "ends the start, with one line",
     "TooManyItems": "becomes a MalformedMessage where it is raised",
