@@ -51,7 +51,7 @@ class Gap(NamedTuple):
 
 class Resuming(NamedTuple):
     """What is known where a partition came to a consumer: the lowest offset that may have been committed then, and its
-    own position if it had the partition before (it may go on from there)."""
+    own position if it had the partition last (it may go on from there)."""
 
     lowest: int
     own: int
@@ -63,7 +63,6 @@ class Consuming:
     def __init__(self) -> None:
         self.group: str | None = None
         self.committed_only = False
-        self.owned: set[int] = set()
         self.positions: dict[int, int] = {}
         self.resuming: dict[int, Resuming] = {}
         self.pending: list[tuple[Commits, Commit]] = []
@@ -88,6 +87,7 @@ class Follower:
         self.holders: dict[str, dict[str, int]] = {}  # by transactional id: line since when a process has it
         self.asked: dict[tuple[str, str], int] = {}  # by process and transactional id: line of the `init`
         self.fenced: dict[str, int] = {}  # by process: line at which that was certain
+        self.owners: dict[tuple[str | None, int], str] = {}  # by group and place: who was assigned it last
         self.commits: dict[tuple[str, int], Commits] = {}
         self.gaps: list[Gap] = []
         self.early: dict[int, tuple[int, str]] = {}  # by value number: polled at a line by a process, not yet committed
@@ -139,6 +139,14 @@ class Follower:
 
     def _on_crash(self, line: int, type: str, event: Event) -> None:
         self.report.counts["crashes"] += 1
+        self._leave(event)
+
+    def _on_exit(self, line: int, type: str, event: Event) -> None:
+        self.report.counts[f"exits: {'of itself' if event.get('error') else 'told to'}"] += 1
+        self._leave(event)
+
+    def _leave(self, event: Event) -> None:
+        """What it had under way takes effect soon, or never."""
         process = event["process"]
         for _, commit in self.consumer(process).pending:
             commit.unknown_at = event["at"]
@@ -291,14 +299,15 @@ class Follower:
         one.group = event.get("group", one.group)
         for partition in event["partitions"]:
             place = self.place(partition)
-            own = one.positions.get(place, NOWHERE) if place in one.owned else NOWHERE
-            one.owned.add(place)
+            # Where nobody else had it in between, some clients go on from where they were, committed or not.
+            is_own = self.owners.get((one.group, place)) == event["process"]
+            own = one.positions.get(place, NOWHERE) if is_own else NOWHERE
+            self.owners[one.group, place] = event["process"]
             one.positions[place] = RESUMES if one.group else 0
             one.resuming[place] = Resuming(min(self._commits(one.group, place).offsets()), own)
 
     def _on_revoke(self, line: int, type: str, event: Event) -> None:
-        one = self.consumer(event["process"])
-        one.owned -= {self.place(partition) for partition in event["partitions"]}
+        """It has it until another has it: what it polls and commits late is judged by that."""
 
     def _on_seek(self, line: int, type: str, event: Event) -> None:
         one, place = self.consumer(event["process"]), self.place(event["partition"])

@@ -14,8 +14,9 @@ error is `info` unless it is certain); what has no beginning is `ok`. An invocat
 A partition is "topic-index"; an offset a number; a value a number that no other record of the run has (if one is sent
 again after an unknown outcome, there is an `invoke` of its own for that). Fields besides, by `op`:
 
-    start       ok                  client, isolation (of its polls), group, transactional_id (each if known)
+    start       ok                  client, role, isolation (of its polls), group, transactional_id (each if known)
     crash       ok                  the process was killed; written by the one who did it
+    exit        ok                  the process has ended; error: why, where it could not go on
     fault       ok                  fault: what was done to the broker (kill, pause, cut, ...)
     send        invoke              partition, value; txn (if in a transaction); of (the value this was made from)
                 ok                  value, offset (-1: not told)
@@ -64,7 +65,14 @@ class Recorder:
         self._name = json.dumps(process)
 
     def write(self, type: str, op: str, **fields: Any) -> None:
-        head = f'{{"at":{time.monotonic():.6f},"process":{self._name},"type":"{type}","op":"{op}"'
+        self._write(self._name, type, op, fields)
+
+    def crashed(self, process: str) -> None:
+        """Another process is no more."""
+        self._write(json.dumps(process), "ok", "crash", {})
+
+    def _write(self, name: str, type: str, op: str, fields: dict[str, Any]) -> None:
+        head = f'{{"at":{time.monotonic():.6f},"process":{name},"type":"{type}","op":"{op}"'
         rest = json.dumps(fields, separators=(",", ":"))[1:]
         line = f"{head},{rest}\n" if fields else f"{head}}}\n"
         data = line.encode()

@@ -441,6 +441,27 @@ def test_a_later_commit_of_the_group_replaces_the_earlier_ones() -> None:
     assert set(checked(model.finish()).kinds) == {facts.RESUMED_BELOW}
 
 
+def test_who_gets_its_partition_back_may_go_on_from_where_it_was() -> None:
+    """kafka-python does so after a rebalance; not if another member had it in between, and may have committed."""
+    for others in (False, True):
+        model = Model()
+        plain = Sender(model, "plain")
+        for _ in range(4):
+            plain.send("a-0")
+        first, second = Receiver(model, "first", "group"), Receiver(model, "second", "group")
+        first.assign("a-0")
+        first.poll(2)
+        first.revoke("a-0")
+        if others:
+            second.assign("a-0")
+            second.revoke("a-0")
+        first.assign("a-0")
+        first.positions["a-0"] = 2
+        first.poll()
+        kinds = set(checked(model.finish()).kinds)
+        assert kinds == ({facts.SKIPPED_POLL} if others else set())
+
+
 # -- the file
 
 

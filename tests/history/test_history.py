@@ -1,0 +1,87 @@
+"""Clients that work and crash while the broker is killed, paused and cut off: their history is looked through.
+
+A history that shows a violation is kept in `out/` and its path is told; `tests/history/check.py` reads it again.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import facts
+import pytest
+from checker import check
+from facts import Report
+from workload import FAULTS, LINES, Workload, members, sender, small_crew, whole_crew, writer
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+
+KEPT = Path(__file__).parents[2] / "out"
+SHORT_S, LONG_S = 4.0, 62.0  # of faults; with the beginning and the end twenty long runs take half an hour
+RUNS = 1
+CUT = f"{LINES}-1"
+
+
+def looked_through(load: Workload) -> Report:
+    """What the checker finds; the history is kept if that is anything."""
+    report = check(load.path)
+    print(f"seed {load.seed}: {str(report)[:3000]}")
+    if report.kinds or load.broken:
+        KEPT.mkdir(exist_ok=True)
+        print(f"the history is kept: {shutil.copy(load.path, KEPT)}")
+    return report
+
+
+def test_the_history_of_a_run_with_all_faults_is_clean(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """One short run, or many long ones with more clients."""
+    runs = scaled(RUNS)
+    for number in range(runs):
+        seed = random.randrange(1 << 32)
+        print(f"seed {seed}")
+        if runs > 1:
+            load = Workload(tmp_path / str(number), seed, whole_crew())
+        else:
+            load = Workload(tmp_path / str(number), seed, small_crew(seed), pace=0.5, hung_s=5)
+        try:
+            load.begin()
+            load.disturb(LONG_S if runs > 1 else SHORT_S)
+            load.finish()
+        finally:
+            try:
+                load.close()
+            finally:
+                report = looked_through(load)
+        assert not report.kinds, report
+        assert not load.broken, load.broken[0]
+        assert all(report.counts[f"faults: {fault}"] for fault in ("pause", "cut", "zombie")), report.counts
+        assert report.counts["crashes"] and report.counts["faults: start"], report.counts
+        assert report.counts["sends: ok"] and report.counts["transactions: committed"], report.counts
+        shutil.rmtree(load.folder)
+    assert set(FAULTS) == {"kill", "pause", "cut", "crash", "zombie"}
+
+
+def test_a_liar_and_a_loss_are_found(tmp_path: Path) -> None:
+    """A consumer that says it reads what is committed, and reads all; and a log whose end is cut off at a restart."""
+    crew = [*sender("confluent", CUT), *writer("confluent", f"{LINES}-0")]
+    crew += members("confluent", in_truth="read_uncommitted")
+    load = Workload(tmp_path, random.randrange(1 << 32), crew)
+    try:
+        load.begin()
+        load.rest(2)
+        load.end("sender", "writer")
+        load.rest(0.5)
+        load.end("member")
+        load.broker.stop()
+        (segment,) = load.broker.data_dir.glob(f"{CUT}/*.log")
+        with segment.open("r+b") as file:
+            file.truncate(segment.stat().st_size * 3 // 4)
+        (load.broker.data_dir / ".kafka_cleanshutdown").unlink()
+        load.broker.start()
+        load.finish()
+    finally:
+        load.close()
+    kinds = check(load.path).kinds
+    assert {facts.ABORTED_READ, facts.EARLY_READ} <= kinds.keys(), kinds
+    assert {facts.LOST, facts.UNSEEN} & kinds.keys(), kinds
