@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable
 
 from ...protocol.errors import ErrorCode
 from ..errors import Refused
+from .pattern import BadPattern, Pattern
 from .state import Transaction, TransactionState
 
-PATTERN_LENGTH_MAX = 1000
 _STATES = {state.value: state for state in TransactionState}
-# What RE2, which Kafka matches with, does not know either: groups that look around, and references back.
-_NOT_RE2 = re.compile(r"\(\?(?:<?[=!]|\(|P=|>)|\\[1-9]")
 
 
 def listed(
@@ -45,10 +42,7 @@ def listed(
 def _matcher(pattern: str | None) -> Callable[[str], bool]:
     if not pattern:
         return lambda _: True
-    if len(pattern) > PATTERN_LENGTH_MAX or _NOT_RE2.search(pattern):
-        raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION)
     try:
-        compiled = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
+        return Pattern(pattern).fullmatch
+    except BadPattern as error:
         raise Refused(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
-    return lambda name: compiled.fullmatch(name) is not None
