@@ -1,8 +1,9 @@
 """`ottla explain`: what the producers of a partition wrote, what a broker would answer to their next batch, and why.
 
-Owns the command: its flags, the one pass over the log, and what is judged by which rules. It takes no lock and writes
-nothing, so it works beside a running broker: what that appends meanwhile is not seen. Memory grows with the producers
-of the partition, not with its batches. Exit code 0; 1, with one line on stderr, if the log is damaged; 2 for a mistake.
+Owns the command: its flags, the one pass over the log, and what is judged by which rules; what became of transactions
+is `explain_transactions.py`'s. It takes no lock and writes nothing, so it works beside a running broker: what that
+appends meanwhile is not seen. Memory grows with the producers of the partition, not with its batches. Exit code 0; 1,
+with one line on stderr, if the log is damaged; 2 for a mistake.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def _check(parser: Parser, parsed: Namespace) -> None:
     if parsed.transactions:
         if (parsed.directory is None) is (parsed.bootstrap is None):
             parser.error("either DIR or --bootstrap ADDRESS is needed")
-        if parsed.next_sequence is not None or parsed.batches or parsed.judge is not None:
-            parser.error("--next-sequence, --release and --batches do not go with --transactions")
+        if parsed.batches or (parsed.next_sequence, parsed.epoch, parsed.count, parsed.judge) != (None,) * 4:
+            parser.error("of a next batch nothing can be asked with --transactions, nor --release or --batches")
         return
     if parsed.bootstrap is not None or parsed.transactional_id is not None:
         parser.error("--bootstrap and --transactional-id need --transactions: a broker tells nothing of the batches")
