@@ -7,6 +7,8 @@ out: authorization, there being no ACLs yet.
 
 from __future__ import annotations
 
+import asyncio
+
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ..context import RequestContext, handles
@@ -81,14 +83,17 @@ async def _transaction_error(request: TxnOffsetCommitRequest, context: RequestCo
         error = ErrorCode.INVALID_PRODUCER_ID_MAPPING  # no transaction is without, whether it is verified or not
     if error is not ErrorCode.NONE:
         return error
-    behaviour = broker.profile.behaviour
+    behaviour, transactions = broker.profile.behaviour, broker.transactions
     producer = request.transactional_id, request.producer_id, request.producer_epoch
+    verifies = behaviour.verifies_transactions and broker.config["transaction.partition.verification.enable"]
     if version >= ADDS_SINCE and behaviour.transaction_version >= 2:
-        answer = await settled(broker.transactions.add_offsets(*producer, request.group_id, client_version=2))
-        error = answer.error
-    elif behaviour.verifies_transactions and broker.config["transaction.partition.verification.enable"]:
+        adding = transactions.add_offsets(*producer, request.group_id, client_version=2)
+        error = (await settled(adding)).error
+        # Where a sync was awaited others had their turn, and may have ended the transaction.
+        verifies = error is ErrorCode.NONE and isinstance(adding, asyncio.Future)
+    if verifies:
         held = (GROUP_OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
-        answer = broker.transactions.verify(*producer, [held])
+        answer = transactions.verify(*producer, [held])
         error = ErrorCode.TRANSACTION_ABORTABLE if answer.missing else answer.error
     # A fenced producer is told so by this code in every version, as it is by Produce.
     return known(error, fenced=False, abortable=version >= ABORTABLE_SINCE)

@@ -14,6 +14,7 @@ from held_syncs import PATIENCE_SECONDS, Syncs, begun, holding, still_waits
 from transacting import IMPLICIT_PRODUCE, Owner, committed, described, read_committed
 
 from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.transactions.state import Answer
 from ottla.protocol.errors import ErrorCode
 
 OVERRIDES = {
@@ -116,6 +117,22 @@ async def test_offsets_of_a_transaction_wait_for_their_sync(tmp_path: Path) -> N
         await still_waits(broker, call)
         syncs.let_all()
         assert await call == 0
+
+
+async def test_offsets_are_not_written_behind_the_end_of_their_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waited for a sync of the coordinator's may find that another request was quicker."""
+    async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
+        owner, _ = await started(broker, syncs, TRANSACTION_STATE_TOPIC)
+        call = begun(owner.commit_offset(5, version=5))
+        await syncs.until(1)
+        await still_waits(broker, call)
+        monkeypatch.setattr(broker.state.transactions, "verify", lambda *asked: Answer(ErrorCode.PRODUCER_FENCED))
+        syncs.let_all()
+        assert await call == ErrorCode.INVALID_PRODUCER_EPOCH
+        log = broker.state.topics.partition(GROUP_OFFSETS_TOPIC, 0).log
+        assert log.log_end_offset == 0
 
 
 async def test_a_failed_sync_is_told_as_the_coordinators_loss(tmp_path: Path) -> None:
