@@ -30,6 +30,7 @@ MODULES = [
     "repaired",
     "lost_directory",
     "java_transactions",
+    "streams",
 ]
 
 
