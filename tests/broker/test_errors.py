@@ -29,6 +29,7 @@ ELSEWHERE = {
     "Stopped": "is shown where the bytes stop making sense",
     "DamagedFile": "puts the file aside, or ends the command with one line",
     "UnknownRelease": "ends the start, with one line",
+    "BadPattern": "is refused with INVALID_REGULAR_EXPRESSION where it is raised",
     "Cannot": "ends the command, with one line",
     "CleaningFailed": "ends a pass of the log cleaner, with one line",
     "NotAdded": "leaves out a topic, with one line",
