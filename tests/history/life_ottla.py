@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from ports import PATIENCE_S, Final, Moved, NotSent, Told, Took, split
+from ports import PATIENCE_S, Abortable, Final, Moved, NotSent, Told, Took, split
 
 from ottla.client import ClientError, Consumer, Producer
+from ottla.client.errors import InvalidTransactionState, ProducerFailed, TransactionUnsettled
 
 LOOP = asyncio.new_event_loop()
 T = TypeVar("T")
@@ -20,12 +21,49 @@ def wait(what: Coroutine[Any, Any, T]) -> T:
 
 class Sending:
     def __init__(self, address: str, transactional_id: str | None, timeout_ms: int) -> None:
+        more: dict[str, Any] = {}
+        if transactional_id:
+            more = {"transactional_id": transactional_id, "transaction_timeout_ms": timeout_ms}
+
         async def start() -> Producer:
-            producer = Producer(address)
+            producer = Producer(address, **more)
             await producer.start()
             return producer
 
         self._producer = wait(start())
+
+    @staticmethod
+    def _insist(call: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
+        """Calls again while it is not known what became of it."""
+        while True:
+            try:
+                wait(call(*arguments))
+                return
+            except TransactionUnsettled:
+                continue
+            except (ProducerFailed, InvalidTransactionState) as error:
+                raise Final(repr(error)) from None
+            except ClientError as error:
+                raise Abortable(repr(error)) from None
+
+    def init(self) -> None:
+        self._insist(self._producer.init_transactions)
+
+    def begin(self) -> None:
+        self._insist(self._producer.begin)
+
+    def send_offsets(self, offsets: Mapping[str, int], receiving: Any) -> None:
+        wanted = {split(place): offset for place, offset in offsets.items()}
+        # Whose generation it was when they were polled: it may be another by now.
+        self._insist(self._producer.send_offsets_to_transaction, wanted, receiving.generation)
+
+    def commit(self) -> None:
+        self._insist(self._producer.commit)
+        self.work(0)  # for the callbacks
+
+    def abort(self) -> None:
+        self._insist(self._producer.abort)
+        self.work(0)
 
     def send(self, partition: str, data: bytes, told: Told) -> None:
         def done(sent: asyncio.Future[Any]) -> None:
@@ -35,6 +73,9 @@ class Sending:
         topic, index = split(partition)
         try:
             sent = wait(self._producer.send(topic, data, partition=index))
+        except ProducerFailed as error:
+            told(None, error)
+            raise Final(repr(error)) from None
         except ClientError as error:
             raise NotSent(error) from None
         sent.add_done_callback(done)
@@ -55,7 +96,7 @@ class Receiving:
         self, address: str, group: str, topics: list[str], isolation: str, took: Took, assigned: Moved, revoked: Moved
     ) -> None:
         self._took, self._assigned, self._revoked = took, assigned, revoked
-        self._generation: object = None
+        self.generation: Any = None
 
         async def start() -> Consumer:
             consumer = Consumer(
@@ -81,8 +122,8 @@ class Receiving:
     def _look(self) -> None:
         """It has no listeners: a new generation shows that partitions came anew."""
         generation = self._consumer.group_metadata()
-        if generation != self._generation:
-            self._generation = generation
+        if generation != self.generation:
+            self.generation = generation
             self._assigned([f"{topic}-{partition}" for topic, partition in self._consumer.assignment()])
 
     def poll(self, seconds: float) -> None:
@@ -99,6 +140,20 @@ class Receiving:
 
     def commit(self, offsets: Mapping[str, int]) -> None:
         wait(self._consumer.commit({split(place): offset for place, offset in offsets.items()}))
+
+    def rewind(self) -> dict[str, int | None]:
+        async def rewind() -> dict[str, int | None]:
+            places: dict[str, int | None] = {}
+            for place, found in (await self._consumer.committed(self._consumer.assignment())).items():
+                offset = found.offset if found else 0
+                self._consumer.seek(*place, offset)
+                places[f"{place[0]}-{place[1]}"] = offset
+            return places
+
+        try:
+            return wait(rewind())
+        except (ClientError, TimeoutError) as error:
+            raise Final(repr(error)) from None
 
     def close(self) -> None:
         wait(self._consumer.stop())
