@@ -59,7 +59,7 @@ from .table import advance, states_moved_by
 RETRY_MS = 1000
 """After a marker that could not be written; the sweep for time-outs tries it again, too."""
 
-SWEPT_AT_ONCE = 500
+SWEPT_AT_ONCE = 200
 """Of how many ids a sweep thinks in one turn of the loop."""
 
 # A partition with which there is nothing left to do: it is gone, its format has no markers, or another transaction of
@@ -550,16 +550,12 @@ class TransactionCoordinator:
 
 def _loaded(log: Iterable[records.Record]) -> list[Transaction]:
     """The ids of a partition, as their last records say. Raises MalformedMessage, and what reading the log raises."""
-    transactions: dict[str, Transaction] = {}
+    newest: dict[bytes, bytes | None] = {}
     for key, value in log:
-        entry = records.decode(key, value)
-        if entry is None:
-            continue
-        # The order is that of the last records.
-        transactions.pop(entry.transactional_id, None)
-        if entry.transaction is not None:
-            transactions[entry.transactional_id] = entry.transaction
-    return list(transactions.values())
+        newest.pop(key, None)  # the order is that of the last records
+        newest[key] = value
+    entries = [records.decode(key, value) for key, value in newest.items()]
+    return [entry.transaction for entry in entries if entry is not None and entry.transaction is not None]
 
 
 def _when_settled(submitted: asyncio.Future[Any], done: Callable[[BaseException | None], None]) -> None:
