@@ -314,7 +314,11 @@ class Repair:
             if aborted.first_offset < 0:
                 chosen = old
             else:
-                chosen = old if old is not None and aborted.agrees(old, walk.first_offset) else aborted
+                chosen = (
+                    old
+                    if old is not None and aborted.agrees(old, walk.first_offset, walk.circumstances.log_start_offset)
+                    else aborted
+                )
             if chosen is not None:
                 made += _ABORTED.pack(0, *chosen)
         if made:

@@ -54,11 +54,16 @@ class Aborted(NamedTuple):
     last_offset: int
     last_stable_offset: int
 
-    def agrees(self, told: Aborted, log_start: int) -> bool:
-        """Whether an entry of an index may say `told` where the log says this. What began below the log start lies
-        there as the log tells it no longer."""
-        first = told.first_offset == self.first_offset or told.first_offset < log_start <= self.first_offset
-        return first and (told.last_stable_offset == self.last_stable_offset or told.last_stable_offset < log_start)
+    def agrees(self, told: Aborted, first_offset: int, log_start: int) -> bool:
+        """Whether an entry of an index may say `told` where the log says this. What began below the first offset lies
+        there as the log tells it no longer; what lies below the log start may have been passed over."""
+        return all(
+            by_file == by_log or by_file < first_offset <= by_log or by_log < min(by_file, log_start)
+            for by_file, by_log in (
+                (told.first_offset, self.first_offset),
+                (told.last_stable_offset, self.last_stable_offset),
+            )
+        )
 
     def __str__(self) -> str:
         offsets = f"offsets {self.first_offset}-{self.last_offset}, last stable offset {self.last_stable_offset}"
@@ -101,7 +106,9 @@ class Walk:
 
     def __post_init__(self) -> None:
         self._producers: dict[int, Producer] = {}
+        self._left: dict[int, Producer] = {}  # those that the batches from the log start on leave
         self._aborts: dict[int, Aborted] = {}  # by the marker's offset; those of the segment that is read
+        self._deleted: set[int] = set()  # of these the markers of transactions of which nothing is left
         self._has_gaps = False
         self._rewritten = False  # a batch has no epoch: it was made of old messages
         self._expected = -1
@@ -133,6 +140,7 @@ class Walk:
         stem = segment.path.removesuffix(".log")
         base, is_last = segment.base_offset, number == len(self.folder.segments) - 1
         self._aborts.clear()
+        self._deleted.clear()
         self._largest_ms = -1
         with contextlib.ExitStack() as stack:
             # The indexes first: what is appended meanwhile may be in the log and not in them, never the other way.
@@ -237,7 +245,12 @@ class Walk:
                 marker_epoch = marker.coordinator_epoch
                 if marker.kind == txn_index.ABORT:
                     self._aborts[header.base_offset] = self._aborted(header)
+                    left = self._left.get(header.producer_id)
+                    if left is None or left.transaction_first_offset < 0:
+                        self._deleted.add(header.base_offset)
         advance(self._producers, header, 0, coordinator_epoch=marker_epoch)
+        if header.is_transactional:
+            advance(self._left, header, self.circumstances.log_start_offset, coordinator_epoch=marker_epoch)
 
     def _aborted(self, header: BatchHeader) -> Aborted:
         """What the transaction index must say of a transaction that ends here (Kafka's lastStableOffset(completed))."""
@@ -270,7 +283,8 @@ class Walk:
                 yield Finding(name, None, at, what, self.circumstances.clean, "snapshot")
             elif self.bad_at is None and not self._has_gaps and at >= self.first_offset:
                 for producer_id, known in found.items():
-                    what = _contradiction(known, self._producers.get(producer_id), self.first_offset)
+                    log_start = self.circumstances.log_start_offset
+                    what = _contradiction(known, self._producers.get(producer_id), self.first_offset, log_start)
                     if what is not None:
                         yield Finding(name, None, at, f"producer {producer_id}: {what}", True, "snapshot")
 
@@ -283,8 +297,13 @@ class Walk:
             yield Finding(name, found[0], found[1], found[2], True, "transactions")
             return
         # Who reads committed records only would be given those of a transaction that is missing. A cleaner leaves out
-        # transactions of which nothing is left, and what is appended meanwhile need not be there yet.
-        missing = [aborted for aborted in self._aborts.values() if aborted.first_offset >= 0]
+        # transactions of which nothing is left, as does a recovery of what was deleted, and what is appended meanwhile
+        # need not be there yet.
+        missing = [
+            aborted
+            for aborted in self._aborts.values()
+            if aborted.first_offset >= 0 and aborted.last_offset not in self._deleted
+        ]
         if missing and self.circumstances.clean and not self._has_gaps:
             first = missing[0]
             what = f"the abort of producer {first.producer_id} at offset {first.last_offset} is missing"
@@ -316,7 +335,9 @@ class Walk:
                 if known is None or known.producer_id != told.producer_id:
                     what = f"the log has no abort of producer {told.producer_id} at offset {told.last_offset}"
                     return at, told.last_offset, what
-                if known.first_offset >= 0 and not (self._has_gaps or known.agrees(told, self.first_offset)):
+                log_start = self.circumstances.log_start_offset
+                agrees = known.first_offset < 0 or known.agrees(told, self.first_offset, log_start)
+                if not (self._has_gaps or agrees):
                     return at, told.last_offset, f"{told}, by the log {known}"
                 last = told.last_offset
         return None
@@ -370,8 +391,9 @@ def _small_file(files: Files, path: str, most: int) -> bytes | None:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _contradiction(known: Producer, replayed: Producer | None, first_offset: int) -> str | None:
-    """What a snapshot says of a producer and the log does not; None if they agree, or the log no longer tells."""
+def _contradiction(known: Producer, replayed: Producer | None, first_offset: int, log_start: int) -> str | None:
+    """What a snapshot says of a producer and the log does not; None if they agree, or the log no longer tells. What is
+    deleted may have been passed over when the snapshot was made, though it lies in the log yet."""
     newest = known.batches[-1] if known.batches else None
     if replayed is None:
         if newest is not None and newest.last_offset >= first_offset:
@@ -381,12 +403,15 @@ def _contradiction(known: Producer, replayed: Producer | None, first_offset: int
         return f"epoch {known.epoch}, by the log {replayed.epoch}"
     if replayed.batches:
         by_log = replayed.batches[-1]
-        if newest is None or newest[:4] != by_log[:4]:
+        is_passed_over = newest is None and by_log.last_offset < log_start
+        if not is_passed_over and (newest is None or newest[:4] != by_log[:4]):
             at = "no batch" if newest is None else f"sequence {newest.last_sequence} at {newest.last_offset}"
             return f"{at}, by the log sequence {by_log.last_sequence} at {by_log.last_offset}"
-    begun = replayed.transaction_first_offset
-    if begun >= first_offset and known.transaction_first_offset not in (begun, -1):
-        return f"a transaction from {known.transaction_first_offset}, by the log from {begun}"
+    begun, told = replayed.transaction_first_offset, known.transaction_first_offset
+    if told not in (begun, -1) and not (
+        told < first_offset <= begun or begun < max(first_offset, min(told, log_start))
+    ):
+        return f"a transaction from {told}, by the log from {begun}"
     return None
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import random
 
+from committed import consumed
+from crash_transactions import end_all, fates, markers, stable_range, states, wrong_producer
 from crash_world import (
     DATA,
     Batch,
@@ -118,30 +120,44 @@ def check_log(log: PartitionLog, known: Partition, powered: bool, rng: random.Ra
     demand(bool(right), "the log ends within a batch, or behind all of them", end)
     found = rows_of(log)
     if not powered or known.may_lack:
-        kept = still_there(known, kept, found)
+        kept = still_there(known, kept, found, start)
     known.batches = kept
     expected = [row for one in kept for row in one.rows if row.offset >= start]
     if known.cleaned_to:
-        expected = _without_cleaned(expected, found, known.cleaned_to)
+        expected = _without_cleaned(expected, found, known.cleaned_to, kept)
     if found != expected:
         wrong = next((pair for pair in zip(found, expected, strict=False) if pair[0] != pair[1]), None)
         raise Violation(f"wrong records: {len(found)} found, {len(expected)} expected, the first: {wrong}")
     check_look_ups(log, found, rng)
     check_indexes(log)
     check_producers(log, kept, start)
+    check_committed(log, kept, found)
 
 
-def _without_cleaned(expected: list[Row], found: list[Row], cleaned_to: int) -> list[Row]:
-    """What is expected, without what a compaction may have taken and has taken."""
+def _without_cleaned(expected: list[Row], found: list[Row], cleaned_to: int, batches: list[Batch]) -> list[Row]:
+    """What is expected, without what a compaction may have taken and has taken: also markers, and what was aborted."""
     there = {row.offset for row in found}
-    last = {row.key: row.offset for row in expected if row.offset < cleaned_to}
+    void = fates(batches)[0] | markers(batches)
+    last = {row.key: row.offset for row in expected if row.offset < cleaned_to and row.offset not in void}
     return [
         row
         for row in expected
         if row.offset in there
         or row.offset >= cleaned_to
-        or (row.key is not None and row.value is not None and last[row.key] == row.offset)
+        or (row.offset not in void and row.key is not None and row.value is not None and last[row.key] == row.offset)
     ]
+
+
+def check_committed(log: PartitionLog, batches: list[Batch], found: list[Row]) -> None:
+    """The last stable offset, what is open, and what a reader of committed records gets."""
+    start, end = log.log_start_offset, log.log_end_offset
+    least, largest = stable_range(list(batches), start, end)
+    stable = log.last_stable_offset
+    demand(least <= stable <= largest, "the last stable offset is", stable, least, largest)
+    hidden = fates(batches)[0] | markers(batches)
+    expected = [row.offset for row in found if row.offset < stable and row.offset not in hidden]
+    seen = consumed(log, start, 500)
+    demand(seen == expected, "a reader of committed records sees", seen, "and not", expected)
 
 
 def check_look_ups(log: PartitionLog, rows: list[Row], rng: random.Random | None = None) -> None:
@@ -186,21 +202,18 @@ def check_indexes(log: PartitionLog) -> None:
 
 
 def last_batches(batches: list[Batch], start: int) -> dict[int, Batch]:
-    """The newest batch of each producer, of those that reach to the log start."""
-    return {one.producer[0]: one for one in batches if one.producer is not None and one.end > start}
+    """The newest batch of each producer, of those that reach to the log start, if it may come again."""
+    newest = {one.producer[0]: one for one in batches if one.producer is not None and one.end > start}
+    return {producer_id: one for producer_id, one in newest.items() if one.sent}
 
 
 def check_producers(log: PartitionLog, batches: list[Batch], start: int) -> None:
     """Those of the batches, and no others."""
-    expected = {}
-    for producer_id, one in last_batches(batches, start).items():
-        assert one.producer is not None
-        expected[producer_id] = one.producer[1], one.producer[2] + len(one.rows) - 1, one.end - 1
-    found = {
-        producer_id: (known.epoch, known.batches[-1].last_sequence if known.batches else -1, known.last_offset)
-        for producer_id, known in log.producers().items()
-    }
-    demand(found == expected, "producers (epoch, last sequence, last offset) are", found, "and not", expected)
+    whole, part, found = states(batches), states(batches, start), log.producers()
+    demand(set(found) <= set(whole), "producers are known that never wrote", set(found) - set(whole))
+    for producer_id, state in whole.items():
+        wrong = wrong_producer(found.get(producer_id), state, part.get(producer_id), start)
+        demand(not wrong, f"of producer {producer_id}", wrong, found.get(producer_id), state)
 
 
 # -- what comes after
@@ -220,6 +233,10 @@ def _go_on(
             again = log.append(bytearray(last.sent), now_ms=5000)
             demand(again.duplicate and again.base_offset == last.first, "a retry of", last.first, "was answered", again)
             demand(log.log_end_offset == before, "a retry was written twice", producer_id)
+        end_all(log, 5000)
+        demand(
+            log.last_stable_offset == log.log_end_offset, "what was open could not be ended", log.open_transactions()
+        )
         rows = rows_of(log)
         log.append(bytearray(NEW), now_ms=5000)
         found = rows_of(log)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from unittest import mock
 
+from crash_transactions import ABORT, COMMIT, OFFSETS, commit_of_offsets, next_of, states
+from crash_transactions import DATA as IN_TRANSACTION
 from old_messages import message, wrapper
 from simulated_files import SimulatedFiles, Step
 
@@ -23,7 +25,8 @@ from ottla.protocol.records.validate import Rules
 from ottla.storage.compaction import Clean, Group, SegmentFacts, active_producers, clean
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import DataDirectory
-from ottla.storage.log import PartitionLog
+from ottla.storage.errors import StorageError
+from ottla.storage.log import Appended, PartitionLog
 
 DATA = "/data"
 TOPICS = ("a", "b", "c")
@@ -43,11 +46,12 @@ class Row(NamedTuple):
 
 class Batch(NamedTuple):
     """What an append wrote as one entry. `producer` is (id, epoch, first sequence) or None; `sent` the bytes that a
-    producer would send again."""
+    producer would send again; `kind` says of transactions what `crash_transactions` knows."""
 
     rows: tuple[Row, ...]
     producer: tuple[int, int, int] | None = None
     sent: bytes = b""
+    kind: str = ""
 
     @property
     def first(self) -> int:
@@ -144,6 +148,9 @@ class World:
             (10, self.produce),
             (8, self.produce_idempotent),
             (6, self.produce_old),
+            (6, self.produce_in_transaction),
+            (2, self.commit_offsets),
+            (5, self.end_transaction),
             (3, self.produce_big),
             (4, self.flush),
             (3, self.retain),
@@ -226,8 +233,19 @@ class World:
     ) -> None:
         """Appends what is to become these batches, and acknowledges it."""
         log.configure(replace(partition.config, rules=replace(partition.config.rules, target_magic=target)))
+        self.tried(
+            partition,
+            log,
+            batches,
+            lambda: log.append(bytearray(data), now_ms=self.now_ms, produce_version=(1, 2, 13)[magic]),
+        )
+
+    def tried(
+        self, partition: Partition, log: PartitionLog, batches: list[Batch], append: Callable[[], Appended]
+    ) -> None:
+        """Does what is to write these batches, and acknowledges it."""
         partition.batches += batches
-        done = log.append(bytearray(data), now_ms=self.now_ms, produce_version=(1, 2, 13)[magic])
+        done = append()
         expected = batches[0].first, batches[-1].end - 1, False
         if (done.base_offset, done.last_offset, done.duplicate) != expected:
             raise Violation(f"appended as {done} and not {expected}")
@@ -280,6 +298,64 @@ class World:
         batches = [Batch((row,)) for row in rows] if apart else [Batch(tuple(rows))]
         self.append(*found, data, batches, magic, target)
 
+    # -- transactions
+
+    def produce_in_transaction(self) -> None:
+        """Begins one, or goes on in it; a copy of what was written stays one."""
+        if (found := self.any_log()) is None:
+            return
+        partition, log = found
+        producer_id = self.rng.choice((17, 18))
+        epoch, sequence = next_of(partition.batches, producer_id, log.log_start_offset)
+        rows = self.new_rows(self.rng.randint(1, 2), 20, log)
+        data = self.built(
+            rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
+        )
+        made = Batch(tuple(rows), (producer_id, epoch, sequence), data, IN_TRANSACTION)
+        self.append(partition, log, data, [made], 2)
+        if self.rng.random() < 0.2:
+            again = log.append(bytearray(data), now_ms=self.now_ms)
+            if not again.duplicate or again.base_offset != rows[0].offset:
+                raise Violation(f"a copy of {rows[0].offset} was answered with {again}")
+
+    def commit_offsets(self) -> None:
+        """What a coordinator writes in a transaction, without sequences."""
+        if (found := self.any_log()) is None:
+            return
+        partition, log = found
+        epoch = states(partition.batches)[19].epoch if 19 in states(partition.batches) else 0
+        self.counter += 1
+        record = commit_of_offsets(self.counter, self.now_ms)
+        row = Row(log.log_end_offset, record.key, record.value, self.now_ms)
+        log.configure(partition.config)
+        self.tried(
+            partition,
+            log,
+            [Batch((row,), (19, epoch, -1), kind=OFFSETS)],
+            lambda: log.append_records([record], now_ms=self.now_ms, producer=(19, epoch)),
+        )
+
+    def end_transaction(self) -> None:
+        """Writes a marker, as often for who is in a transaction as there is one; sometimes with a new epoch."""
+        if (found := self.any_log()) is None:
+            return
+        partition, log = found
+        known = states(partition.batches)
+        open_ones = [producer_id for producer_id, state in known.items() if state.open_from >= 0]
+        producer_id = self.rng.choice(open_ones or [17, 18, 19])
+        kind = self.rng.choice((COMMIT, ABORT))
+        epoch = (known[producer_id].epoch if producer_id in known else 0) + (self.rng.random() < 0.3)
+        key, value = (b"\0\0\0\1" if kind == COMMIT else b"\0\0\0\0"), b"\0\0\0\0\0\0"
+        log.configure(partition.config)
+        self.tried(
+            partition,
+            log,
+            [Batch((Row(log.log_end_offset, key, value, self.now_ms),), (producer_id, epoch, -1), kind=kind)],
+            lambda: log.append_marker(
+                producer_id, epoch, committed=kind == COMMIT, coordinator_epoch=0, now_ms=self.now_ms
+            ),
+        )
+
     # -- the rest of the work
 
     def flush(self) -> None:
@@ -311,15 +387,20 @@ class World:
         partition, log = found
         log.flush()
         partition.flushed = log.log_end_offset
-        facts = [
-            SegmentFacts(one.base_offset, one.size_bytes, one.next_offset, self.files.modified_ns(one.path(".log")))
-            for one in log.segments[:-1]
-        ]
+        try:
+            facts = [
+                SegmentFacts(one.base_offset, one.size_bytes, one.next_offset, self.files.modified_ns(one.path(".log")))
+                for one in log.segments[:-1]
+            ]
+        except OSError as error:  # one that was injected
+            raise StorageError("the segments cannot be looked at") from error
+        stable = min(log.last_stable_offset, log.active_segment_offset)
+        end_offset = max([one.base_offset for one in log.segments if one.base_offset <= stable], default=0)
         task = Clean(
             f"{DATA}/{log.topic}-{log.partition}",
-            tuple(facts),
+            tuple(one for one in facts if one.base_offset < end_offset),
             self.first_dirty(log),
-            log.active_segment_offset,
+            end_offset,
             self.now_ms,
             self.rng.choice((0, 100)),
             active_producers(log.producers()),
@@ -328,7 +409,7 @@ class World:
             index_interval_bytes=partition.config.index_interval_bytes,
             dedupe_buffer_bytes=24 * self.rng.choice((2, 10)),
         )
-        if not facts or task.first_dirty_offset >= task.end_offset:
+        if not task.segments or task.first_dirty_offset >= task.end_offset:
             return
         partition.cleaned_to = max(partition.cleaned_to, task.end_offset)
         if self.directory.cleaner_offset(log.topic, log.partition) is None:  # offsets may be missing from now on
@@ -438,7 +519,7 @@ class World:
         for key, log in self.logs.items():
             partition, end = self.partitions[key], log.log_end_offset
             if not powered:
-                partition.batches = still_there(partition, partition.batches, rows_of(log))
+                partition.batches = still_there(partition, partition.batches, rows_of(log), log.log_start_offset)
                 partition.may_lack = False
             if end < partition.acknowledged:
                 raise Violation(f"{key} ends at {end} and not at {partition.acknowledged} after a stop")
@@ -471,13 +552,14 @@ def rows_of(log: PartitionLog) -> list[Row]:
     return found
 
 
-def still_there(partition: Partition, batches: list[Batch], found: list[Row]) -> list[Batch]:
+def still_there(partition: Partition, batches: list[Batch], found: list[Row], start: int) -> list[Batch]:
     """The batches without those that a power loss took from the middle of a compacted log, where missing offsets do
-    not tell that anything was lost. None of them was flushed."""
+    not tell that anything was lost. None of them was flushed. Of those below the log start nobody knows."""
     if not partition.config.rules.compacted and not partition.cleaned_to:
         return batches
     offsets = {row.offset for row in found}
-    return [one for one in batches if one.end <= partition.flushed or any(row.offset in offsets for row in one.rows)]
+    flushed = max(partition.flushed, start)
+    return [one for one in batches if one.end <= flushed or any(row.offset in offsets for row in one.rows)]
 
 
 def next_sequence(partition: Partition, producer_id: int, log_start: int) -> tuple[int, int]:

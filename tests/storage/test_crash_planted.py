@@ -13,7 +13,7 @@ import pytest
 from crash_check import check
 from crash_world import Violation, World
 
-from ottla.storage import checkpoint, directory, recovery, upgrade
+from ottla.storage import checkpoint, directory, recovery, snapshot, upgrade
 from ottla.storage.directory import DataDirectory
 from ottla.storage.files import Files
 from ottla.storage.flusher import Flusher
@@ -128,6 +128,27 @@ def keeps_producers_of_lost_batches(patch: Patch) -> None:
     patch.setattr(Producers, "remove_above", lambda self, offset: None)
 
 
+def forgets_aborts(patch: Patch) -> None:
+    """A recovery that leaves transaction indexes as the stop left them."""
+    patch.setattr(recovery.txn_index, "write", lambda files, path, entries: False)
+
+
+def syncs_no_aborts(patch: Patch) -> None:
+    """A flush that vouches for a marker and not for what it aborted."""
+    noted = Flusher.wrote_file
+    patch.setattr(Flusher, "wrote_file", lambda self, name: name.endswith(".txnindex") or noted(self, name))
+
+
+def expires_what_is_open(patch: Patch) -> None:
+    """A snapshot that knows of no open transaction."""
+    dump = snapshot.dump
+    patch.setattr(
+        snapshot,
+        "dump",
+        lambda known: dump({key: one._replace(transaction_first_offset=-1) for key, one in known.items()}),
+    )
+
+
 # With the kinds of work in which each is looked for, beside appends; all kinds find them too, in more time.
 PLANTS = {
     syncs_no_log: ("flush",),
@@ -141,6 +162,9 @@ PLANTS = {
     believes_bad_checksums: (),
     swaps_before_the_sync: ("produce_old", "flush", "upgrade"),
     keeps_producers_of_lost_batches: ("flush", "stop_and_go_on"),
+    forgets_aborts: ("produce_in_transaction", "end_transaction"),
+    syncs_no_aborts: ("produce_in_transaction", "end_transaction", "flush"),
+    expires_what_is_open: ("produce_in_transaction", "end_transaction", "flush"),
 }
 
 
