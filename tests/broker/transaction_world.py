@@ -282,9 +282,20 @@ class World:
             self.failing = failing
             self.files.on_step = self.on_step
             for _ in range(ROUNDS):
+                ticking = asyncio.ensure_future(self.tick())
                 await asyncio.gather(*(self.session(client) for client in self.clients))
+                ticking.cancel()
                 await self.rng.choice((self.restart, self.time_out, self.checkpoint, self.checkpoint))()
             await self.stop()
+
+    async def tick(self) -> None:
+        """Lets time pass when nothing else happens: a failed sync is waited for that is tried again in a second."""
+        while True:
+            steps = self.files.steps
+            for _ in range(500):
+                await asyncio.sleep(0)
+            if self.files.steps == steps and self.failures:
+                self.clock.advance(1001)
 
     async def session(self, client: Client) -> None:
         for _ in range(self.rng.randint(1, 4)):
