@@ -107,6 +107,8 @@ class Behaviour:
     2 on every transaction has its own epoch and partitions are added by writing to them (KIP-890)."""
     verifies_transactions: bool = True
     """A write begins a transaction in a partition only if the coordinator knows the partition in it (KIP-890)."""
+    verifies_offsets: bool = True
+    """Offsets enter a transaction only if the coordinator knows their group in it (KIP-890, KAFKA-15449)."""
     absent_group_code: Literal[22, 25] = 22
     """A member commits in a transaction to a group that is not there: ILLEGAL_GENERATION, or UNKNOWN_MEMBER_ID."""
 
@@ -145,6 +147,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "eligible_leaders": (("0.8.2", False), ("4.1", True)),
     "transaction_version": (("0.8.2", 0), ("4.0.0", 2)),
     "verifies_transactions": (("0.8.2", False), ("3.6", True)),
+    "verifies_offsets": (("0.8.2", False), ("3.7", True)),
     "absent_group_code": (("0.8.2", 25), ("4.0.0", 22)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
 }

@@ -1,8 +1,8 @@
 """AddPartitionsToTxn v0-v5: takes partitions into a transaction before they are written to (KIP-98).
 
 v2 knows PRODUCER_FENCED (KIP-588). v4 and v5 are what brokers send to each other: several transactions at once, each
-of which may be verified only (KIP-890); a partition that it lacks answers TRANSACTION_ABORTABLE, as in Kafka also in
-v4, whose callers do not know it. Left out: authorization, there being no ACLs yet.
+of which may be verified only (KIP-890). A partition that it lacks answers TRANSACTION_ABORTABLE in releases that have
+v5, as in Kafka also in v4, and INVALID_TXN_STATE in those before. Left out: authorization, there being no ACLs yet.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
 )
+from ...protocol.schema import spec
 from ..context import RequestContext, handles
 from ..topics import INTERNAL_TOPICS
 from ..transactions.codes import known, settled
@@ -24,6 +25,9 @@ from ..transactions.state import Answer, Partition
 
 FENCED_SINCE = 2
 SEVERAL_SINCE = 4
+ABORTABLE_SINCE = 5
+
+API_KEY = spec(AddPartitionsToTxnRequest).api_key
 
 Asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 Result = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
@@ -84,6 +88,7 @@ async def _results(
     context: RequestContext,
 ) -> list[AddPartitionsToTxnTopicResult]:
     version = context.api_version
+    knows_abortable = ABORTABLE_SINCE in context.broker.apis.served[API_KEY]
     if isinstance(outcome, dict):
         rest, errors = ErrorCode.OPERATION_NOT_ATTEMPTED, outcome
     else:
@@ -96,7 +101,11 @@ async def _results(
             results_by_partition=[
                 result(
                     partition_index=index,
-                    partition_error_code=known(errors.get((topic.name, index), rest), fenced=version >= FENCED_SINCE),
+                    partition_error_code=known(
+                        errors.get((topic.name, index), rest),
+                        fenced=version >= FENCED_SINCE,
+                        abortable=knows_abortable,
+                    ),
                 )
                 for index in topic.partitions
             ],

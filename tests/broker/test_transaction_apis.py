@@ -274,7 +274,7 @@ async def test_v5_is_verified_where_the_release_has_no_epoch_for_each_transactio
 
 @pytest.mark.parametrize(
     "overrides",
-    [{"ottla.behaviour.verifies_transactions": "false"}, {"transaction.partition.verification.enable": "false"}],
+    [{"ottla.behaviour.verifies_offsets": "false"}, {"transaction.partition.verification.enable": "false"}],
     ids=["the release", "the config"],
 )
 async def test_what_is_not_verified_is_written(overrides: dict[str, str], tmp_path: Path) -> None:

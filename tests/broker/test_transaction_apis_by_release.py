@@ -30,7 +30,9 @@ UNTOLD: dict[str, dict[int, int]] = {
 UNTOLD_OFFSETS = {
     "2.8": {0: 0, 3: 0},
     "3.5": {0: 0, 3: 0},
-    "3.6": {0: 48, 3: 48},
+    "3.6": {0: 0, 3: 0},
+    "3.7": {0: 48, 3: 48},
+    "3.8": {0: 48, 3: 48, 4: 120},
     "3.9": {0: 48, 3: 48, 4: 120},
     "4.3": {0: 48, 3: 48, 4: 120, 5: 0},
     "ottla": {0: 48, 3: 48, 4: 120, 5: 0},
@@ -127,3 +129,15 @@ async def test_a_member_of_a_group_that_is_not_there(release: str, code: int, tm
         assert await owner.commit_offset(1, generation_id=5) == code
         assert await owner.commit_offset(1, generation_id=5, member_id="nobody") == code
         assert await owner.commit_offset(1, member_id="nobody") == 0
+
+
+@pytest.mark.parametrize(("release", "code"), [("3.6", 48), ("3.7", 48), ("3.8", 120), ("4.3", 120)])
+async def test_a_verification_misses_a_partition_in_the_words_of_the_release(
+    release: str, code: int, tmp_path: Path
+) -> None:
+    async with running(tmp_path, release=release) as broker:
+        await broker.topic("t", 2)
+        owner = Owner(await broker.client())
+        assert await owner.init() == 0
+        assert await owner.add(T0) == {T0: 0}
+        assert await owner.add(T0, T1, version=4, verify_only=True) == {T0: 0, T1: code}
