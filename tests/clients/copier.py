@@ -26,6 +26,7 @@ from transactional import Place
 HEARTBEAT_MS = 100
 MOST = 50  # records of a transaction
 STEPS = ("begun", "sent", "written", "offsets", "ending", "ended")
+ON_PURPOSE = "on purpose"
 STOP: list[int] = []
 
 Record = tuple[int, int, bytes]  # partition, offset, value
@@ -279,7 +280,7 @@ class Copier:
             client.commit_apart(offsets)
         if aborts:
             client.rewind()
-            say(aborted="on purpose")
+            say(aborted=ON_PURPOSE)
         else:
             say(committed=len(records))
 

@@ -9,23 +9,31 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from copier import STEPS, Settings, transformed
+from copier import ON_PURPOSE, STEPS, Settings, transformed
 from running_broker import RunningBroker
 from transactional import librdkafka
 
 PROGRAM = Path(__file__).with_name("copier.py")
 WAIT_SECONDS = 60  # a bound, not a wait
+ENDED = {"fatal", "aborted"}
+# A loop is alone with its transactional id, and no transaction times out: none of it may ever hear of these.
+NEVER = re.compile(
+    "ProducerFenced|_FENCED|TXN_STATE|TxnState|PRODUCER_EPOCH|ProducerEpoch|OUT_OF_ORDER|OutOfOrder|UNKNOWN_PRODUCER"
+    "|UnknownProducer|DUPLICATE|Duplicate|MAPPING|Mapping|UNKNOWN_SERVER|UnknownError|CORRUPT|Corrupt"
+)
 BURST, PAUSE_SECONDS = 5, 0.02
 Values = Mapping[int, Sequence[bytes]]  # by partition
 
@@ -159,9 +167,10 @@ class Loop:
         self.process.stdout.close()
 
     @property
-    def complaints(self) -> list[dict[str, Any]]:
-        """What its processes could not come through."""
-        return [event for event in self.events if "fatal" in event or "said" in event]
+    def complaints(self) -> Counter[str]:
+        """Why its processes aborted transactions, or ended, and how often; on purpose aside."""
+        reasons = [str(event.get("fatal") or event["aborted"]) for event in self.events if event.keys() & ENDED]
+        return Counter(reason for reason in reasons if reason != ON_PURPOSE)
 
 
 class Input:
