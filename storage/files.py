@@ -89,11 +89,13 @@ class Files(Protocol):
         ...
 
 
-def write_atomically(files: Files, path: str, data: bytes, *, sync: bool = True) -> None:
+def write_atomically(
+    files: Files, path: str, data: bytes, *, sync: bool = True, sync_directory: bool | None = None
+) -> None:
     """Replaces a small file so that a reader finds the old bytes or the new ones, never a mixture.
 
-    With `sync` the new bytes are durable on return. Without it a power loss may leave an empty file: only for what can
-    be rebuilt.
+    With `sync` the new bytes are durable on return. Without it a power loss may leave anything: only for what can be
+    checked and rebuilt. Without `sync_directory` (it goes with `sync` unless told) it may leave the old file, or none.
     """
     temporary = path + ".tmp"
     file = files.open(temporary, create=True)
@@ -105,7 +107,7 @@ def write_atomically(files: Files, path: str, data: bytes, *, sync: bool = True)
     finally:
         file.close()
     files.replace(temporary, path)
-    if sync:
+    if sync if sync_directory is None else sync_directory:
         files.sync_directory(os.path.dirname(path))
 
 

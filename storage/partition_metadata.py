@@ -30,16 +30,20 @@ def decode_id(text: str) -> bytes:
         value = base64.b64decode(text + "==", altchars=b"-_", validate=True) if len(text) == 22 else b""
     except binascii.Error as error:
         raise ValueError(f"{text!r} is not a base64 id") from error
-    if len(value) != 16:
+    if len(value) != 16 or encode_id(value) != text:  # Python takes bits behind the 16 bytes
         raise ValueError(f"{text!r} is not an id of 22 characters")
     return value
 
 
 def write_topic_id(files: Files, directory: str, topic_id: bytes) -> None:
-    """Writes the file, not synced yet: the broker's metadata log is where topics really live. StorageError."""
+    """Writes the file; its folder is not synced yet: the broker's metadata log is where topics really live.
+
+    So after a power loss there may be none, but never one with another id, which would put the folder aside.
+    StorageError.
+    """
     try:
         data = f"version: 0\ntopic_id: {encode_id(topic_id)}".encode()
-        write_atomically(files, os.path.join(directory, FILE_NAME), data, sync=False)
+        write_atomically(files, os.path.join(directory, FILE_NAME), data, sync_directory=False)
     except OSError as error:
         raise StorageError(f"cannot write {FILE_NAME} in {directory}: {error}") from error
 

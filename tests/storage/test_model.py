@@ -143,7 +143,9 @@ class LogMachine(RuleBasedStateMachine):
         elif epoch == self.log.leader_epoch:
             expected = epoch, self.end
         else:
-            later = [(number, start) for number, start in known if number > epoch]
+            # The leader epoch of now begins at the end, if nothing was written in it.
+            newest = [(self.log.leader_epoch, self.end)] if known and known[-1][0] < self.log.leader_epoch else []
+            later = [(number, start) for number, start in [*known, *newest] if number > epoch]
             before = [number for number, _ in known if number <= epoch]
             expected = (before[-1] if before else epoch, later[0][1]) if later and epoch >= 0 else (-1, -1)
         assert self.log.end_offset_for_epoch(epoch) == expected
