@@ -89,11 +89,11 @@ def write(address: str, topic: str, values: Sequence[bytes]) -> None:
         raise Failed("the input could not be written")
 
 
-def read(address: str, topic: str) -> list[bytes]:
-    """Values of partition 0, as one sees them who reads committed records only."""
-    settings = {"bootstrap.servers": address, "group.id": "reader", "enable.partition.eof": True}
+def read(address: str, topic: str, partition: int = 0) -> list[bytes]:
+    """Values of a partition, as one sees them who reads committed records only."""
+    settings = {"bootstrap.servers": address, "group.id": "reader", "enable.partition.eof": True, "log_level": 0}
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([TopicPartition(topic, partition, 0)])
     found: list[bytes] = []
     end = time.monotonic() + PATIENCE_SECONDS
     try:

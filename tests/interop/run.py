@@ -31,6 +31,7 @@ MODULES = [
     "lost_directory",
     "java_transactions",
     "streams",
+    "transaction_directories",
 ]
 
 

@@ -232,12 +232,13 @@ class Stage:
         name: str | None = OWN,
         transactional: bool = True,
         acks: int = -1,
+        value: bytes = b"v",
     ) -> None:
         """One batch with one record. `name` None is no transactional id."""
         pid, epoch = self.owner(given)
         name = self.name if name == OWN else name
         made = batch.build(
-            [batch.Record(0, 1_700_000_000_000, None, b"v", ())],
+            [batch.Record(0, 1_700_000_000_000, None, value, ())],
             producer_id=pid,
             producer_epoch=epoch,
             base_sequence=sequence,
