@@ -37,10 +37,10 @@ def test_transactions_come_through_stops_at_any_step(
     count = max(1, int(SCALE * SCALE))
     first = 0 if SCALE <= 1 else random.randrange(1 << 32)
     stop_chance = 0.2 if SCALE <= 1 and ONLY is None else 1.0
-    for seed in [int(ONLY)] if ONLY is not None else range(first, first + count):
-        world = run(seed, synced, stop_chance, failing)
-        assert world.stops > 30
-        assert (world.failures > 3) == failing
+    seeds = [int(ONLY)] if ONLY is not None else range(first, first + count)
+    worlds = [run(seed, synced, stop_chance, failing) for seed in seeds]
+    assert all(world.stops > 30 for world in worlds)
+    assert (sum(world.failures for world in worlds) > 0) == failing
 
 
 # -- planted mistakes

@@ -19,7 +19,7 @@ import random
 import sys
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -57,6 +57,7 @@ PARTITIONS = 3
 CLIENTS = 3
 ROUNDS = 5
 OVERRIDES = {
+    "log.cleaner.enable": "false",  # it works in a thread
     "log.segment.delete.delay.ms": "1",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "2",
@@ -253,6 +254,7 @@ class World:
         self.clock = ManualClock(NOW_MS)
         version = self.rng.choice((0, 2))
         self.clients = [Client(self, number, version) for number in range(CLIENTS)]
+        self.rolls = self.rng.random() < 0.5
         self.counter = 0
         self.stops = 0
         self.failing = failing
@@ -277,8 +279,9 @@ class World:
             failing, self.failing = self.failing, False
             self.start()
             self.state.topics.create("t", PARTITIONS, {}, NOW_MS)
-            self.state.internal_topic(TRANSACTION_STATE_TOPIC, NOW_MS)
-            self.state.internal_topic(GROUP_OFFSETS_TOPIC, NOW_MS)
+            for name in (TRANSACTION_STATE_TOPIC, GROUP_OFFSETS_TOPIC):
+                self.state.internal_topic(name, NOW_MS)
+            self.roll_often()
             self.failing = failing
             self.files.on_step = self.on_step
             for _ in range(ROUNDS):
@@ -340,6 +343,13 @@ class World:
     def start(self) -> None:
         self.state = start(self.files, self.clock, SYNCED if self.synced else OPTIONS)
         FAILING[self.state.durability] = self
+        self.roll_often()
+
+    def roll_often(self) -> None:
+        """Segments of a few batches, in some runs."""
+        for topic in self.state.topics if self.rolls else ():
+            for partition in topic.partitions:
+                partition.configure(replace(partition.log.config, segment_bytes=700))
 
     def on_step(self, step: Step) -> None:
         if self.chance.random() < self.stop_chance:
