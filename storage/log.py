@@ -300,9 +300,11 @@ class PartitionLog(ReadableLog):
     ) -> None:
         """Writes a marker; first, what it aborts into the segment's index: a marker that is there without its entry
         would show what was aborted, an entry without a marker shows nothing else than before."""
-        known = self._known_producers()
-        concerned = {producer_id: known[producer_id] for producer_id in self._transactions.opened()}
-        entry = txn_index.aborted(marker, header, concerned)
+        entry = None
+        if marker.kind == ABORT:
+            known = self._known_producers()
+            concerned = {producer_id: known[producer_id] for producer_id in self._transactions.opened()}
+            entry = txn_index.aborted(marker, header, concerned)
         if entry is None:
             active.append(buffer, (header,))
             return

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, only, produce, records, running
+from harness import Broker, Client, fetch, only, produce, records, running
 from held_syncs import holding, set_config, still_waits
 
 from ottla.broker.transactions.state import Answer
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.records import batch, formats
+from ottla.storage.errors import StorageError
 
 NOW = 1_700_000_000_000
 UNKNOWN = 49
@@ -429,3 +431,118 @@ async def test_an_append_waits_until_its_partition_is_durably_in_the_transaction
         # The second was told to come back: its partition was being added.
         assert [answer.error_code for answer in answers] == [0, 51]
         assert stored(broker) == ["a", "c"]
+
+
+async def settled_later(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> asyncio.Future[Any]:
+    """What the coordinator answers to each request for partitions, when the test says so."""
+    answer = asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(broker.state.transactions, "add_partitions", lambda *_, client_version: answer)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (lambda answer: answer.set_result(Answer(ErrorCode.NONE)), 0),
+        (lambda answer: answer.set_result(Answer(ErrorCode.PRODUCER_FENCED)), 47),
+        (lambda answer: answer.set_exception(StorageError("no disk")), 56),
+        (lambda answer: answer.cancel(), 19),
+    ],
+)
+async def test_a_late_answer_counts_as_one_at_once(
+    end: Callable[[asyncio.Future[Any]], Any], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path / "data") as broker:
+        producer = await producing(broker, 12)
+        answer = await settled_later(broker, monkeypatch)
+        sent = asyncio.create_task(producer.client.call(to_both(producer, producer.batch(), producer.batch()), 12))
+        await still_waits(broker, sent)
+        end(answer)
+        answers = (await sent).responses[0].partition_responses
+        # Two batches of the producer, with sequences 0 and 1, for two partitions.
+        assert [one.error_code for one in answers] == ([0, 59] if code == 0 else [code, code])
+        assert len(broker.log("t")._guards) == (code in (0, 19))
+
+
+async def test_a_marker_overtakes_what_waits_for_the_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its word is of a transaction that is over."""
+    async with running(tmp_path / "data") as broker:
+        producer = await producing(broker, 12)
+        answer = await settled_later(broker, monkeypatch)
+        sent = asyncio.create_task(producer.send(producer.batch()))
+        await still_waits(broker, sent)
+        partition = broker.state.topics.partition("t", 0)
+        fields = {"coordinator_epoch": 0, "now_ms": NOW}
+        partition.write_marker(producer.id, producer.epoch, committed=False, **fields)
+        answer.set_result(Answer(ErrorCode.NONE))
+        assert (await sent).error_code == 48 and stored(broker) == ["abort"]
+
+
+# -- markers, and what they show
+
+
+async def test_a_marker_wakes_who_waits_for_committed_records(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        producer = await producing(broker, 12)
+        assert (await producer.send(producer.batch(b"a"))).error_code == 0
+        reader = await broker.client()
+        waits = asyncio.create_task(reader.call(fetch(("t", 0, 0), max_wait_ms=100_000, isolation_level=1), 11))
+        await still_waits(broker, waits)
+        producer.end()
+        found = (await waits).responses[0].partitions[0]
+        assert found.last_stable_offset == 2 and found.records
+
+
+async def test_what_a_marker_ends_is_shown_once_the_marker_is_durable(tmp_path: Path) -> None:
+    async with holding(tmp_path / "data") as (broker, syncs):
+        syncs.prefix = "none"
+        producer = await producing(broker, 12)
+        assert (await producer.send(producer.batch(b"a"))).error_code == 0
+        await set_config(producer.client, 2, "t", "flush.messages", "1")
+        syncs.prefix = "t-"
+        log = broker.log("t")
+        producer.end()
+        await syncs.until(1)
+        assert (log.log_end_offset, log.last_stable_offset) == (2, 0)
+        assert not broker.state.transactions.describe("x")[1].state.name.startswith("COMPLETE")  # type: ignore[union-attr]
+        syncs.let_all()
+        async with asyncio.timeout(15):
+            while log.last_stable_offset < 2:
+                await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("version", [9, 12])
+async def test_a_transaction_goes_on_over_a_restart(version: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        producer = await producing(broker, version)
+        if not producer.bumps:
+            producer.add()
+        first = producer.batch(b"a")
+        assert (await producer.send(first)).error_code == 0
+    async with running(tmp_path / "data") as broker:
+        producer.broker, producer.client = broker, await broker.client()
+        assert broker.log("t").last_stable_offset == 0
+        again = await producer.send(first)  # its answer was lost
+        assert (again.error_code, again.base_offset) == (0, 0)
+        assert (await producer.send(producer.batch(b"b"))).error_code == 0
+        producer.end(committed=False)
+        assert stored(broker) == ["a", "b", "abort"] and broker.log("t").last_stable_offset == 3
+
+
+async def test_records_are_deleted_in_the_midst_of_a_transaction(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        producer = await producing(broker)
+        producer.add()
+        for value in (b"a", b"b", b"c"):
+            assert (await producer.send(producer.batch(value))).error_code == 0
+        log = broker.log("t")
+        log.delete_records_before(2)
+        assert log.last_stable_offset == 2
+        assert (await producer.send(producer.batch(b"d"))).error_code == 0
+        log.delete_records_before(4)
+        answer = await producer.send(producer.batch(b"e"))  # nothing is left of it, and it is open all the same
+        assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (0, 4, 4)
+        producer.end()
+        assert log.last_stable_offset == 6 and log.open_transactions() == {}
