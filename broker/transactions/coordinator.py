@@ -26,7 +26,6 @@ from ..groups.records import partition_for
 from ..groups.settings import WRITE_ERRORS
 from ..logs import get_logger
 from . import records
-from .listing import listed
 from .settings import TransactionSettings
 from .state import (
     NO_EPOCH,
@@ -303,6 +302,8 @@ class TransactionCoordinator:
     ) -> tuple[ErrorCode, list[str], list[Transaction]]:
         """ListTransactions: a code, the names among `states` that are none, and the transactions. The filters are those
         of `listing.listed`."""
+        from .listing import listed  # seldom needed, and not at a start
+
         if not self._active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, [], []
         if Readiness.LOADING in self._readiness.values():

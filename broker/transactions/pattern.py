@@ -70,7 +70,9 @@ def _category(name: str) -> Matches:
     return lambda c: unicodedata.category(c).startswith(name)
 
 
-_CATEGORIES = frozenset(unicodedata.category(chr(code)) for code in range(0x3000)) | {"Cs", "Co", "Cn"}
+_CATEGORIES = frozenset(
+    "L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp C Cc Cf Cs Co Cn".split()
+)
 
 
 def _unquoted(pattern: str) -> str:
@@ -300,7 +302,7 @@ class Pattern:
             name = self._until("}") if self._take("{") else self._next()
             inverted = name.startswith("^")
             name = name.removeprefix("^")
-            if name not in _CATEGORIES and name not in {one[0] for one in _CATEGORIES}:
+            if name not in _CATEGORIES:
                 raise BadPattern(f"\\p{{{name}}} is no category")
             return _negated(_category(name)) if (char == "P") != inverted else _category(name)
         return self._char(self._escaped(char))
