@@ -36,7 +36,7 @@ Record = tuple[int, int, bytes]  # partition, offset, value
 class Settings:
     """`assigned`: the partitions that belong to this transactional id, or None for those that the group hands out;
     `dies`: [number of a transaction, step, milliseconds later], or None; `apart`: a fault on purpose, offsets are
-    committed beside the transaction and not with it."""
+    committed "before" the transaction or "behind" it, and not with it."""
 
     client: str
     address: str
@@ -50,7 +50,7 @@ class Settings:
     seed: int = 0
     aborts: float = 0.1
     dies: tuple[int, str, float] | None = None
-    apart: bool = False
+    apart: str | None = None
 
 
 def transformed(value: bytes) -> bytes:
@@ -273,10 +273,12 @@ class Copier:
             producer.send_offsets(offsets, client.group)
         self._reached("offsets")
         aborts = self.chooser.random() < self.settings.aborts
+        if settings.apart == "before":
+            client.commit_apart(offsets)
         self._reached("ending")
         (producer.abort if aborts else producer.commit)()
         self._reached("ended")
-        if settings.apart:
+        if settings.apart == "behind":
             client.commit_apart(offsets)
         if aborts:
             client.rewind()

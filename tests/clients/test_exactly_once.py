@@ -185,17 +185,22 @@ def run_loops(broker: RunningBroker, loops: list[Settings], rounds: int, seed: i
         source.stop()
 
 
-def test_a_loop_that_commits_its_offsets_beside_its_transaction_is_found_out(tmp_path: Path) -> None:
-    """The fault on purpose: killed between the two, it copies again what it had copied."""
+@pytest.mark.parametrize(
+    ("apart", "step", "fault"), [("behind", "ended", "is there twice"), ("before", "ending", "is missing")]
+)
+def test_a_loop_that_commits_its_offsets_beside_its_transaction_is_found_out(
+    tmp_path: Path, apart: str, step: str, fault: str
+) -> None:
+    """The fault on purpose: killed between the two, it copies again what it had copied, or never what it had not."""
     broker = RunningBroker(tmp_path, **QUICK)
     try:
-        settings = loop("confluent-kafka", "apart", "apart", broker.address, assigned=[0], apart=True, aborts=0.0)
+        settings = loop("confluent-kafka", "apart", "apart", broker.address, assigned=[0], apart=apart, aborts=0.0)
         for topic in (SOURCE, settings.target):
             create_topic(broker.address, topic)
         source = Input(broker.address, SOURCE, 1)
         with pipelines(broker, SOURCE, 1, [settings]) as running:
             (one,) = running.loops
-            one.start(0, (2, "ended", 0.0))
+            one.start(0, (2, step, 0.0))
             running.wait_for(lambda: not one.alive, "it does not die")
             one.gone()
             source.stop()
@@ -204,7 +209,7 @@ def test_a_loop_that_commits_its_offsets_beside_its_transaction_is_found_out(tmp
             admin = AdminClient(librdkafka(broker.address))
             running.wait_for(lambda: committed_offsets(admin, "apart", SOURCE) == ends, "not all is copied")
             one.stop()
-            with pytest.raises(AssertionError, match="is there twice"):
+            with pytest.raises(AssertionError, match=fault):
                 running.check(settings)
     finally:
         broker.close()
