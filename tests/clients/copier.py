@@ -46,7 +46,7 @@ class Settings:
     transactional_id: str
     assigned: list[int] | None = None
     instance: str | None = None
-    session_timeout_ms: int = 3000
+    session_timeout_ms: int = 10_000
     seed: int = 0
     aborts: float = 0.1
     dies: tuple[int, str, float] | None = None
