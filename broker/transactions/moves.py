@@ -65,7 +65,7 @@ class Step:
         self.reply(token, Answer(error))
 
     def settle(self, settled: Transaction | None, phase: Phase = Phase.STILL) -> None:
-        self.slot = replace(self.slot, settled=settled, phase=phase, writing=None)
+        self.slot = Slot(self.slot.transactional_id, settled, phase, None, self.slot.fence_failed)
 
     def write(
         self,
@@ -75,7 +75,8 @@ class Step:
         fence_epoch: int | None = None,
     ) -> None:
         append = Append(self.slot.transactional_id, written, token, accepted, fence_epoch)
-        self.slot = replace(self.slot, phase=Phase.WRITING, writing=append)
+        before = self.slot
+        self.slot = Slot(before.transactional_id, before.settled, Phase.WRITING, append, before.fence_failed)
         self.effects.append(append)
 
     def changed(self, **fields: Any) -> Transaction:

@@ -66,7 +66,7 @@ from .state import (
 def advance(slot: Slot, event: Event, *, now_ms: int, settings: TransactionSettings) -> tuple[Slot, tuple[Effect, ...]]:
     """What becomes of the id at this event, and what is to be done, in order."""
     step = Step(slot, now_ms, settings)
-    if isinstance(event, Request) and not slot.transactional_id:
+    if not slot.transactional_id and isinstance(event, Request):
         step.refuse(event.token, ErrorCode.INVALID_REQUEST)
     else:
         TABLE[slot.state, type(event)](step, event)
@@ -384,7 +384,8 @@ def _appended(step: Step, event: Appended) -> None:
     if write.written is None:
         step.effects.append(Forget(write.transactional_id))
     elif write.written.state in (PREPARE_COMMIT, PREPARE_ABORT):
-        step.slot = replace(step.slot, fence_failed=False)
+        if step.slot.fence_failed:
+            step.slot = replace(step.slot, fence_failed=False)
         step.finish()
 
 
