@@ -24,8 +24,8 @@ from confluent_kafka.cimpl import NewTopic
 from running_broker import RunningBroker  # type: ignore[import-not-found]
 
 PROFILES = ("ottla", "3.9", "4.3")
-# From before KIP-896 each but the first two: the profile 4.3 does not serve all that they ask for.
-CLIENTS = {"4.3.1": PROFILES, "3.9.1": PROFILES, "2.8.2": ("ottla",), "1.1.1": ("ottla",), "0.11.0.3": ("3.9",)}
+# The profile 4.3 does not serve all that clients from before KIP-896 ask for: 0.11 to 2.0.
+CLIENTS = {"4.3.1": PROFILES, "3.9.1": ("ottla", "3.9"), "2.8.2": ("ottla",), "1.1.1": ("ottla",), "0.11.0.3": ("3.9",)}
 STEPS = ("commits", "open", "offsets", "metadata", "fenced", "timedOut")
 # What a release lacks: group ids in sendOffsetsToTransaction from 4.0 on, group metadata up to 2.4.
 LACKING = {"4.3.1": "offsets", "1.1.1": "metadata", "0.11.0.3": "metadata"}

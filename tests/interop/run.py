@@ -32,6 +32,7 @@ MODULES = [
     "java_transactions",
     "streams",
     "transaction_directories",
+    "other_transactions",
 ]
 
 
