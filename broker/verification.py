@@ -100,13 +100,15 @@ class Gate:
         Of what is damaged the log says so. Raises Refused for the request as a whole: without a transactional id, or
         with batches of more than one producer.
         """
+        if transactional_id is not None and (not self._asks or self._is_open(sent)):
+            return
         batches = [(partition, records, _header(records)) for partition, records in sent]
         sound = [(partition, header) for partition, records, header in batches if _is_sound(records, header)]
         if transactional_id is None and sound:
             raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if not self._asks:
             return
-        if len({header.producer_id for _, header in sound if header is not None}) > 1:
+        if len({(header.producer_id, header.producer_epoch) for _, header in sound if header is not None}) > 1:
             raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "The batches are of more than one producer.")
         self._guards = {(partition.topic, partition.index): IN_TRANSACTION for partition, _ in sent if partition}
         unknown: dict[Key, tuple[Partition, BatchHeader]] = {}
@@ -125,6 +127,22 @@ class Gate:
         if unknown and transactional_id is not None:
             _, header = next(iter(unknown.values()))
             self._ask(transactional_id, header.producer_id, header.producer_epoch, unknown)
+
+    def _is_open(self, sent: Sequence[tuple[Partition | None, Records]]) -> bool:
+        """Whether there is one batch, whose transaction is open here, as of nearly all: then nothing else is asked."""
+        if len(sent) != 1:
+            return False
+        partition, records = sent[0]
+        header = _header(records)
+        if partition is None or header is None or partition.offline is not None:
+            return False
+        try:
+            if not partition.log.in_transaction(header.producer_id, header.producer_epoch):
+                return False
+        except StorageError:
+            return False
+        self._guards[partition.topic, partition.index] = IN_TRANSACTION
+        return True
 
     def _guard(self, partition: Partition, header: BatchHeader) -> Guard:
         if partition.log.config.rules.target_magic < batch.MAGIC:
