@@ -94,6 +94,7 @@ class Transactions:
         self._acked: dict[PartitionQueue, int] = {}  # the newest acknowledged offset before this transaction
         self._settling: asyncio.Future[ClientError | None] = self._loop.create_future()
         self._unheard: type | None = None  # which call's outcome nobody has been told
+        self._lost_s = float("-inf")  # when a request was last lost of which a late copy could do harm
 
     # -- the table
 
@@ -134,7 +135,7 @@ class Transactions:
                     self._acked[queue] = -1 if queue.sequences is None else queue.sequences.last_acked_offset
                 self.tell(Use(where))
             return where in self.standing.added
-        return self.is_failing and self.standing.resends_always
+        return self.is_failing and self.standing.resends_always and not queue.waiting
 
     def failed(self, batch: Batch, error: BaseException) -> None:
         """A batch has failed, for whatever reason."""
@@ -276,6 +277,8 @@ class Transactions:
         self._sender.drop(lambda: TransactionAborted(reason), keep_sent=self.standing.resends_always)
 
     def _drain(self, effect: Drain) -> None:
+        if effect.is_aborting:
+            self._drop()  # at once: nothing new may leave any more
         self._sender.task(self._drained_abort() if effect.is_aborting else self._drained_commit())
 
     def _end(self, effect: End) -> None:
@@ -329,9 +332,19 @@ class Transactions:
                     return None
                 if isinstance(error, ConnectionLost):
                     self._cluster.expire_coordinator(self.transactional_id, TRANSACTION)
+                    self._note_lost(call)
             attempt += 1
             await asyncio.sleep(self._delay_s(verdict, attempt))
         return None
+
+    def _note_lost(self, call: Call) -> None:
+        """In the second version every transaction has its epoch, so that a late copy of a request is fenced."""
+        if call is Call.INIT or not self.standing.is_v2:
+            self._lost_s = self._loop.time()
+
+    async def _copies_dead(self) -> None:
+        """Waits until nothing that was lost can arrive any more: it would begin, fill or end another transaction."""
+        await asyncio.sleep(max(0.0, self._lost_s + COPIES_LIVE_S - self._loop.time()))
 
     def _delay_s(self, verdict: Verdict, attempt: int) -> float:
         delay_s = self._cluster.retry_backoff_s(attempt)
@@ -361,6 +374,7 @@ class Transactions:
 
         found = await self._asked(Call.INIT, ask)
         if found is not None:
+            await self._copies_dead()
             self.tell(found)
 
     async def _add(self) -> None:
@@ -388,18 +402,18 @@ class Transactions:
         while self._offset_tasks:
             await asyncio.wait(list(self._offset_tasks))
         await self._sender.flush()
+        await self._copies_dead()
         if number == self._number:  # else it was aborted, and this is the drain of what is long over
             self.tell(Drained(is_aborting=False))
 
     async def _drained_abort(self) -> None:
-        self._drop()
         while self._is_adding or self._offset_tasks or self._is_unanswered():
             self._moved.clear()
             await self._moved.wait()
         if not self.standing.is_v2:
             queues = self._sender.accumulator.queues.values()
-            dead_s = max((queue.lost_s for queue in queues), default=0.0) + COPIES_LIVE_S
-            await asyncio.sleep(max(0.0, dead_s - self._loop.time()))
+            self._lost_s = max([self._lost_s, *(queue.lost_s for queue in queues)])
+        await self._copies_dead()
         self.tell(Drained(is_aborting=True))
 
     def _is_unanswered(self) -> bool:
@@ -413,6 +427,7 @@ class Transactions:
 
         found = await self._asked(Call.COMMIT if is_commit else Call.ABORT, ask)
         if found is not None:
+            await self._copies_dead()
             self.tell(found)
 
     # -- offsets of a group
@@ -462,9 +477,11 @@ class Transactions:
 
     def _error_now(self) -> ClientError:
         error = self.standing.error or TransactionAborted("the transaction is being aborted")
-        if isinstance(error, KafkaError):
-            return KafkaError(error.number, error.message)
-        return error
+        if isinstance(error, ProducerFailed):
+            return error
+        failed = TransactionFailed(f"the transaction cannot go on, only be aborted: {error}")
+        failed.__cause__ = error
+        return failed
 
     async def _commit_offsets(
         self, offsets: dict[TopicPartition, OffsetAndMetadata], group: GroupMetadata, deadline_s: float
@@ -496,6 +513,7 @@ class Transactions:
                 error = met
                 if isinstance(met, ConnectionLost):
                     self._cluster.expire_coordinator(group.group)
+                    self._note_lost(Call.OFFSETS)
             attempt += 1
             delay_s = self._delay_s(verdict, attempt)
             if self._loop.time() + delay_s >= deadline_s:

@@ -9,7 +9,8 @@ new epoch is needed. Pure: no I/O, no clock; requests and waiting are `transacti
  3. An abort drops what was never sent, and waits for what is in flight. Of what was sent and not answered copies may
     still arrive: in the second version markers raise the epoch, which fences them; in the first they are waited for.
  4. A request that was not answered is repeated: a coordinator that has done it answers as it did the first time. Once
-    a commit was asked for, it cannot be taken back.
+    a commit was asked for, it cannot be taken back. In the first version, where transactions share an epoch, a late
+    copy could begin, fill or end the next one: nothing goes on until there can be none.
  5. Batches of a transaction that was aborted may have left a gap in the sequences. The second version begins each
     transaction with another epoch. In the first an epoch is asked for (KIP-360); where there is none to be had (before
     2.5) the sequences go back to what was acknowledged, if it is certain that nothing behind it was written.

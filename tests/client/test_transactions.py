@@ -12,7 +12,7 @@ import pytest
 from door import BEFORE, BEHIND, Door
 from produced_logs import Broker, headers_of, producing, running  # type: ignore[attr-defined]
 
-from ottla.client import Consumer, GroupMetadata, Producer, errors
+from ottla.client import Consumer, GroupMetadata, Producer, errors, transactional
 from ottla.client.transactions import State
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -69,6 +69,12 @@ def some(letter: str, count: int = 10) -> list[bytes]:
 
 async def send(producer: Producer, values: list[bytes], topic: str = "t") -> list[asyncio.Future[Any]]:
     return [await producer.send(topic, value, partition=n % 2) for n, value in enumerate(values)]
+
+
+@pytest.fixture(autouse=True)
+def copies_die_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing arrives late here."""
+    monkeypatch.setattr(transactional, "COPIES_LIVE_S", 0.05)
 
 
 # -- what is seen
