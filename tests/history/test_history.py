@@ -9,12 +9,13 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import facts
 import pytest
 from checker import check
 from facts import Report
-from workload import FAULTS, LINES, Workload, members, sender, small_crew, whole_crew, writer
+from workload import FAULTS, LINES, Workload, members, sender, small_crew, terrain, whole_crew, writer
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
@@ -39,11 +40,12 @@ def test_the_history_of_a_run_with_all_faults_is_clean(tmp_path: Path, scaled: C
     runs = scaled(RUNS)
     for number in range(runs):
         seed = random.randrange(1 << 32)
-        print(f"seed {seed}")
+        around: dict[str, Any] = terrain(seed)
+        print(f"seed {seed}: {around}")
         if runs > 1:
-            load = Workload(tmp_path / str(number), seed, whole_crew())
+            load = Workload(tmp_path / str(number), seed, whole_crew(), **around)
         else:
-            load = Workload(tmp_path / str(number), seed, small_crew(seed), pace=0.5, hung_s=5)
+            load = Workload(tmp_path / str(number), seed, small_crew(seed), pace=0.5, hung_s=5, **around)
         try:
             load.begin()
             load.disturb(LONG_S if runs > 1 else SHORT_S)

@@ -99,10 +99,32 @@ def small_crew(seed: int) -> list[Client]:
     return [*sender(plain[0]), *members(plain[1], 2), *writer(transactional[0]), *loops(transactional[1])]
 
 
-class Workload:
-    """`pace` stretches the faults and the time between them; a client that does nothing for `hung_s` is killed."""
+def terrain(seed: int) -> dict[str, str]:
+    """A release and configs for a run: either version of transactions, syncs or none, logs that roll all the time."""
+    choose = random.Random(seed)
+    more = {"release": choose.choice(("", "", "2.8", "3.9", "4.3"))}
+    if choose.random() < 0.3:
+        more["log_flush_interval_messages"] = "1"
+    if choose.random() < 0.5:
+        more |= {"log_index_size_max_bytes": "120", "log_cleaner_backoff_ms": "100"}
+    return more
 
-    def __init__(self, folder: Path, seed: int, clients: list[Client], *, pace: float = 1.0, hung_s: int = 10) -> None:
+
+class Workload:
+    """`pace` stretches the faults and the time between them; a client that does nothing for `hung_s` is killed. The
+    broker is of `release` (own profile: "") and has `overrides`, config names with _ for the dots."""
+
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        clients: list[Client],
+        *,
+        pace: float = 1.0,
+        hung_s: int = 10,
+        release: str = "",
+        **overrides: str,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.seed, self.clients = folder, seed, clients
         self.pace, self.hung_s = pace, hung_s
@@ -114,10 +136,12 @@ class Workload:
         self.proxy = CuttingProxy()
         self.broker = RunningBroker(
             folder,
+            release or None,
             advertised_listeners=f"PLAINTEXT://{self.proxy.address}",
             auto_create_topics_enable="false",
             offsets_topic_num_partitions="3",
             transaction_abort_timed_out_transaction_cleanup_interval_ms="500",
+            **overrides,
         )
         self.proxy.target = self.broker.port
         self.topics = {LINES: PARTITIONS}
