@@ -107,6 +107,8 @@ class Behaviour:
     2 on every transaction has its own epoch and partitions are added by writing to them (KIP-890)."""
     verifies_transactions: bool = True
     """A write begins a transaction in a partition only if the coordinator knows the partition in it (KIP-890)."""
+    own_epoch_begins_at_0: bool = True
+    """With transaction.version 2 a producer begins a transaction with sequence 0 where none of its batches is known."""
     verifies_offsets: bool = True
     """Offsets enter a transaction only if the coordinator knows their group in it (KIP-890, KAFKA-15449)."""
     absent_group_code: Literal[22, 25] = 22
@@ -147,6 +149,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "eligible_leaders": (("0.8.2", False), ("4.1", True)),
     "transaction_version": (("0.8.2", 0), ("4.0.0", 2)),
     "verifies_transactions": (("0.8.2", False), ("3.6", True)),
+    "own_epoch_begins_at_0": (("0.8.2", False), ("4.1", True)),
     "verifies_offsets": (("0.8.2", False), ("3.7", True)),
     "absent_group_code": (("0.8.2", 25), ("4.0.0", 22)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),

@@ -83,6 +83,7 @@ class Gate:
         self._asks = behaviour.verifies_transactions and (
             self._adds or broker.config["transaction.partition.verification.enable"]
         )
+        self._begins_at_0 = behaviour.own_epoch_begins_at_0
         self._guards: dict[Key, Guard | asyncio.Future[Guard]] = {}
         self._refused: dict[Key, Exception] = {}
 
@@ -151,7 +152,7 @@ class Gate:
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
-            bumps_epoch=self._adds,
+            bumps_epoch=self._adds and self._begins_at_0,
             now_ms=self._context.now_ms(),
         )
 

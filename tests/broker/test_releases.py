@@ -268,6 +268,14 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"{FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
+    "own_epoch_begins_at_0": [
+        (
+            f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0",
+            False,
+        ),
+        (FROM_4.removeprefix("4.0.0 4.0 "), True),
+        ("ottla", True),
+    ],
     "verifies_offsets": [
         (
             f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} 3.6",

@@ -340,10 +340,14 @@ async def test_a_copy_is_answered_as_the_original(release: str, version: int, tm
         assert stored(broker) == ["0", "1", "2", "commit"]
 
 
-async def test_each_transaction_of_version_2_begins_with_sequence_0(tmp_path: Path) -> None:
-    async with running(tmp_path / "data", release="4.3") as broker:
-        producer = await producing(broker, 13)
-        assert (await producer.send(producer.batch(sequence=3))).error_code == 45
+@pytest.mark.parametrize(("release", "version"), [("4.0", 12), ("4.1", 12), ("4.3", 13)])
+async def test_each_transaction_of_version_2_begins_with_sequence_0(release: str, version: int, tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release=release) as broker:
+        producer = await producing(broker, version)
+        stranger = await producing(broker, version, "z")  # of whom nothing is known here
+        assert (await stranger.send(stranger.batch(b"z", sequence=3), partition=1)).error_code == (
+            0 if release == "4.0" else 45
+        )
         assert (await producer.send(producer.batch(b"a"))).error_code == 0
         producer.end()
         assert (await producer.send(producer.batch(sequence=1))).error_code == 45
