@@ -97,6 +97,7 @@ class Receiving:
     ) -> None:
         self._took, self._assigned, self._revoked = took, assigned, revoked
         self.generation: Any = None
+        self._partitions: list[str] = []
 
         async def start() -> Consumer:
             consumer = Consumer(
@@ -120,11 +121,13 @@ class Receiving:
             raise Final(repr(error)) from None
 
     def _look(self) -> None:
-        """It has no listeners: a new generation shows that partitions came anew."""
+        """It has no listeners: a new generation shows that partitions came anew; it is known before they are."""
         generation = self._consumer.group_metadata()
-        if generation != self.generation:
-            self.generation = generation
-            self._assigned([f"{topic}-{partition}" for topic, partition in self._consumer.assignment()])
+        partitions = [f"{topic}-{partition}" for topic, partition in self._consumer.assignment()]
+        if (generation, partitions) != (self.generation, self._partitions):
+            self._revoked(self._partitions)
+            self.generation, self._partitions = generation, partitions
+            self._assigned(partitions)
 
     def poll(self, seconds: float) -> None:
         async def poll() -> None:
