@@ -90,7 +90,12 @@ class FollowerLog(PartitionLog):
         self._active.append(data, headers)
         self._adopt(self._active, headers, len(data), None, now_ms)
         if known is not None:
-            self._follow(data, headers)
+            try:
+                self._follow(data, headers)
+            except StorageError as error:
+                self.report(error)
+                self.fail(str(error))  # the batches are there, what they mean is not known: a recovery finds it out
+                raise
 
     def _follow(self, data: memoryview, headers: Sequence[BatchHeader]) -> None:
         """Takes batches into what is known of producers, and aborted transactions into the segment's index."""

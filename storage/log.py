@@ -313,10 +313,11 @@ class PartitionLog(ReadableLog):
         try:
             self._flusher.wrote_file(self._transactions.append(base_offset, [entry]))
             active.append(buffer, (header,))
-        except StorageError:
+        except StorageError as failed:
             try:
                 self._transactions.take_back(base_offset, size_bytes)
             except StorageError as error:
+                self.report(failed)
                 self.fail(str(error))  # a recovery makes the index anew
             raise
 

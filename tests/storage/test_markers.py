@@ -337,3 +337,23 @@ def test_a_marker_that_was_not_written_can_be_written_again(at: int) -> None:
     files.restart()
     assert open_log(files, clean=False).log_end_offset == 4
     assert aborted(files) == [(ID, 0, 1, 2), (ID, 2, 3, 4)]
+
+
+def test_an_entry_that_cannot_be_taken_back_ends_the_use_of_the_log() -> None:
+    """Until a recovery has made the index anew: else a later marker at that offset would have two entries."""
+    files = SimulatedFiles()
+    log = open_log(files)
+    put(log, data(0))
+    failures: list[OSError] = []
+    log.on_failure = lambda _, error: failures.append(error)
+    files.failing = lambda operation, path: operation == "truncate" or (operation == "write" and path.endswith(".log"))
+    with pytest.raises(StorageError):
+        end(log, committed=False)
+    files.failing = lambda operation, path: False
+    assert len(failures) == 1 and len(aborted(files)) == 1
+    for call in (lambda: end(log), lambda: put(log, data(1)), lambda: log.read(0, 100)):
+        with pytest.raises(StorageError, match="offline"):
+            call()
+    log.abandon()
+    log = open_log(files, clean=False)
+    assert aborted(files) == [] and log.open_transactions() == {ID: 0} and log.log_end_offset == 1

@@ -384,3 +384,18 @@ def test_what_is_read_counts_up_to_the_next_index_entry() -> None:
     for position in range(segment.size_bytes + 1):
         expected = next((offset for offset, at in entries if at >= position), None)
         assert segment.indexed_offset_from(position) == expected
+
+
+def test_a_fetched_abort_that_cannot_be_indexed_ends_the_use_of_the_log() -> None:
+    files = SimulatedFiles()
+    log = opened(files)
+    add(log, data(1))
+    files.failing = lambda operation, path: path.endswith(txn_index.SUFFIX)
+    with pytest.raises(StorageError):
+        add(log, marker(1, ABORT))
+    files.failing = lambda operation, path: False
+    with pytest.raises(StorageError, match="offline"):
+        log.read(0, 100, committed=True)
+    log.abandon()
+    log = opened(files, clean=False)
+    assert log.log_end_offset == 2 == log.last_stable_offset and consumed(log, 0, 100) == []
