@@ -33,6 +33,7 @@ MODULES = [
     "streams",
     "transaction_directories",
     "other_transactions",
+    "own_transactions",
 ]
 
 
