@@ -178,7 +178,8 @@ class Transactions:
             raise StorageError(f"cannot write {name} of {self._directory}: {error}") from error
         if self._bases is not None and base_offset not in self._bases:
             insort(self._bases, base_offset)
-        self._indexes.pop(base_offset, None)
+        if (known := self._indexes.get(base_offset)) is not None:  # else each abort would have it read anew
+            known.extend(entries)
         return name
 
     def index_bytes(self, base_offset: int) -> int:

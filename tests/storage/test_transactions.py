@@ -319,8 +319,14 @@ def test_an_index_is_read_once() -> None:
     for _ in range(3):
         assert consumed(log, 0, 1 << 20) == [2]
     assert len([one for one in files.looked if txn_index.SUFFIX in one]) == 1
+    log.configure(LogConfig(retention_ms=-1))  # so that no other segment begins
     add(log, data(3), marker(3, ABORT))
+    files.looked.clear()
     assert consumed(log, 0, 1 << 20) == [2]
+    assert not [one for one in files.looked if txn_index.SUFFIX in one], "each abort has it read as a whole"
+    read = log.read(5, 1 << 20, committed=True).aborted
+    assert read == opened(files).read(5, 1 << 20, committed=True).aborted
+    assert [one.producer_id for one in read] == [3]
 
 
 def test_an_index_that_cannot_be_read_is_an_error_of_the_disk() -> None:
