@@ -22,7 +22,7 @@ from ..errors import code_of
 from . import records
 from .loading import load_groups
 from .machine import advance
-from .offsets import CommittedOffset, Offsets, Partition
+from .offsets import CommittedOffset, FetchedOffset, Offsets, OpenTransactions, Partition
 from .settings import COMMIT_WRITE_ERRORS, WRITE_ERRORS, CoordinatorSettings
 from .state import (
     CONSUMER_PROTOCOL_TYPE,
@@ -82,14 +82,6 @@ class ListedGroup(NamedTuple):
     group_type: str = "classic"
 
 
-class FetchedOffset(NamedTuple):
-    """One partition's answer to OffsetFetch; `committed` is None when there is none, or when it is unstable."""
-
-    partition: Partition
-    committed: CommittedOffset | None
-    error: ErrorCode
-
-
 @dataclass(slots=True)
 class Entry:
     """A group with what belongs to it but is none of the machine's business."""
@@ -133,6 +125,7 @@ class GroupCoordinator:
         self._error_code = error_code
         self._group_settings = self.settings.group
         self._entries: dict[str, Entry] = {}
+        self._open = OpenTransactions()
         self._readiness: dict[int, Readiness] = {}
         self._active = True
         self._tokens = itertools.count(1)
@@ -192,6 +185,8 @@ class GroupCoordinator:
             return self._error_code(error)
         for group_id, (group, offsets) in loaded.items():
             self._entries[group_id] = Entry(group, partition_index, offsets)
+            for producer_id in offsets.pending_producers():
+                self._open.note(partition_index, producer_id, group_id)
         self._readiness.pop(partition_index, None)
         for group_id in loaded:
             self._feed(group_id, Loaded())
@@ -370,6 +365,7 @@ class GroupCoordinator:
                 return ErrorCode.UNSUPPORTED_VERSION
             else:
                 self._append_transactional(entry.partition_index, written, now_ms, *producer)
+                self._open.note(entry.partition_index, producer[0], group_id)
         except Exception as error:
             code = self._error_code(error)
             return COMMIT_WRITE_ERRORS.get(code, code)
@@ -382,10 +378,10 @@ class GroupCoordinator:
 
     def end_transaction(self, partition_index: int, producer_id: int, *, committed: bool) -> None:
         """The producer's marker was written to this partition of the log."""
-        for entry in list(self._entries.values()):
-            if entry.partition_index == partition_index:
+        for group_id in self._open.end(partition_index, producer_id):
+            if (entry := self._entries.get(group_id)) is not None:
                 entry.offsets.end_transaction(producer_id, committed=committed)
-                self._drop_if_untouched(entry.group.group_id)
+                self._drop_if_untouched(group_id)
 
     def fetch(
         self, group_id: str, partitions: Iterable[Partition] | None, *, require_stable: bool

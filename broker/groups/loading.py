@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .offsets import Offsets
+from .offsets import Offsets, OpenTransactions
 from .records import GroupEntry, LogEntry, OffsetEntry, TransactionalRecord, TransactionEnd, decode
 from .state import Group
 
@@ -16,10 +16,11 @@ def load_groups(log: Iterable[LogEntry], order: Iterator[int]) -> dict[str, tupl
     """
     groups: dict[str, Group] = {}
     offsets: dict[str, Offsets] = {}
+    open_in = OpenTransactions()  # of this partition, whatever its index
     for entry in log:
         if isinstance(entry, TransactionEnd):
-            for table in offsets.values():
-                table.end_transaction(entry.producer_id, committed=entry.committed)
+            for group_id in open_in.end(0, entry.producer_id):
+                offsets[group_id].end_transaction(entry.producer_id, committed=entry.committed)
             continue
         producer_id = None
         if isinstance(entry, TransactionalRecord):
@@ -40,6 +41,7 @@ def load_groups(log: Iterable[LogEntry], order: Iterator[int]) -> dict[str, tupl
                 table.put(said.partition, said.committed, next(order))
             else:
                 table.put_pending(producer_id, said.partition, said.committed, next(order))
+                open_in.note(0, producer_id, said.group_id)
     names = [*groups, *(name for name in offsets if name not in groups)]
     loaded = {name: (groups.get(name, Group(name)), offsets.get(name, Offsets())) for name in names}
     return {name: (group, table) for name, (group, table) in loaded.items() if name in groups or not table.unused}

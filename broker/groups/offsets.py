@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
+from ...protocol.errors import ErrorCode
 from .state import CONSUMER_PROTOCOL_TYPE, Group, GroupState
 from .subscription import subscribed_topics
 
@@ -24,6 +25,32 @@ class CommittedOffset(NamedTuple):
     metadata: str = ""
     commit_timestamp_ms: int = -1
     expire_timestamp_ms: int | None = None
+
+
+class FetchedOffset(NamedTuple):
+    """One partition's answer to OffsetFetch; `committed` is None when there is none, or when it is unstable."""
+
+    partition: Partition
+    committed: CommittedOffset | None
+    error: ErrorCode
+
+
+class OpenTransactions:
+    """Which groups have commits in a transaction, so that its end need not look at all groups. One that is gone may
+    be named still."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[int, int], dict[str, None]] = {}
+
+    def note(self, partition_index: int, producer_id: int, group_id: str) -> None:
+        """A producer has written commits of the group to this partition of the log."""
+        self._groups.setdefault((partition_index, producer_id), {})[group_id] = None
+
+    def end(self, partition_index: int, producer_id: int) -> dict[str, None]:
+        """The groups of the producer's transaction, which is over there."""
+        return self._groups.pop((partition_index, producer_id), {})
 
 
 class Offsets:
@@ -81,6 +108,10 @@ class Offsets:
     def is_unstable(self, partition: Partition) -> bool:
         """Is there a commit of an open transaction for the partition?"""
         return any(partition in commits for commits in self._pending.values())
+
+    def pending_producers(self) -> list[int]:
+        """The producers that have commits in open transactions."""
+        return list(self._pending)
 
     def pending_partitions(self) -> set[Partition]:
         return {partition for commits in self._pending.values() for partition in commits}

@@ -14,8 +14,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ...protocol.primitives import ZERO_UUID
 from ..context import RequestContext, handles
-from ..groups.coordinator import FetchedOffset
-from ..groups.offsets import CommittedOffset
+from ..groups.offsets import CommittedOffset, FetchedOffset
 
 GROUPS_SINCE = 8
 TOP_LEVEL_ERROR_SINCE = 2

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ottla.broker.groups.offsets import CommittedOffset
+from ottla.broker.groups.offsets import CommittedOffset, Offsets
 from ottla.broker.groups.records import LogEntry, TransactionalRecord, TransactionEnd, offset_record
 from ottla.broker.groups.stored import READ_BYTES, stored_entries
 from ottla.protocol.errors import ErrorCode
@@ -73,6 +73,37 @@ async def test_a_failed_write_deletes_nothing_from_a_transaction(h: Any) -> None
     assert h.coordinator.delete_offsets("g", [("t", 0)])[0] is ErrorCode.NOT_COORDINATOR
     h.end(9, True)
     assert known(h)["t"] == (5, False)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_the_end_of_a_transaction_is_told_to_its_groups_alone(
+    h: Any, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """There may be thousands of groups, and thousands of transactions a second."""
+    told: list[int] = []
+    end = Offsets.end_transaction
+
+    def counting(table: Offsets, producer_id: int, *, committed: bool) -> None:
+        told.append(producer_id)
+        end(table, producer_id, committed=committed)
+
+    monkeypatch.setattr(Offsets, "end_transaction", counting)
+    others = [
+        name for name in map(str, range(2000)) if h.coordinator.partition_of(name) == h.coordinator.partition_of("g")
+    ]
+    assert len(others) > 10
+    for name in others:
+        h.commit(1, group_id=name)
+    for offset in range(3):
+        in_transaction(h, offset)
+        if restarts:
+            h.restart()
+        told.clear()
+        h.end(9, True)
+        assert (told, known(h)["t"]) == ([9], (offset, False))
+    told.clear()
+    h.restart()
+    assert (told, known(h)["t"]) == ([9] * 3, (2, False))
 
 
 STEPS = st.lists(
