@@ -39,6 +39,7 @@ from .logs import get_logger
 from .maintenance import Maintenance
 from .metadata_log import MetadataLog, read_all
 from .options import ServeOptions
+from .partitions import LEADER_EPOCH
 from .producer_ids import ProducerIds
 from .progress import Opening
 from .resources import BROKER as RESOURCE_BROKER
@@ -286,8 +287,9 @@ class BrokerState:
     ) -> Appended | asyncio.Future[Any]:
         """Ends a transaction in one of its partitions. Raises what appending raises; the future is of a sync."""
         # The coordinator's epoch is that of the leader of its log, which is there: it says that the markers are due.
-        log_index = self.transactions.partition_of(markers.transactional_id)
-        coordinator_epoch = self.topics.partition(TRANSACTION_STATE_TOPIC, log_index).leader_epoch
+        log = TRANSACTION_STATE_TOPIC, self.transactions.partition_of(markers.transactional_id)
+        is_there = self.topics.has_partition(*log)  # else somebody has deleted it since
+        coordinator_epoch = self.topics.partition(*log).leader_epoch if is_there else LEADER_EPOCH
         return self.topics.partition(*partition).write_marker(
             markers.producer_id,
             markers.producer_epoch,

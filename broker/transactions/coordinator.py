@@ -134,8 +134,8 @@ class TransactionCoordinator:
         """`partitions` is the count of `__transaction_state`; `allocate` gives a fresh producer id at a time in ms, and
         `offsets_partition` says where a group's offsets are.
 
-        `marked` is told of each marker that is as durable as its topic asks; `error_code` says which code an exception
-        of one of these is.
+        `marked` is told of each marker that is as durable as its topic asks, or whose partition is gone; `error_code`
+        says which code an exception of one of these is.
         """
         self.settings = settings or TransactionSettings()
         self.partitions = partitions
@@ -524,14 +524,13 @@ class TransactionCoordinator:
 
     def _marker_settled(self, marking: Marking, partition: Partition, error: BaseException | None) -> None:
         """What writing one marker came to."""
-        if error is None:
+        code = ErrorCode.NONE
+        if error is not None:
+            code = self._error_code(error) if isinstance(error, Exception) else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if error is None or code in _GONE:
             marking.left.pop(partition, None)
             if self._marked is not None:
                 self._marked(partition, marking.markers)
-            return
-        code = self._error_code(error) if isinstance(error, Exception) else ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if code in _GONE:
-            marking.left.pop(partition, None)
             return
         if code in _FENCED:
             marking.left.pop(partition, None)

@@ -274,6 +274,36 @@ async def test_the_coordinators_log_is_made_anew_with_fewer_partitions(tmp_path:
             assert producer.ask_init().error is (ErrorCode.COORDINATOR_NOT_AVAILABLE if index else NONE)
 
 
+async def test_the_coordinators_log_is_deleted_before_a_marker_is_written(tmp_path: Path) -> None:
+    """It is the partition of the marker that has to be gone for the marker not to be due."""
+    files = FailingFiles()
+    async with running(tmp_path, overrides=OVERRIDES, files=files) as broker:
+        topics = broker.state.topics
+        await broker.topic("t", 2)
+        producer = Producer(broker).init()
+        producer.write(b"one", A)
+        files.break_down(tmp_path / "t-0", errno.ENOSPC, {"write"})
+        producer.end()
+        files.repair()
+        topics.delete(topics.named(TRANSACTION_STATE_TOPIC), broker.clock.now_ms())
+        broker.clock.advance(RETRY_MS)
+        assert (producer.state(), read(broker), is_settled(broker)) == ("CompleteCommit", [b"one"], True)
+
+
+async def test_the_log_of_offsets_is_deleted_in_the_middle_of_a_transaction(tmp_path: Path) -> None:
+    """What the groups know stays until the next start, so what was committed counts; nobody waits for it for ever."""
+    async with running(tmp_path, overrides=OVERRIDES) as broker:
+        topics = broker.state.topics
+        await broker.topic("t", 2)
+        producer = Producer(broker).init()
+        producer.commit_offset(7)
+        topics.delete(topics.named(GROUP_OFFSETS_TOPIC), broker.clock.now_ms())
+        producer.end()
+        assert (producer.state(), offset_of(broker)) == ("CompleteCommit", 7)
+        _, (found,) = broker.state.groups.fetch("g", [A], require_stable=True)
+        assert found.error is NONE
+
+
 # --- disks that fail
 
 
