@@ -226,7 +226,60 @@ class Aiokafka:
         self.producer.close()
 
 
-CLIENTS: dict[str, type[Any]] = {"confluent-kafka": ConfluentKafka, "kafka-python": KafkaPython, "aiokafka": Aiokafka}
+class Ottla:
+    """Our own client, as a member of a group, with its metadata, or with partitions of its own by group id only."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.producer = transactional.Ottla(settings.address, settings.transactional_id)
+        self.producer.run(self._start(settings))
+
+    async def _start(self, settings: Settings) -> None:
+        from ottla.client import Consumer
+
+        own: dict[str, Any] = {"group_instance_id": settings.instance} if settings.instance else {}
+        if settings.assigned is None:
+            own["topics"] = [settings.source]
+        else:
+            own["assign"] = [(settings.source, number) for number in settings.assigned]
+        self.consumer = Consumer(
+            settings.address,
+            group=settings.group,
+            offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation="read_committed",
+            session_timeout_ms=settings.session_timeout_ms,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            **own,
+        )
+        await self.consumer.start()
+
+    def poll(self) -> list[Record]:
+        found = self.producer.run(self.consumer.getmany(timeout_ms=100, max_records=MOST))
+        return [(r.partition, r.offset, r.value or b"") for records in found.values() for r in records]
+
+    @property
+    def group(self) -> Any:
+        return self.settings.group if self.settings.assigned else self.consumer.group_metadata()
+
+    def rewind(self) -> None:
+        self.producer.run(self._rewind())
+
+    async def _rewind(self) -> None:
+        for place, told in (await self.consumer.committed(self.consumer.assignment())).items():
+            self.consumer.seek(*place, told.offset if told else 0)
+
+    def close(self) -> None:
+        self.producer.run(self.consumer.stop())
+        self.producer.close()
+
+
+CLIENTS: dict[str, type[Any]] = {
+    "confluent-kafka": ConfluentKafka,
+    "kafka-python": KafkaPython,
+    "aiokafka": Aiokafka,
+    "ottla": Ottla,
+}
 
 
 def say(**event: object) -> None:

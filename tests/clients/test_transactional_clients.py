@@ -1,4 +1,4 @@
-"""What the transactional producers of three clients are promised: all or nothing, fencing, time-outs, over restarts."""
+"""What the transactional producers of clients are promised: all or nothing, fencing, time-outs, over restarts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from kafka.errors import KafkaError as PyKafkaError
 from running_broker import RunningBroker
 from transactional import PRODUCERS, ConfluentKafka, Fatal, KafkaPython, MustAbort, librdkafka
 
+from ottla.client import ClientError
+
 WAIT_SECONDS = 30  # a bound, not a wait
 SWEEP_MS = 50
-TIMEOUTS_MS = {"confluent-kafka": 1000, "kafka-python": 200, "aiokafka": 200}  # confluent-kafka grants no less
+TIMEOUTS_MS = {"confluent-kafka": 1000, "kafka-python": 200, "aiokafka": 200, "ottla": 200}  # the first grants no less
 CLIENTS, EACH = 50, 4
-REFUSED = (Fatal, MustAbort, KafkaException, PyKafkaError, AioKafkaError)  # of its own kind by each client
+REFUSED = (Fatal, MustAbort, KafkaException, PyKafkaError, AioKafkaError, ClientError)  # of its own kind by each client
 Make = Callable[..., Any]
 
 pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")

@@ -1,4 +1,4 @@
-"""The transactional producers of three clients behind one face, blocking, as a loop or a test drives them.
+"""The transactional producers of three clients and our own behind one face, blocking, as a loop or a test drives them.
 
 `begin, send, flush, send_offsets, commit, abort, close`; a group is a client's own group metadata (KIP-447) or, but for
 confluent-kafka, which has no such call, a group id. Errors are the client's own, but for MustAbort.
@@ -202,4 +202,62 @@ class Aiokafka:
         self.runner.close()
 
 
-PRODUCERS: dict[str, type[Any]] = {one.name: one for one in (ConfluentKafka, KafkaPython, Aiokafka)}
+class Ottla:
+    """Our own client, the one that knows the second version of transactions; its event loop stands still as aiokafka's.
+
+    A call that was not settled in its time may be repeated, and is."""
+
+    name = "ottla"
+
+    def __init__(self, address: str, transactional_id: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS) -> None:
+        from ottla.client import Producer
+
+        self.runner = asyncio.Runner()
+        self.producer = Producer(address, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        self.run(self.producer.start())
+        self.again(self.producer.init_transactions)
+
+    def run(self, work: Any) -> Any:
+        return self.runner.run(work)
+
+    def again(self, call: Callable[..., Any], *arguments: Any) -> None:
+        from ottla.client import ProducerFailed, TransactionFailed, TransactionUnsettled
+
+        while True:
+            try:
+                return self.run(call(*arguments))
+            except TransactionUnsettled:
+                continue
+            except ProducerFailed as error:
+                raise Fatal(repr(error)) from error
+            except TransactionFailed as error:
+                raise MustAbort(repr(error)) from error
+
+    def begin(self) -> None:
+        self.again(self.producer.begin)
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        async def send() -> None:
+            told = await self.producer.send(topic, value, partition=partition)
+            told.add_done_callback(lambda future: future.exception())  # the commit tells
+
+        self.again(send)
+
+    def flush(self) -> None:
+        self.run(self.producer.flush())
+
+    def send_offsets(self, offsets: Mapping[Place, int], group: Any) -> None:
+        self.again(self.producer.send_offsets_to_transaction, offsets, group)
+
+    def commit(self) -> None:
+        self.again(self.producer.commit)
+
+    def abort(self) -> None:
+        self.again(self.producer.abort)
+
+    def close(self) -> None:
+        self.run(self.producer.stop())
+        self.runner.close()
+
+
+PRODUCERS: dict[str, type[Any]] = {one.name: one for one in (ConfluentKafka, KafkaPython, Aiokafka, Ottla)}
