@@ -169,6 +169,8 @@ class Producer:
 
     def _abandon(self) -> None:
         if self._sender is not None:
+            if self._sender.transactions is not None:
+                self._sender.transactions.close()
             self._sender.fail_all(_closed)
 
     async def __aenter__(self) -> Producer:

@@ -77,11 +77,12 @@ async def add_partitions(
 
 def worst(codes: Iterable[int]) -> int:
     """The code that decides for all: one that ends it, else one to be tried again, else NONE."""
-    found = {code for code in codes if code}
-    final = sorted(code for code in found if not is_retriable(code))
-    # What was not even tried tells nothing.
-    told = [code for code in final if code != ErrorCode.OPERATION_NOT_ATTEMPTED] or final or sorted(found)
-    return told[0] if told else ErrorCode.NONE
+
+    def weight(code: int) -> tuple[bool, bool, int]:
+        # What was not even tried tells nothing beside what was the reason.
+        return code == ErrorCode.OPERATION_NOT_ATTEMPTED, is_retriable(code), code
+
+    return min((code for code in codes if code), key=weight, default=ErrorCode.NONE)
 
 
 async def add_offsets(connection: Connection, transactional_id: str, standing: Standing, group: str) -> int:

@@ -60,7 +60,8 @@ class Door:
         lost = asyncio.Event()  # answers are, from here on
         back = asyncio.create_task(self._answers(from_broker, writer, lost))
         try:
-            await self._requests(reader, to_broker, lost)
+            with contextlib.suppress(asyncio.CancelledError):  # of `close`; the stream would log it
+                await self._requests(reader, to_broker, lost)
         finally:
             back.cancel()
             await asyncio.gather(back, return_exceptions=True)

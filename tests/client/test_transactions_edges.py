@@ -1,0 +1,235 @@
+"""What a transaction may meet besides: a stop that cannot wait, records that wait for room, what sequences go back to,
+and how answers for several partitions are read."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from door import BEHIND, Door
+from produced_logs import producing, running  # type: ignore[attr-defined]
+
+from ottla.client import Consumer, GroupMetadata, Producer, errors, transactional
+from ottla.client.sequences import Sequenced, Sequences
+from ottla.client.transaction_calls import has_v2, worst
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.end_txn import EndTxnRequest
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.protocol.schema import Versions, spec
+
+PATIENCE_SECONDS = 15
+
+
+@pytest.mark.parametrize("how", ["in time", "cancelled"])
+async def test_a_stop_that_cannot_abort_ends_all_the_same(how: str, tmp_path: Path) -> None:
+    door = Door()
+    port = await door.open()
+    overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    async with running(tmp_path, overrides=overrides) as broker:
+        await broker.topic("t")
+        door.target = broker.ports[0]
+        producer = Producer(f"127.0.0.1:{port}", transactional_id="shop", now_ms=broker.clock.now_ms)
+        await producer.start()
+        await producer.begin()
+        await producer.send_and_wait("t", b"one")
+
+        def away() -> None:
+            door.target = 0
+
+        door.shut_on(spec(EndTxnRequest).api_key, BEHIND, away)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            if how == "in time":
+                await producer.stop(timeout_s=0.2)
+            else:
+                stopping = asyncio.create_task(producer.stop())
+                while door.is_waiting:
+                    await asyncio.sleep(0.005)
+                stopping.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await stopping
+                await producer.stop()
+        with pytest.raises(errors.ClientClosed):
+            await producer.commit()
+    await door.close()
+
+
+async def test_who_waits_for_a_commit_is_told_of_the_stop(tmp_path: Path) -> None:
+    door = Door()
+    port = await door.open()
+    overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    async with running(tmp_path, overrides=overrides) as broker:
+        await broker.topic("t")
+        door.target = broker.ports[0]
+        producer = Producer(f"127.0.0.1:{port}", transactional_id="shop", now_ms=broker.clock.now_ms)
+        await producer.start()
+        await producer.begin()
+        await producer.send("t", b"one")
+
+        def away() -> None:
+            door.target = 0
+
+        door.shut_on(spec(EndTxnRequest).api_key, BEHIND, away)
+        committing = asyncio.create_task(producer.commit())
+        while door.is_waiting:
+            await asyncio.sleep(0.005)
+        await producer.stop(timeout_s=0.1)
+        with pytest.raises(errors.ClientClosed):
+            await committing
+    await door.close()
+
+
+async def test_a_commit_that_was_cancelled_goes_on_and_can_be_waited_for(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, producing(broker, transactional_id="shop", linger_ms=5) as producer:
+        await broker.topic("t")
+        await producer.begin()
+        await producer.send("t", b"one")
+        committing = asyncio.create_task(producer.commit())
+        await asyncio.sleep(0)
+        committing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await committing
+        await asyncio.gather(producer.commit(), producer.commit())
+        async with producer.transaction():
+            pass
+        assert not broker.log("t").open_transactions() and broker.log("t").last_stable_offset == 2
+
+
+async def test_a_record_that_waits_for_room_does_not_get_into_the_next_transaction(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"buffer_memory": 2000, "batch_size": 4000, "linger_ms": 60_000}
+    async with running(tmp_path) as broker, producing(broker, transactional_id="shop", **options) as producer:
+        await broker.topic("t")
+        await producer.begin()
+        first = await producer.send("t", bytes(1500))
+        waiting = asyncio.create_task(producer.send("t", bytes(1500)))
+        await asyncio.sleep(0)
+        # Who waits for room has what fills it sent; the commit has no time to.
+        await producer.abort()
+        await producer.begin()
+        with pytest.raises(errors.InvalidTransactionState):
+            await waiting
+        assert first.done()
+        sender = producer._sender
+        assert sender is not None and sender.transactions is not None and sender.accumulator.free == 2000
+        assert sender.transactions.refuses(2) is None
+        assert isinstance(sender.transactions.refuses(1), errors.InvalidTransactionState)
+        await producer.commit()
+
+
+async def test_the_metadata_of_a_group_without_members(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        address = f"127.0.0.1:{broker.ports[0]}"
+        async with Consumer(address, assign=[("t", 0)], group="g") as consumer:
+            assert consumer.group_metadata() == GroupMetadata("g")
+        async with Consumer(address, topics=["t"]) as consumer:
+            with pytest.raises(errors.ClientError, match="group"):
+                consumer.group_metadata()
+
+
+async def test_offsets_of_an_open_transaction_are_waited_for(tmp_path: Path) -> None:
+    """KIP-447: a member that takes partitions over must not begin where an earlier one was before it committed."""
+    async with running(tmp_path) as broker, producing(broker, transactional_id="shop") as producer:
+        await broker.topic("t")
+        address = f"127.0.0.1:{broker.ports[0]}"
+        options: dict[str, Any] = {"assign": [("t", 0)], "group": "g", "isolation": "read_committed"}
+        await producer.begin()
+        await producer.send_offsets_to_transaction({("t", 0): 7}, "g")
+        async with Consumer(address, default_api_timeout_ms=100, retry_backoff_ms=5, **options) as consumer:
+            with pytest.raises(errors.KafkaError) as raised:
+                await consumer.committed([("t", 0)])
+            assert raised.value.code is ErrorCode.UNSTABLE_OFFSET_COMMIT
+            await producer.commit()
+            found = (await consumer.committed([("t", 0)]))[("t", 0)]
+            assert found is not None and found.offset == 7
+
+
+# -- sequences
+
+
+def written(sequences: Sequences[Sequenced], *counts: int) -> list[Sequenced]:
+    batches = [Sequenced(count) for count in counts]
+    for batch in batches:
+        sequences.assign(batch)
+    return batches
+
+
+def test_sequences_go_back_behind_what_was_acknowledged() -> None:
+    sequences: Sequences[Sequenced] = Sequences(1, 0)
+    first, second, third = written(sequences, 3, 2, 4)
+    sequences.succeeded(first, 10)
+    sequences.abandon(second)
+    sequences.abandon(third)
+    assert not sequences.unfinished and not sequences.in_flight and not sequences.is_in_step
+    sequences.rewind()
+    assert sequences.next_sequence == 3 and sequences.is_in_step and sequences.may_drain()
+    (fourth,) = written(sequences, 1)
+    assert fourth.base_sequence == 3 and not fourth.after_gap
+
+
+def test_sequences_go_back_over_the_end_of_all_sequences() -> None:
+    sequences: Sequences[Sequenced] = Sequences(1, 0, next_sequence=2**31 - 2)
+    first, second = written(sequences, 2, 1)
+    sequences.succeeded(first, 10)
+    sequences.abandon(second)
+    sequences.rewind()
+    assert sequences.next_sequence == 0
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_sequences_go_back_to_the_beginning(is_forgotten: bool) -> None:
+    sequences: Sequences[Sequenced] = Sequences(1, 0)
+    if is_forgotten:  # all that it wrote was deleted, and the broker forgot it: it begins again
+        (first,) = written(sequences, 3)
+        sequences.succeeded(first, 10)
+    (second,) = written(sequences, 1)
+    if is_forgotten:
+        sequences.failed(second, ErrorCode.UNKNOWN_PRODUCER_ID, retriable=False, log_start_offset=13)
+        assert sequences.restarting
+        sequences.give_up(second)
+    else:
+        sequences.abandon(second)
+    sequences.rewind()
+    assert sequences.next_sequence == 0 and not sequences.restarting
+
+
+# -- answers
+
+
+@pytest.mark.parametrize(
+    ("codes", "decides"),
+    [
+        ([], 0),
+        ([0, 0], 0),
+        ([0, 51], 51),
+        ([55, 3], 3),
+        ([55, 29, 55], 29),
+        ([55, 55], 55),
+        ([16, 90], 90),
+    ],
+)
+def test_which_code_decides_for_several_partitions(codes: list[int], decides: int) -> None:
+    # 3 may be tried again, but what was not attempted for its sake was not.
+    assert worst(codes) == decides
+
+
+@pytest.mark.parametrize(
+    ("level", "produce", "end", "offsets", "expected"),
+    [(2, 12, 5, 5, True), (3, 13, 5, 6, True), (1, 12, 5, 5, False), (2, 11, 5, 5, False), (2, 12, 4, 5, False)],
+)
+def test_when_transactions_are_of_the_second_version(
+    level: int, produce: int, end: int, offsets: int, expected: bool
+) -> None:
+    requests = {ProduceRequest: produce, EndTxnRequest: end, TxnOffsetCommitRequest: offsets}
+    versions = {spec(request).api_key: Versions(0, last) for request, last in requests.items()}
+    connection: Any = SimpleNamespace(versions=versions, finalized={"transaction.version": level})
+    assert has_v2(connection) is expected
+    connection.finalized = {}
+    assert not has_v2(connection)
+
+
+def test_the_wait_for_copies_is_as_long_as_for_batches() -> None:
+    assert transactional.COPIES_LIVE_S >= 2.0
