@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -216,7 +218,9 @@ def test_a_loop_that_commits_its_offsets_beside_its_transaction_is_found_out(
 
 @contextlib.contextmanager
 def any_broker(folder: Path) -> Iterator[tuple[RunningBroker, int]]:
-    """A broker as one of the releases, which differ in what they check of transactions, and a seed; both are told."""
+    """A broker as one of the releases, which differ in what they check of transactions, and a seed; both are told.
+
+    What it leaves behind is verified."""
     seed = random.randrange(1 << 32)
     release = random.Random(seed).choice(RELEASES)
     print(f"seed {seed}, release {release}")
@@ -225,6 +229,9 @@ def any_broker(folder: Path) -> Iterator[tuple[RunningBroker, int]]:
         yield broker, seed
     finally:
         broker.close()
+    command = [sys.executable, "-m", "ottla.broker", "verify", str(broker.data_dir)]
+    outcome = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert outcome.returncode == 0, outcome.stdout[-3000:] + outcome.stderr[-3000:]
 
 
 def test_each_input_is_copied_exactly_once_whoever_is_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
