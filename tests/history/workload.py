@@ -34,6 +34,12 @@ LINE_PARTITIONS = [f"{LINES}-{index}" for index in range(PARTITIONS)]
 MADE_PARTITIONS = 2  # of the topic that a loop writes
 PATIENCE_S = 60.0  # a bound for what has to come in the end
 COMMITTED_ONLY, ALL = "read_committed", "read_uncommitted"
+FIRST_DEEDS = {  # nothing befalls them before
+    "sender": '"type":"ok","op":"send"',
+    "member": '"type":"ok","op":"poll"',
+    "writer": '"type":"ok","op":"commit"',
+    "loop": '"type":"ok","op":"send_offsets"',
+}
 FAULTS = ("kill", "pause", "cut", "crash", "zombie")
 RETURN_S = 1.0  # a client that died comes back within this time
 CHUNK = 500
@@ -158,7 +164,14 @@ class Workload:
             made.result(30)
         for client in self.clients:
             self.live(client)
-        self.rest(1.5 * self.pace)
+        roles = {client.role for client in self.clients}
+        wanted = [line for role, line in FIRST_DEEDS.items() if role in roles]
+
+        def are_at_work() -> bool:
+            text = self.path.read_text()
+            return all(line in text for line in wanted)
+
+        self.until(are_at_work, lambda: f"not all of these have happened: {wanted}")
 
     def live(self, client: Client) -> None:
         """Starts the next life of a client."""
