@@ -22,7 +22,7 @@ from values import random_value  # type: ignore[import-not-found]  # isort: skip
 
 NEWEST, LAST_OF_3 = "4.3.1", "3.9.1"
 # Jars whose records we write into logs; their classes hold the definitions, compiled.
-RECORD_JARS = ["kafka-metadata", "kafka-group-coordinator", "kafka-server-common"]
+RECORD_JARS = ["kafka-metadata", "kafka-group-coordinator", "kafka-transaction-coordinator", "kafka-server-common"]
 FRAMES_PER_VERSION = 20
 LACKING: dict[str, set[tuple[str, int]]] = {}
 """What each release had no class for, once compared; both together must have all."""
