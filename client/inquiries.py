@@ -158,7 +158,7 @@ class Inquiries:
         if sender.failure is not None:
             return
         if not is_there:
-            sender.fail(sender.outcomes.out_of_order(batch, sequences), batch)
+            sender.outcomes.lose(batch, sequences)
             return
         sequences.succeeded(batch, base_offset)
         sender.accumulator.fulfil(batch, base_offset, append_time_ms)
@@ -201,7 +201,7 @@ class Inquiries:
                 if error.retriable:
                     await asyncio.sleep(sender.cluster.retry_backoff_s(attempt))
                     continue
-                sender.fail(sender.outcomes.out_of_order(batch, sequences), batch)
+                sender.outcomes.lose(batch, sequences)
                 return
             if base_offset is not None:
                 sequences.found(batch, base_offset)
@@ -211,7 +211,7 @@ class Inquiries:
                 break
             last = sequences.last_acked
             if last is not None and not await self._is_there(queue, last):
-                sender.fail(sender.outcomes.out_of_order(batch, sequences), batch)
+                sender.outcomes.lose(batch, sequences)
                 return
             left_s = alive_until_s - loop.time()
             if left_s <= 0:

@@ -202,6 +202,18 @@ class Outcomes:
             return fenced
         return self.out_of_order(batch, sequences)
 
+    def lose(self, batch: Batch, sequences: Sequences[Batch]) -> None:
+        """Acknowledged records are gone, says the log: the end of the producer, or of the transaction they were of."""
+        lost = self.out_of_order(batch, sequences)
+        if not self._abort_is_enough(batch.queue, Verdict.OUT_OF_ORDER):
+            self._sender.fail(lost, batch)
+            return
+        sequences.is_looking = False
+        if batch in sequences.unfinished:
+            sequences.give_up(batch)
+        error = KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(lost))
+        self._sender.accumulator.fail(batch, lambda _: error)
+
     def out_of_order(self, batch: Batch, sequences: Sequences[Batch]) -> OutOfOrderSequence:
         """The error for records that were acknowledged and are gone."""
         queue = batch.queue

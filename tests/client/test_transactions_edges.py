@@ -19,6 +19,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.end_txn import EndTxnRequest
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.protocol.records import formats
 from ottla.protocol.schema import Versions, spec
 
 PATIENCE_SECONDS = 15
@@ -145,6 +146,64 @@ async def test_offsets_of_an_open_transaction_are_waited_for(tmp_path: Path) -> 
             await producer.commit()
             found = (await consumer.committed([("t", 0)]))[("t", 0)]
             assert found is not None and found.offset == 7
+
+
+# -- lost records
+
+
+def cut_last_batch(folder: Path) -> None:
+    """Takes the last batch out of a closed log, as a disk that lost it would."""
+    (segment,) = folder.glob("*.log")
+    data = segment.read_bytes()
+    positions = [position for position, _ in formats.headers(data)]
+    segment.write_bytes(data[: positions[-1]])
+    for file in (*folder.glob("*.snapshot"), *folder.glob("*.index"), *folder.glob("*.timeindex")):
+        file.unlink()
+
+
+@pytest.mark.parametrize("release", ["2.8", "4.3", "ottla"])
+@pytest.mark.parametrize("is_committed", [False, True])
+async def test_records_that_a_broker_lost(release: str, is_committed: bool, tmp_path: Path) -> None:
+    """Those of the open transaction: it is aborted. Those of one that was committed: an end, where it is noticed."""
+    door = Door()
+    port = await door.open()
+    overrides = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    settings: dict[str, Any] = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "request_timeout_ms": 500}
+    async with running(tmp_path, release=release, overrides=overrides) as broker:
+        await broker.topic("t")
+        door.target = broker.ports[0]
+        producer = Producer(f"127.0.0.1:{port}", transactional_id="shop", now_ms=broker.clock.now_ms, **settings)
+        await producer.start()
+        for value in (b"one", b"two"):
+            async with producer.transaction():
+                await producer.send("t", value)
+        await producer.begin()
+        if not is_committed:
+            await producer.send_and_wait("t", b"three")
+        door.target = 0
+    cut_last_batch(tmp_path / "t-0")
+    if is_committed:
+        cut_last_batch(tmp_path / "t-0")
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    async with running(tmp_path, release=release, overrides=overrides, clock=broker.clock) as broker:
+        door.target = broker.ports[0]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await producer.send("t", b"four")
+            if is_committed and release == "2.8":  # with an epoch for each transaction nothing would show it
+                with pytest.raises(errors.OutOfOrderSequence):
+                    await producer.commit()
+            elif is_committed:
+                await producer.commit()
+            else:
+                with pytest.raises(errors.TransactionFailed) as raised:
+                    await producer.commit()
+                assert isinstance(raised.value.__cause__, errors.KafkaError)
+                assert raised.value.__cause__.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+                await producer.abort()
+                async with producer.transaction():
+                    await producer.send("t", b"five")
+            await producer.stop()
+    await door.close()
 
 
 # -- sequences
