@@ -194,6 +194,8 @@ class Transactions:
 
     def take_back(self, base_offset: int, size_bytes: int) -> None:
         """Cuts a segment's file to the size that it had before what was added for a marker that was not written."""
+        if self.index_bytes(base_offset) <= size_bytes:  # as where no descriptor was free for it
+            return
         path = os.path.join(self._directory, file_name(base_offset, txn_index.SUFFIX))
         try:
             with contextlib.suppress(FileNotFoundError):

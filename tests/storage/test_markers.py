@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from batches import FOLDER, make, open_log
-from simulated_files import SimulatedFiles
+from simulated_files import SimulatedFile, SimulatedFiles
 
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.errors import UnsupportedForFormat
@@ -357,3 +357,23 @@ def test_an_entry_that_cannot_be_taken_back_ends_the_use_of_the_log() -> None:
     log.abandon()
     log = open_log(files, clean=False)
     assert aborted(files) == [] and log.open_transactions() == {ID: 0} and log.log_end_offset == 1
+
+
+def test_an_abort_without_a_descriptor_for_the_index_is_only_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was written, so there is nothing to take back."""
+    files = SimulatedFiles()
+    log = open_log(files)
+    put(log, data(0))
+
+    def no_descriptor(path: str, *, create: bool = False) -> SimulatedFile:
+        raise OSError(errno.EMFILE, "too many open files", path)
+
+    for sequence in range(1, 3):  # without the file, and with one
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "open", no_descriptor)
+            with pytest.raises(StorageError, match="too many"):
+                end(log, committed=False)
+        before = aborted(files)
+        end(log, committed=False)
+        assert len(aborted(files)) == len(before) + 1 and log.open_transactions() == {}
+        put(log, data(sequence))
