@@ -184,8 +184,8 @@ def _ordinal(batch: Batch) -> int:
 class Accumulator:
     """All queues of one producer, and the room that their records take.
 
-    `opened` is called with a batch when it is begun (so that it will be looked after), `failed` with one that has
-    failed, and with the error of its first record.
+    `opened` is called with a batch when it is begun (so that it will be looked after); `failed`, in transactions, with
+    one that has failed, and with the error of its first record.
     """
 
     def __init__(
@@ -304,6 +304,8 @@ class Accumulator:
         for index, future in enumerate(batch.futures):
             if not future.done():
                 future.set_exception(error(index))
+                if self._failed is not None:
+                    future.exception()  # it is seen: the end of the transaction tells of it
         self._end(batch)
         if self._failed is not None:
             self._failed(batch, error(0))

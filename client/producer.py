@@ -77,7 +77,8 @@ class Producer:
                 await producer.send("greetings", b"hello")
                 await producer.send_offsets_to_transaction({("names", 0): 7}, consumer.group_metadata())
 
-    Only the newest producer of a transactional id may go on: older ones are told ProducerFenced.
+    There the futures of records need not be waited for: the commit waits for all, and raises if one has failed. Only
+    the newest producer of a transactional id may go on: older ones are told ProducerFenced.
 
     `partitioner` is one of the names in `partitioners.py` or a factory; `key_serializer` and `value_serializer` make
     bytes of what is given. `now_ms` is the wall clock for records without a timestamp, `random` for back-off and keys.
