@@ -73,7 +73,7 @@ FULL = Sizes(
     100_000,
     1.0,
     4_000,
-    0.5,
+    0.15,
 )
 QUICK = Sizes(
     (("100 B", 100, 150_000), ("1 KiB", 1024, 80_000), ("100 KiB", 102_400, 1_500)),
@@ -86,7 +86,7 @@ QUICK = Sizes(
     40_000,
     0.5,
     1_500,
-    0.06,
+    0.05,
 )
 
 # The first words of measures; those before "convert" are of all brokers.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import statistics
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from peers import Peer
@@ -23,29 +23,50 @@ COUNTS = (1, 10, 100)  # records of a transaction
 SIZES = {"100 B": 100, "1 KiB": 1024}
 CALL_SECONDS = 10.0
 WARM_UP = 5  # transactions
+PAIRS = 5  # short runs of the one and the other, in turns: the machine's own noise hits both
 MOCK = "mock"
 CASES = [(f"{count} x {label}", count, size) for label, size in SIZES.items() for count in COUNTS]
+MOST = COUNTS[-1]
+PLAIN = ("share", "stream")  # what plain writing is compared
 LABELS = tuple(f"transactions {case}" for case, _, _ in CASES)
 OWN_LABELS = tuple(f"transactions own {case}" for case, _, _ in CASES)
-MOST = COUNTS[-1]
 SHARES = tuple(f"transactions share {MOST} x {label}" for label in SIZES)
 OWN_SHARES = tuple(f"transactions own share {MOST} x {label}" for label in SIZES)
 STREAMS = tuple(f"transactions stream {MOST} x {label}" for label in SIZES)
 OWN_STREAMS = tuple(f"transactions own stream {MOST} x {label}" for label in SIZES)
 
 Rates = dict[str, float]
+Topics = Callable[[], str]
 _ids = itertools.count(1)
 
 
-def for_a_while(seconds: float, one: Callable[[], object]) -> tuple[int, float]:
-    """How often in how many seconds."""
+class Client(Protocol):
+    """One producer of a client; `records` is what it has written."""
+
+    records: int
+
+    async def transact(self, count: int) -> None: ...
+
+    async def write(self, count: int) -> None: ...
+
+    async def flush(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+Make = Callable[[Peer, str, bytes, bool], Awaitable[Client]]
+
+
+async def runs_per_second(seconds: float, one: Callable[[int], Awaitable[None]], count: int, end: Client) -> float:
+    """How often, with `end` flushed before the clock stops."""
     started = now = time.perf_counter()
     times = 0
     while now - started < seconds:
-        one()
+        await one(count)
         times += 1
         now = time.perf_counter()
-    return times, now - started
+    await end.flush()
+    return times / (time.perf_counter() - started)
 
 
 def check_seen(peer: Peer, topic: str, records: int) -> None:
@@ -69,138 +90,116 @@ def check_seen(peer: Peer, topic: str, records: int) -> None:
         consumer.close()
 
 
+async def _rates(peer: Peer, topics: Topics, make: Make, words: str, seconds: float) -> Rates:
+    found: Rates = {}
+    for label, size in SIZES.items():
+        topic = topics()
+        plain = await make(peer, topics(), bytes(size), False)
+        transactional = await make(peer, topic, bytes(size), True)
+
+        async def write_and_wait(count: int, plain: Client = plain) -> None:
+            await plain.write(count)
+            await plain.flush()
+
+        for _ in range(WARM_UP):
+            await write_and_wait(1)
+            await transactional.transact(1)
+        for count in COUNTS:
+            rate = await runs_per_second(seconds, transactional.transact, count, transactional)
+            found[f"{words} {count} x {label}"] = rate
+        for kind, one in zip(PLAIN, (write_and_wait, plain.write), strict=True):
+            shares: list[float] = []
+            for _ in range(PAIRS):
+                rate = await runs_per_second(seconds / PAIRS, transactional.transact, MOST, transactional)
+                shares.append(rate / await runs_per_second(seconds / PAIRS, one, MOST, plain))
+            found[f"{words} {kind} {MOST} x {label}"] = statistics.median(shares)
+        await plain.close()
+        await transactional.close()
+        check_seen(peer, topic, transactional.records)
+    return found
+
+
 class Confluent:
-    """confluent-kafka with its defaults, all acknowledged."""
+    """confluent-kafka with its defaults, all acknowledged; its calls block, for nothing else is to be done meanwhile."""
 
     def __init__(self, peer: Peer, topic: str, value: bytes, transactional: bool) -> None:
         self.failed: list[str] = []
         config: dict[str, Any] = {"bootstrap.servers": peer.bootstrap, "log_level": 0, "enable.idempotence": True}
         config |= {"delivery.report.only.error": True, "on_delivery": lambda error, _: self.failed.append(str(error))}
+        config |= {"queue.buffering.max.messages": 1_000_000}  # a short run that never waits must find room
         if transactional:
             config["transactional.id"] = f"bench-{next(_ids)}"
         self.producer = Producer(config)
-        self.topic, self.value, self.transactional = topic, value, transactional
+        self.topic, self.value = topic, value
         self.records = 0
         if transactional:
             self.producer.init_transactions(CALL_SECONDS)
 
-    def write(self, count: int) -> None:
+    async def write(self, count: int) -> None:
         produce, topic, value = self.producer.produce, self.topic, self.value
         for _ in range(count):
             produce(topic, value, partition=0)
+        self.producer.poll(0)
         self.records += count
 
-    def transact(self, count: int) -> None:
+    async def transact(self, count: int) -> None:
         self.producer.begin_transaction()
-        self.write(count)
+        await self.write(count)
         self.producer.commit_transaction(CALL_SECONDS)
 
-    def write_and_wait(self, count: int) -> None:
-        self.write(count)
-        self.flush()
-
-    def flush(self) -> None:
+    async def flush(self) -> None:
         if self.producer.flush(CALL_SECONDS):
             raise BenchError(f"records are not acknowledged within {CALL_SECONDS:g} s")
 
-    def stream(self, count: int) -> None:
-        """Never waits but for room."""
-        try:
-            self.write(count)
-        except BufferError as error:
-            raise BenchError("the client's queue is full: its share would not be one of the broker") from error
-        self.producer.poll(0)
-
-    def check(self, peer: Peer) -> None:
+    async def close(self) -> None:
         if self.failed:
             raise BenchError(f"{len(self.failed)} records failed, {self.failed[0]}")
-        if self.transactional:
-            check_seen(peer, self.topic, self.records)
 
 
-def by_confluent(peer: Peer, topics: Callable[[], str], seconds: float) -> Rates:
+async def _confluent(peer: Peer, topic: str, value: bytes, transactional: bool) -> Confluent:
+    return Confluent(peer, topic, value, transactional)
+
+
+def by_confluent(peer: Peer, topics: Topics, seconds: float) -> Rates:
     """Transactions per second, and shares."""
     try:
-        return _by_confluent(peer, topics, seconds)
-    except KafkaException as error:
-        raise BenchError(f"confluent-kafka's transactions: {error.args[0].str()}") from error
+        return asyncio.run(_rates(peer, topics, _confluent, "transactions", seconds))
+    except (KafkaException, BufferError) as error:
+        raise BenchError(f"confluent-kafka's transactions: {error}") from error
 
 
-def _by_confluent(peer: Peer, topics: Callable[[], str], seconds: float) -> Rates:
-    found: Rates = {}
-    for label, size in SIZES.items():
-        plain = Confluent(peer, topics(), bytes(size), False)
-        transactional = Confluent(peer, topics(), bytes(size), True)
-        for _ in range(WARM_UP):
-            plain.write_and_wait(1)
-            transactional.transact(1)
-        for count in COUNTS:
-            times, took = for_a_while(seconds, partial(transactional.transact, count))
-            found[f"transactions {count} x {label}"] = rate = times / took
-        times, took = for_a_while(seconds, partial(plain.write_and_wait, MOST))
-        found[f"transactions share {MOST} x {label}"] = rate / (times / took)
-        started = time.perf_counter()
-        times, _ = for_a_while(seconds, partial(plain.stream, MOST))
-        plain.flush()
-        found[f"transactions stream {MOST} x {label}"] = rate / (times / (time.perf_counter() - started))
-        for one in (plain, transactional):
-            one.check(peer)
-    return found
+class Own:
+    """Our own client with its defaults, idempotent, all acknowledged."""
+
+    def __init__(self, producer: client.Producer, topic: str, value: bytes) -> None:
+        self.producer, self.topic, self.value = producer, topic, value
+        self.records = 0
+
+    async def write(self, count: int) -> None:
+        send, topic, value = self.producer.send, self.topic, self.value
+        for _ in range(count):
+            await send(topic, value, partition=0)
+        self.records += count
+
+    async def transact(self, count: int) -> None:
+        await self.producer.begin()
+        await self.write(count)
+        await self.producer.commit()
+
+    async def flush(self) -> None:
+        await self.producer.flush()
+
+    async def close(self) -> None:
+        await self.producer.stop()
 
 
-# Our own client
+async def _own(peer: Peer, topic: str, value: bytes, transactional: bool) -> Own:
+    transactional_id = f"bench-own-{next(_ids)}" if transactional else None
+    producer = client.Producer(peer.bootstrap, enable_idempotence="required", transactional_id=transactional_id)
+    await producer.start()
+    return Own(producer, topic, value)
 
 
-async def _own(peer: Peer, topics: Callable[[], str], label: str, seconds: float) -> Rates:
-    value = bytes(SIZES[label])
-    found: Rates = {}
-    topic, plain_topic = topics(), topics()
-    records, rate = WARM_UP, 0.0
-
-    async with (
-        client.Producer(peer.bootstrap, transactional_id=f"bench-own-{next(_ids)}") as transactional,
-        client.Producer(peer.bootstrap, enable_idempotence="required") as plain,
-    ):
-
-        async def transact(count: int) -> None:
-            await transactional.begin()
-            for _ in range(count):
-                await transactional.send(topic, value, partition=0)
-            await transactional.commit()
-
-        async def write_and_wait(count: int) -> None:
-            for _ in range(count):
-                await plain.send(plain_topic, value, partition=0)
-            await plain.flush()
-
-        for _ in range(WARM_UP):
-            await transact(1)
-            await write_and_wait(1)
-        for count in COUNTS:
-            times, started = 0, time.perf_counter()
-            while (took := time.perf_counter() - started) < seconds:
-                await transact(count)
-                times += 1
-            records += times * count
-            found[f"transactions own {count} x {label}"] = rate = times / took
-        for kind in ("share", "stream"):
-            times, started = 0, time.perf_counter()
-            while time.perf_counter() - started < seconds:
-                if kind == "share":
-                    await write_and_wait(MOST)
-                else:
-                    for _ in range(MOST):
-                        await plain.send(plain_topic, value, partition=0)
-                times += 1
-            await plain.flush()
-            found[f"transactions own {kind} {MOST} x {label}"] = rate / (times / (time.perf_counter() - started))
-    check_seen(peer, topic, records)
-    return found
-
-
-def by_our_own(peer: Peer, topics: Callable[[], str], seconds: float) -> Rates:
+def by_our_own(peer: Peer, topics: Topics, seconds: float) -> Rates:
     """Transactions per second, and shares."""
-    found: Rates = {}
-    for label in SIZES:
-        found |= asyncio.run(_own(peer, topics, label, seconds))
-    return found
+    return asyncio.run(_rates(peer, topics, _own, "transactions own", seconds))
