@@ -120,7 +120,7 @@ async def _rates(peer: Peer, topics: Topics, make: Make, words: str, seconds: fl
 
 
 class Confluent:
-    """confluent-kafka with its defaults, all acknowledged; its calls block, for nothing else is to be done meanwhile."""
+    """confluent-kafka with its defaults, all acknowledged; its calls block, with nothing else to do meanwhile."""
 
     def __init__(self, peer: Peer, topic: str, value: bytes, transactional: bool) -> None:
         self.failed: list[str] = []
