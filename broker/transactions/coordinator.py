@@ -421,24 +421,14 @@ class TransactionCoordinator:
         if self._is_current(entry):
             self._feed(entry, event)
 
-    def _with_producer_id(self, request: InitProducerId | EndTxn) -> Event | None:
+    def _with_producer_id(self, request: InitProducerId | EndTxn | TimeOut) -> Event | None:
         try:
             producer_id = self._allocate(self._clock.now_ms())
         except Exception as error:
-            self._answer(request.token, Answer(self._write_error(error)))
+            if not isinstance(request, TimeOut):  # the next sweep asks again
+                self._answer(request.token, Answer(self._write_error(error)))
             return None
-        if isinstance(request, EndTxn):
-            return EndTxn(
-                request.token,
-                request.producer_id,
-                request.producer_epoch,
-                request.committed,
-                request.client_version,
-                producer_id,
-            )
-        return InitProducerId(
-            request.token, request.timeout_ms, request.producer_id, request.producer_epoch, producer_id
-        )
+        return replace(request, new_producer_id=producer_id)
 
     def _write_error(self, error: BaseException) -> ErrorCode:
         if not isinstance(error, Exception):

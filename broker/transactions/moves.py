@@ -15,12 +15,15 @@ from .state import (
     MAX_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
+    Allocate,
     Answer,
     Append,
     Effect,
+    InitProducerId,
     Phase,
     Reply,
     Slot,
+    TimeOut,
     Transaction,
     TransactionState,
     WriteMarkers,
@@ -114,21 +117,32 @@ class Step:
             completed = replace(completed, producer_id=before.next_producer_id, producer_epoch=0)
         self.write(completed)
 
-    def fence(self, token: int | None) -> None:
+    def fence(self, event: InitProducerId | TimeOut) -> None:
         """Abort the running transaction against its owner's will, at an epoch that the owner does not have.
 
-        With transaction.version 2 that is the epoch to which an abort of the owner's would have led (KAFKA-19367; 4.0.0
-        raised it twice): if the owner asks for that abort, it is told that it is done.
+        With transaction.version 2 that is where an abort of the owner's would have led, a new producer id after the
+        last epoch (KAFKA-19367; 4.0.0 raised the epoch twice): if the owner asks for that abort, it is told that it is
+        done.
         """
         before = self.settled
         # An epoch that a failed write may have left in the log was never given away: it will do again.
         epoch = before.producer_epoch if self.slot.fence_failed else min(before.producer_epoch + 1, MAX_EPOCH)
         bumps = self.settings.server_version >= 2
+        next_producer_id = NO_PRODUCER_ID
+        if bumps and epoch == MAX_EPOCH:
+            if event.new_producer_id is None:
+                self.effects.append(Allocate(event))
+                return
+            next_producer_id = event.new_producer_id
         written = self.decided(
-            replace(before, producer_epoch=epoch - 1), committed=False, client_version=2 if bumps else 0
+            replace(before, producer_epoch=epoch - 1),
+            committed=False,
+            client_version=2 if bumps else 0,
+            next_producer_id=next_producer_id,
         )
         if not bumps:
             written = replace(written, producer_epoch=epoch, last_producer_epoch=NO_EPOCH)
+        token = event.token if isinstance(event, InitProducerId) else None
         self.write(written, token, Answer(ErrorCode.CONCURRENT_TRANSACTIONS), fence_epoch=epoch)
 
     def decided(

@@ -150,7 +150,9 @@ class EndTxn:
 
 @dataclass(frozen=True, slots=True)
 class TimeOut:
-    """The sweep for transactions that are open for too long came by."""
+    """The sweep for transactions that are open for too long came by. `new_producer_id` as in InitProducerId."""
+
+    new_producer_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,9 +246,9 @@ class Reply(NamedTuple):
 
 
 class Allocate(NamedTuple):
-    """The request needs a fresh producer id: feed it once more with one, or answer why there is none."""
+    """What was asked needs a fresh producer id: feed it once more with one, or answer why there is none."""
 
-    request: InitProducerId | EndTxn
+    request: InitProducerId | EndTxn | TimeOut
 
 
 class Forget(NamedTuple):

@@ -2,10 +2,8 @@
 
 Owns every decision about who owns a transactional id and how its transaction ends. It must not know clocks, sockets,
 logs or producer id blocks: they come in with the events and go out as effects. Behaviour is that of Apache Kafka's
-coordinator (KIP-98, 360, 588, 890, 1228), but for three things. A repeated InitProducerId keeps the previous producer
-id, so that it may be repeated more than once. A producer that was fenced at its last epoch is told PRODUCER_FENCED
-when it repeats its EndTxn, and given a new producer id when it recovers: never the epoch that fenced it. A record of
-completion that could not be written is tried again by the sweep.
+coordinator (KIP-98, 360, 588, 890, 1228), but that a record of completion which could not be written is tried again by
+the sweep.
 
 PRODUCER_FENCED is the answer to all fenced producers: that older versions of an API know it as INVALID_PRODUCER_EPOCH
 is for their handlers to say.
@@ -131,13 +129,12 @@ def _init_idle(step: Step, event: InitProducerId) -> None:
     before = step.settled
     recovers = event.producer_id != NO_PRODUCER_ID and before.producer_epoch != NO_EPOCH
     if recovers and event.producer_epoch != before.producer_epoch:
-        if event.producer_epoch != before.last_producer_epoch:
+        if event.producer_epoch == before.last_producer_epoch:
+            _give(step, event, step.changed())  # the answer was lost, or the epoch raised by the end of a transaction
+        else:
             step.refuse(event.token, ErrorCode.PRODUCER_FENCED)
-            return
-        if before.producer_epoch < MAX_EPOCH:
-            _give(step, event, before)  # the answer was lost, or the epoch raised by the end of a transaction
-            return
-    last_epoch = event.producer_epoch if recovers else NO_EPOCH
+        return
+    last_epoch = before.producer_epoch if recovers else NO_EPOCH
     if before.producer_epoch < LAST_EPOCH:
         _give(step, event, step.changed(producer_epoch=before.producer_epoch + 1, last_producer_epoch=last_epoch))
     elif event.new_producer_id is None:
@@ -149,7 +146,7 @@ def _init_idle(step: Step, event: InitProducerId) -> None:
 
 def _init_ongoing(step: Step, event: InitProducerId) -> None:
     if _init_accepted(step, event):
-        step.fence(event.token)
+        step.fence(event)
 
 
 def _init_deciding(step: Step, event: InitProducerId) -> None:
@@ -353,7 +350,7 @@ def _time_out(step: Step, event: TimeOut) -> None:
     if step.slot.pending or settled.timeout_ms == NO_TIMEOUT_MS:
         return
     if settled.start_ms + settled.timeout_ms < step.now_ms:
-        step.fence(None)
+        step.fence(event)
 
 
 def _complete_at_last(step: Step, event: TimeOut) -> None:

@@ -324,7 +324,19 @@ def test_a_running_transaction_is_fenced_at_the_last_epoch() -> None:
     answer = now(world.coordinator.init_producer_id("tx", timeout_ms=TIMEOUT_MS))
     assert answer.error is ErrorCode.CONCURRENT_TRANSACTIONS
     assert world.disk.markers == {A: [(7, 32767, False)]}
-    assert world.init() == (1000, 0)
+    assert world.init() == (1000, 1)
+
+
+def test_a_time_out_at_the_last_epoch_waits_for_a_producer_id() -> None:
+    world = World()
+    at_epoch(world, 32766, TransactionState.ONGOING)
+    world.no_ids = ErrorCode.KAFKA_STORAGE_ERROR
+    world.clock.advance(TIMEOUT_MS + 2 * world.settings.time_out_interval_ms)
+    assert world.state() == "Ongoing"
+    world.no_ids = None
+    world.clock.advance(world.settings.time_out_interval_ms)
+    assert world.disk.markers == {A: [(7, 32767, False)]}
+    assert (world.transaction().producer_id, world.state()) == (1000, "CompleteAbort")
 
 
 def test_an_old_server_writes_old_records_and_keeps_the_epoch() -> None:

@@ -342,6 +342,9 @@ class Lives(RuleBasedStateMachine):
         after = finished(before, None, self.settings, self.now_ms)
         self.ends_well(before, after)
         late, effects = advance(after, TimeOut(), now_ms=self.now_ms + 10_000, settings=self.settings)
+        if effects and isinstance(effects[0], Allocate):
+            event = replace(effects[0].request, new_producer_id=self.next_id + 1)
+            late, effects = advance(after, event, now_ms=self.now_ms + 10_000, settings=self.settings)
         if after.state is TransactionState.ONGOING:
             (write,) = effects
             assert isinstance(write, Append)
