@@ -24,7 +24,8 @@ from kafka_process import Kraft, free_port, write_properties  # type: ignore[imp
 from transaction_plays import BOTH  # type: ignore[import-not-found]
 from transaction_plays_2 import NEW  # type: ignore[import-not-found]
 from transaction_plays_held import HELD, HELD_NEW, HeldPlay  # type: ignore[import-not-found]
-from transaction_script import SETTINGS, Line, Stage, played, written  # type: ignore[import-not-found]
+from transaction_plays_worn import WORN, WORN_NEW, prepare, raise_epochs  # type: ignore[import-not-found]
+from transaction_script import SETTINGS, Line, Play, Stage, played, written  # type: ignore[import-not-found]
 from transaction_wire import Wire  # type: ignore[import-not-found]
 
 TARGET = Path(__file__).parent / "golden"
@@ -38,9 +39,26 @@ def make(release: str) -> dict[str, list[Line]]:
         kafka = Kraft(release, Path(place), broker_session_timeout_ms="60000", **SETTINGS)
         try:
             made = {play.__name__: played(play, kafka.address) for play in (BOTH + NEW if new else BOTH)}
-            return made | held(kafka, Path(place) / "second", HELD + HELD_NEW if new else HELD)
+            made |= held(kafka, Path(place) / "second", HELD + HELD_NEW if new else HELD)
         finally:
             kafka.kill()
+    with tempfile.TemporaryDirectory() as place:
+        return made | worn(release, Path(place), WORN + WORN_NEW if new else WORN)
+
+
+def worn(release: str, place: Path, plays: Sequence[Play]) -> dict[str, list[Line]]:
+    """In between, what Kafka keeps of the ids is written anew."""
+    kafka = Kraft(release, place, **SETTINGS)
+    try:
+        prepare(kafka.address, *plays)
+    finally:
+        kafka.stop()
+    raise_epochs(kafka.logs)
+    kafka = Kraft(release, place, **SETTINGS)
+    try:
+        return {play.__name__: played(play, kafka.address, is_prepared=True) for play in plays}
+    finally:
+        kafka.kill()
 
 
 class Second:

@@ -26,6 +26,7 @@ from running_broker import RunningBroker  # type: ignore[import-not-found]
 from transaction_plays import BOTH  # type: ignore[import-not-found]
 from transaction_plays_2 import NEW  # type: ignore[import-not-found]
 from transaction_plays_held import HELD, HELD_NEW, HeldPlay  # type: ignore[import-not-found]
+from transaction_plays_worn import WORN, WORN_NEW, prepare, raise_epochs  # type: ignore[import-not-found]
 from transaction_script import SETTINGS, Line, Play, Stage, played  # type: ignore[import-not-found]
 from transaction_wire import Wire  # type: ignore[import-not-found]
 
@@ -36,22 +37,36 @@ GIVEN = {
     release: json.loads((HERE / "golden" / f"transactions-{version}.json").read_text())
     for release, version in RELEASES.items()
 }
+GIVEN["ottla"] = GIVEN["4.3"]  # our own profile
+FIRST_SEQUENCES = ("produce_first_sequence", "new_produce_first_sequence")  # have our rules in our own profile
 PLAYS = [(release, play) for release in RELEASES for play in (BOTH if release == "3.9" else BOTH + NEW)]
+PLAYS += [("ottla", play) for play in BOTH + NEW if play.__name__ not in FIRST_SEQUENCES]
 HELD_PLAYS = [(release, play) for release in RELEASES for play in (HELD if release == "3.9" else HELD + HELD_NEW)]
+UNASKED = "Produce v9 id='produce_refused' P1/2 1 at"
 DIFFERENCES: dict[tuple[str, str], object] = {
     # We keep nothing of a batch that was refused for good, so its number holds for nothing that comes later.
     ("produce_after_a_refusal", "Produce v11 id='produce_after_a_refusal' P1/0 0 at 5"): [0, 0],
     # Up to 3.9 a producer of a higher epoch than that of the open transaction is let in unasked; 4.x asks, as we do.
-    ("produce_refused", "Produce v9 id='produce_refused' P1/2 1 at 3"): [47, -1],
-    ("produce_refused", "Produce v9 id='produce_refused' P1/2 1 at 0"): [47, -1],
+    ("produce_refused", f"{UNASKED} 3"): [47, -1],
+    ("produce_refused", f"{UNASKED} 0"): [47, -1],
     ("produce_refused", "DescribeProducers 1"): [0, [["P1", 1, 2, -1, 2]]],
+    # Up to 3.9 the coordinator is asked before the partition says that it knows a newer epoch.
+    ("worn_fenced", "Produce v9 id='worn_fenced' P1/32766 0 at 1"): [47, -1],
 }
 """(play, request) -> our answer in all releases, where it is not that of one of them, or of any."""
+
+OWN: dict[tuple[str, str], object] = {
+    # Nothing is known of the producer, and its first batch has not the number 0.
+    ("produce_after_a_refusal", "Produce v11 id='produce_after_a_refusal' P1/0 0 at 5"): [59, -1],
+    ("new_produce_refused", "Produce v12 id='new_produce_refused' P1/1 0 at 5"): [59, -1],
+}
+"""The same for our own profile alone."""
 
 
 def expected(release: str, name: str) -> list[Line]:
     lines = json.loads(json.dumps(GIVEN[release][name]))
-    return [[asked, DIFFERENCES.get((name, asked), answer)] for asked, answer in lines]
+    ours = DIFFERENCES | OWN if release == "ottla" else DIFFERENCES
+    return [[asked, ours.get((name, asked), answer)] for asked, answer in lines]
 
 
 def compare(found: list[Line], wanted: list[Line]) -> None:
@@ -65,21 +80,53 @@ def compare(found: list[Line], wanted: list[Line]) -> None:
     assert len(found) == len(wanted)
 
 
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RunningBroker]]:
-    made: dict[str, RunningBroker] = {}
-    try:
-        for release in RELEASES:
-            made[release] = RunningBroker(tmp_path_factory.mktemp("broker"), release, **SETTINGS)
-        yield made
-    finally:
-        for one in made.values():
-            one.close()
+def test_every_difference_is_one() -> None:
+    for (play, asked), ours in (DIFFERENCES | OWN).items():
+        theirs = [answer for given in GIVEN.values() for what, answer in given.get(play, ()) if what == asked]
+        assert theirs and any(answer != ours for answer in theirs)
+
+
+class Brokers(dict[str, RunningBroker]):
+    """By release, each started when it is asked for; `worn` with ids that have used nearly all epochs."""
+
+    def __init__(self, places: pytest.TempPathFactory, worn: bool) -> None:
+        self.places, self.worn = places, worn
+
+    def __missing__(self, release: str) -> RunningBroker:
+        profile = None if release == "ottla" else release
+        made = self[release] = RunningBroker(self.places.mktemp("broker"), profile, **SETTINGS)
+        if self.worn:
+            prepare(made.address, *WORN_PLAYS[release])
+            made.stop()
+            raise_epochs(made.data_dir)
+            made.start()
+        return made
+
+
+@pytest.fixture(scope="module", params=[False])
+def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    made = Brokers(tmp_path_factory, request.param)
+    yield made
+    for one in made.values():
+        one.close()
 
 
 @pytest.mark.parametrize(("release", "play"), PLAYS, ids=lambda one: getattr(one, "__name__", one))
-def test_a_play_is_answered_as_by_kafka(brokers: dict[str, RunningBroker], release: str, play: Play) -> None:
+def test_a_play_is_answered_as_by_kafka(brokers: Brokers, release: str, play: Play) -> None:
     compare(played(play, brokers[release].address), expected(release, play.__name__))
+
+
+WORN_PLAYS = {release: WORN if release == "3.9" else WORN + WORN_NEW for release in RELEASES}
+
+
+@pytest.mark.parametrize(
+    ("release", "play"),
+    [(release, play) for release, plays in WORN_PLAYS.items() for play in plays],
+    ids=lambda one: getattr(one, "__name__", one),
+)
+@pytest.mark.parametrize("brokers", [True], indirect=True)
+def test_a_play_at_the_end_of_the_epochs(brokers: Brokers, release: str, play: Play) -> None:
+    compare(played(play, brokers[release].address, is_prepared=True), expected(release, play.__name__))
 
 
 class Gate:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from transaction_script import STRANGER, Play, Stage
 
 COMMIT, ABORT = True, False
+TIME_OUT_MS = 1500  # enough for a few requests to a busy broker
 
 
 def init_versions(stage: Stage) -> None:
@@ -427,7 +428,7 @@ def found(stage: Stage) -> None:
 
 
 def timed_out(stage: Stage) -> None:
-    stage.init(4, timeout_ms=600)
+    stage.init(4, timeout_ms=TIME_OUT_MS)
     stage.add()
     stage.produce()
     old = (stage.pid, stage.epoch)

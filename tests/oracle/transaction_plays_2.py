@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from transaction_plays import ABORT, COMMIT
+from transaction_plays import ABORT, COMMIT, TIME_OUT_MS
 from transaction_script import STRANGER, Play, Stage
 
 
@@ -196,7 +196,7 @@ def new_and_old(stage: Stage) -> None:
 
 
 def new_timed_out(stage: Stage) -> None:
-    stage.init(5, timeout_ms=600)
+    stage.init(5, timeout_ms=TIME_OUT_MS)
     stage.produce(12)
     old = (stage.pid, stage.epoch)
     stage.settle("CompleteAbort")

@@ -333,7 +333,8 @@ class Stage:
             self.find(4, self.name, key_type)
 
     def producers(self, partition: int = 0) -> None:
-        """DescribeProducers of a partition of the play's topic."""
+        """DescribeProducers of a partition of the play's topic; a coordinator's epoch, which is one for each start of
+        Kafka, counts as 0."""
         topics = [{"name": self.topic, "partition_indexes": [partition]}]
         (one,) = self.wire.call("DescribeProducers", 0, topics=topics)["topics"][0]["partitions"]
         answer = sorted(
@@ -341,7 +342,7 @@ class Stage:
                 self.named(found["producer_id"]),
                 found["producer_epoch"],
                 found["last_sequence"],
-                found["coordinator_epoch"],
+                min(found["coordinator_epoch"], 0),
                 found["current_txn_start_offset"],
             ]
             for found in one["active_producers"]
@@ -386,12 +387,13 @@ def by_partition(topics: Sequence[dict[str, Any]]) -> dict[str, int]:
     }
 
 
-def played(play: Play, address: str) -> list[Line]:
-    """The lines of a play on a broker."""
+def played(play: Play, address: str, *, is_prepared: bool = False) -> list[Line]:
+    """The lines of a play on a broker. Prepared: its topic is there."""
     wire = Wire(address)
     try:
         stage = Stage(wire, play.__name__)
-        stage.create_topic()
+        if not is_prepared:
+            stage.create_topic()
         stage.find_both()
         play(stage)
         return stage.lines
