@@ -309,7 +309,7 @@ class Stage:
         states = sorted(
             [one["transactional_id"], self.named(one["producer_id"]), one["transaction_state"]]
             for one in found["transaction_states"]
-            if one["transactional_id"].startswith(self.name)
+            if one["transactional_id"].partition("-")[0] == self.name
         )
         answer = [found["error_code"], sorted(found["unknown_state_filters"]), states]
         self.keep(f"ListTransactions v{version} {words}", answer)
