@@ -303,8 +303,8 @@ class PartitionLog(ReadableLog):
         entry = None
         if marker.kind == ABORT:
             known = self._known_producers()
-            concerned = {producer_id: known[producer_id] for producer_id in self._transactions.opened()}
-            entry = txn_index.aborted(marker, header, concerned)
+            concerned = (header.producer_id, self._transactions.oldest_besides(header.producer_id))
+            entry = txn_index.aborted(marker, header, {of: known[of] for of in concerned if of in known})
         if entry is None:
             active.append(buffer, (header,))
             return

@@ -139,6 +139,19 @@ class Transactions:
         self.know()
         return dict(self._open)
 
+    def oldest_besides(self, producer_id: int) -> int:
+        """The producer, but this one, whose open transaction began first; -1 if there is none."""
+        self.know()
+        heap, own = self._heap, []
+        while heap and (heap[0][1] == producer_id or self._open.get(heap[0][1]) != heap[0][0]):
+            entry = heapq.heappop(heap)
+            if self._open.get(entry[1]) == entry[0]:
+                own.append(entry)
+        found = heap[0][1] if heap else -1
+        for entry in own:
+            heapq.heappush(heap, entry)
+        return found
+
     # -- what was aborted
 
     def aborted(self, log: ReadableLog, run: Run, offset: int) -> list[AbortedTransaction]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import random
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -377,3 +379,41 @@ def test_an_abort_without_a_descriptor_for_the_index_is_only_put_off(monkeypatch
         end(log, committed=False)
         assert len(aborted(files)) == len(before) + 1 and log.open_transactions() == {}
         put(log, data(sequence))
+
+
+def test_an_abort_looks_at_the_oldest_of_the_other_transactions_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands may be open, and be aborted one after another."""
+    files = SimulatedFiles()
+    log = open_log(files, config=LogConfig(retention_ms=-1))
+    looked: list[int] = []
+    entry_of = txn_index.aborted
+
+    def counting(marker: Marker | None, header: batch.BatchHeader, producers: Mapping[int, Producer]):
+        looked.append(len(producers))
+        return entry_of(marker, header, producers)
+
+    monkeypatch.setattr(txn_index, "aborted", counting)
+    rng = random.Random(5)
+    begun: dict[int, int] = {}
+    expected = []
+    for step in range(400):
+        producer_id = rng.randrange(60)
+        if producer_id not in begun:
+            begun[producer_id] = put(log, data(0, producer_id=producer_id, epoch=step)).base_offset
+        elif rng.random() < 0.3:  # one that fails ends nothing
+            files.failing = lambda operation, path: operation == "write" and path.endswith(".log")
+            with pytest.raises(StorageError):
+                end(log, committed=False, producer_id=producer_id, epoch=step)
+            files.failing = lambda operation, path: False
+        elif rng.random() < 0.5:
+            first = begun.pop(producer_id)
+            marker_at = end(log, committed=False, producer_id=producer_id, epoch=step).base_offset
+            stable = min(begun.values(), default=marker_at + 1)
+            expected.append((producer_id, first, marker_at, stable))
+        else:
+            del begun[producer_id]
+            end(log, producer_id=producer_id, epoch=step)
+        assert log.open_transactions() == begun
+        assert log.last_stable_offset == min(begun.values(), default=log.log_end_offset)
+    assert aborted(files) == expected and len(expected) > 50
+    assert max(looked) <= 2
