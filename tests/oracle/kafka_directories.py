@@ -90,8 +90,10 @@ class Writer:
         return self.kafka.logs / f"{topic}-0"
 
     def transactional(self, name: str) -> Producer:
-        """A transactional producer that is kept until the broker is gone."""
-        made = Producer({"bootstrap.servers": self.address, "transactional.id": name, "linger.ms": 5})
+        """A transactional producer that is kept until the broker is gone. What it leaves open is open for a quarter of
+        an hour, also in a broker that takes over the directory."""
+        settings = {"transaction.timeout.ms": 900_000, "linger.ms": 5}
+        made = Producer({"bootstrap.servers": self.address, "transactional.id": name, **settings})
         made.init_transactions(60)
         self.open.append(made)
         return made
