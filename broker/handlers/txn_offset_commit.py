@@ -13,7 +13,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ..context import RequestContext, handles
 from ..groups.commits import JUDGED, commit_refusal
-from ..groups.offsets import CommittedOffset
+from ..groups.offsets import CommittedOffset, Partition
 from ..topics import GROUP_OFFSETS_TOPIC
 from ..transactions.codes import known, settled
 
@@ -28,22 +28,13 @@ Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
     """Unknown partitions are left out; the rest share one verdict on transaction and member, and are written together
     but for those whose metadata is too long."""
-    groups, now_ms = context.broker.groups, context.now_ms()
-    errors: list[list[ErrorCode]] = []
-    commits = []
-    for topic in request.topics:
-        errors.append([])
-        for one in topic.partitions:
-            error = commit_refusal(groups, topic.name, one.partition_index, one.committed_metadata)
-            errors[-1].append(error)
-            if error is ErrorCode.NONE:
-                committed = CommittedOffset(
-                    one.committed_offset, one.committed_leader_epoch, one.committed_metadata or "", now_ms
-                )
-                commits.append(((topic.name, one.partition_index), committed))
+    groups = context.broker.groups
+    errors, commits = _judged(request, context)
     outcome = ErrorCode.NONE
     if not request.topics or any(error in JUDGED for found in errors for error in found):
-        outcome = await _transaction_error(request, context)
+        outcome, has_waited = await _transaction_error(request, context)
+        if has_waited:  # a topic may have been deleted, and what was committed for it forgotten
+            errors, commits = _judged(request, context)
         if outcome is ErrorCode.NONE:
             outcome = groups.commit(
                 request.group_id,
@@ -75,25 +66,47 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestCon
     )
 
 
-async def _transaction_error(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode:
-    """Why the transaction does not hold the group's offsets; it is made to where the client leaves that to us."""
+def _judged(
+    request: TxnOffsetCommitRequest, context: RequestContext
+) -> tuple[list[list[ErrorCode]], list[tuple[Partition, CommittedOffset]]]:
+    """What is wrong with each partition, and what is to be written of those with which nothing is."""
+    groups, now_ms = context.broker.groups, context.now_ms()
+    errors: list[list[ErrorCode]] = []
+    commits = []
+    for topic in request.topics:
+        errors.append([])
+        for one in topic.partitions:
+            error = commit_refusal(groups, topic.name, one.partition_index, one.committed_metadata)
+            errors[-1].append(error)
+            if error is ErrorCode.NONE:
+                committed = CommittedOffset(
+                    one.committed_offset, one.committed_leader_epoch, one.committed_metadata or "", now_ms
+                )
+                commits.append(((topic.name, one.partition_index), committed))
+    return errors, commits
+
+
+async def _transaction_error(request: TxnOffsetCommitRequest, context: RequestContext) -> tuple[ErrorCode, bool]:
+    """Why the transaction does not hold the group's offsets, and whether others had their turn meanwhile; it is made to
+    where the client leaves that to us."""
     broker, version = context.broker, context.api_version
     error = broker.groups.unavailable(request.group_id)
     if error is ErrorCode.NONE and (request.producer_id < 0 or request.producer_epoch < 0):
         error = ErrorCode.INVALID_PRODUCER_ID_MAPPING  # no transaction is without, whether it is verified or not
     if error is not ErrorCode.NONE:
-        return error
+        return error, False
+    has_waited = False
     behaviour, transactions = broker.profile.behaviour, broker.transactions
     producer = request.transactional_id, request.producer_id, request.producer_epoch
     verifies = behaviour.verifies_offsets and broker.config["transaction.partition.verification.enable"]
     if version >= ADDS_SINCE and behaviour.transaction_version >= 2:
         adding = transactions.add_offsets(*producer, request.group_id, client_version=2)
-        error = (await settled(adding)).error
+        error, has_waited = (await settled(adding)).error, isinstance(adding, asyncio.Future)
         # Where a sync was awaited others had their turn, and may have ended the transaction.
-        verifies = error is ErrorCode.NONE and isinstance(adding, asyncio.Future)
+        verifies = error is ErrorCode.NONE and has_waited
     if verifies:
         held = (GROUP_OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
         answer = transactions.verify(*producer, [held])
         error = ErrorCode.TRANSACTION_ABORTABLE if answer.missing else answer.error
     # A fenced producer is told so by this code in every version, as it is by Produce.
-    return known(error, fenced=False, abortable=version >= ABORTABLE_SINCE)
+    return known(error, fenced=False, abortable=version >= ABORTABLE_SINCE), has_waited

@@ -135,6 +135,24 @@ async def test_offsets_are_not_written_behind_the_end_of_their_transaction(
         assert log.log_end_offset == 0
 
 
+async def test_nothing_is_committed_for_a_topic_that_was_deleted_meanwhile(tmp_path: Path) -> None:
+    """Another one of that name would be read from there on."""
+    async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
+        owner, _ = await started(broker, syncs, TRANSACTION_STATE_TOPIC)
+        call = begun(owner.commit_offset(5, version=5))
+        await syncs.until(1)
+        await still_waits(broker, call)
+        topics = broker.state.topics
+        topics.delete(topics.named("t"), broker.clock.now_ms())
+        broker.state.groups.forget_topic("t")
+        syncs.let_all()
+        assert await call == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await broker.topic("t")
+        assert await owner.end(True, 5) == 0
+        await until(broker, lambda: described(owner.client), (0, "CompleteCommit", {}))
+        assert await committed(owner.client) == (0, -1)
+
+
 async def test_a_failed_sync_is_told_as_the_coordinators_loss(tmp_path: Path) -> None:
     async with holding(tmp_path, overrides=OVERRIDES) as (broker, syncs):
         owner, _ = await started(broker, syncs, TRANSACTION_STATE_TOPIC)
