@@ -317,10 +317,15 @@ class Fetcher:
             return
         slots.add(free)
         states.sort(key=lambda state: state.turn)
-        self._ask(states, partial(self._fetch, node_id, free, states))
-
-    async def _fetch(self, node_id: int, slot: int, states: list[PartitionState]) -> None:
+        # As of now: a jump before the first step of the task has begun another fetch of the same, and voids this one.
         asked = [(state, state.version, state.fetch_offset) for state in states]
+        self._ask(states, partial(self._fetch, node_id, free, asked))
+
+    async def _fetch(self, node_id: int, slot: int, asked: list[tuple[PartitionState, int, int]]) -> None:
+        states = [state for state, version_asked, _ in asked if state.version == version_asked]
+        if not states:
+            self._slots[node_id].discard(slot)
+            return
         try:
             connection = await self._cluster.connection(node_id, f"fetch-{slot}")
             request, version, names = self._request(connection, states)

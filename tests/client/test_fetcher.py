@@ -178,6 +178,21 @@ async def test_an_offset_out_of_range_is_reset_by_the_policy(release: str, tmp_p
             assert await values(consumer, 1) == [b"c"]
 
 
+async def test_a_seek_at_any_moment_hands_nothing_out_twice(tmp_path: Path) -> None:
+    """Also between the pass that decides on a fetch and the fetch's first step."""
+    async with harness.running(tmp_path) as broker:
+        await broker.topic("t")
+        write(broker, b"a", b"b")
+        async with consumer_of(broker, assign=[("t", 0)], fetch_max_wait_ms=0) as consumer:
+            for turns in range(12):
+                consumer.seek("t", 0, 0)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                consumer.seek("t", 0, 0)
+                assert await values(consumer, 2) == [b"a", b"b"]
+                assert await consumer.getmany(60) == {}, f"a second seek {turns} turns behind the first"
+
+
 async def test_it_goes_on_after_a_lost_connection(tmp_path: Path) -> None:
     async with harness.running(tmp_path) as broker:
         await broker.topic("t")
