@@ -490,7 +490,7 @@ async def test_log_dirs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key_type", [2, 3, -1])
-async def test_there_are_coordinators_of_groups_only(key_type: int, tmp_path: Path) -> None:
+async def test_there_are_coordinators_of_groups_and_of_transactions_only(key_type: int, tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
         answer = await client.call(FindCoordinatorRequest(key="k", key_type=key_type), 3)
@@ -500,7 +500,7 @@ async def test_there_are_coordinators_of_groups_only(key_type: int, tmp_path: Pa
         assert [(c.key, c.error_code, c.node_id) for c in found] == [("a", 42, -1), ("b", 42, -1)]
         request = FindCoordinatorRequest(coordinator_keys=["a", "b"], key_type=1)
         found = (await client.call(request, 6)).coordinators
-        assert [(c.key, c.error_code, c.node_id) for c in found] == [("a", 53, -1), ("b", 53, -1)]
+        assert [(c.key, c.error_code, c.node_id) for c in found] == [("a", 0, 1), ("b", 0, 1)]
 
 
 @pytest.mark.parametrize(("endpoint", "code"), [(1, 0), (2, 114), (0, 115), (3, 115)])
@@ -519,7 +519,8 @@ async def test_this_listener_describes_brokers(endpoint: int, code: int, tmp_pat
         ({"producer_id": 7, "producer_epoch": 3}, 0),
         ({"producer_id": 7}, 42),
         ({"producer_epoch": 3}, 42),
-        ({"transactional_id": "x"}, 53),
+        ({"transactional_id": "x"}, 0),
+        ({"transactional_id": ""}, 42),
     ],
 )
 async def test_producer_ids(fields: dict[str, Any], code: int, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from ottla.storage.flusher import Flusher
 from ottla.storage.producers import Producers
 from ottla.storage.segment import Segment
 
-SEEDS = 40
+SEEDS = 120  # the rarest shows in one of twenty
 Patch = pytest.MonkeyPatch
 
 
