@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -43,7 +42,6 @@ from .swap import SEGMENT_FILE, finish_leftovers
 from .verify import CHECKPOINTS, COMPACTED_TOPICS, REPAIRING, MayHaveGaps, check_properties
 from .verify_log import LEFTOVERS, Aborted, Circumstances, Finding, Walk
 
-_ABORTED = struct.Struct(">hqqqq")
 _DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
 _LINE = re.compile(r"([a-zA-Z0-9._-]{1,249}) (0|[1-9][0-9]{0,9}) (0|[1-9][0-9]{0,18})")
 _ROUNDS_MAX = 8  # each one mends something, or is the last
@@ -303,8 +301,8 @@ class Repair:
         stored: dict[tuple[int, int], Aborted] = {}
         if self._files.exists(path):
             data = self._files.read_bytes(path)
-            whole = len(data) - len(data) % _ABORTED.size
-            for version, *fields in _ABORTED.iter_unpack(data[:whole]):
+            whole = len(data) - len(data) % txn_index.ENTRY.size
+            for version, *fields in txn_index.ENTRY.iter_unpack(data[:whole]):
                 told = Aborted(*fields)
                 if version == 0 and 0 <= told.first_offset <= told.last_offset >= told.last_stable_offset - 1:
                     stored[told.producer_id, told.last_offset] = told
@@ -320,7 +318,7 @@ class Repair:
                     else aborted
                 )
             if chosen is not None:
-                made += _ABORTED.pack(0, *chosen)
+                made += txn_index.ENTRY.pack(0, *chosen)
         if made:
             write_atomically(self._saving, path, made)
         else:

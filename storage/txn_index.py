@@ -21,8 +21,8 @@ from .files import Files, write_atomically
 from .producer_state import Producer
 
 SUFFIX = ".txnindex"
-_ENTRY = struct.Struct(">hqqqq")
-ENTRY_BYTES = _ENTRY.size
+ENTRY = struct.Struct(">hqqqq")
+ENTRY_BYTES = ENTRY.size
 _VERSION = 0
 _MARKER_KEY = struct.Struct(">hh")  # version, type
 _MARKER_VALUE = struct.Struct(">hi")  # version, the coordinator's epoch; the versions are 0, too
@@ -47,7 +47,7 @@ class Marker(NamedTuple):
 
 def dump(entries: Sequence[AbortedTransaction]) -> bytes:
     """The bytes of a file."""
-    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+    return b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
 def parse(data: bytes) -> list[AbortedTransaction]:
@@ -55,7 +55,7 @@ def parse(data: bytes) -> list[AbortedTransaction]:
     if len(data) % ENTRY_BYTES:
         raise StorageError(f"a transaction index of {len(data)} bytes")
     found: list[AbortedTransaction] = []
-    for version, *fields in _ENTRY.iter_unpack(data):
+    for version, *fields in ENTRY.iter_unpack(data):
         entry = AbortedTransaction(*fields)
         if version != _VERSION or entry.first_offset > entry.last_offset:
             raise StorageError(f"a transaction index of version {version} with {entry}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -28,7 +27,6 @@ from .verify_index import OffsetEntries, TimeEntries
 
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
 SNAPSHOT_BYTES_MAX = 256 << 20
-_ABORTED = struct.Struct(">hqqqq")
 
 
 class Finding(NamedTuple):
@@ -323,7 +321,7 @@ class Walk:
                 data = source.read(at, ABORTED_TRANSACTION_BYTES)
                 if len(data) < ABORTED_TRANSACTION_BYTES:
                     return at, None, f"{len(data)} bytes where an entry begins"
-                version, *fields = _ABORTED.unpack(data)
+                version, *fields = txn_index.ENTRY.unpack(data)
                 told = Aborted(*fields)
                 known = self._aborts.pop(told.last_offset, None)
                 if version != 0 or not (
