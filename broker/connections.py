@@ -36,9 +36,15 @@ class Connections:
         self.stopping = False
         self.idle: asyncio.Future[None] | None = None
 
-    def factory(self, listener: str) -> ClientConnection:
+    def factory(self, listener: str, node_id: int) -> ClientConnection:
         """What the event loop calls for each accepted socket."""
-        return ClientConnection(self, listener)
+        return ClientConnection(self, listener, node_id)
+
+    def cut(self, node_id: int | None = None, listener: str | None = None) -> None:
+        """Aborts the open connections of a node, a listener, or both; of all that there are without either."""
+        for connection in list(self.open):
+            if node_id in (None, connection.node_id) and listener in (None, connection.listener):
+                connection.abort()
 
     async def drain(self, seconds: float) -> None:
         """Takes no more requests, and returns when all those in flight are answered or the time is over."""
@@ -99,11 +105,23 @@ def _host(address: Any) -> str:
 class ClientConnection(asyncio.BufferedProtocol):
     """The event loop's view of one connection."""
 
-    __slots__ = ("_all", "_alone", "_arrival", "_listener", "_paused", "_reading", "_running", "_transport", "_wire")
+    __slots__ = (
+        "_all",
+        "_alone",
+        "_arrival",
+        "_paused",
+        "_reading",
+        "_running",
+        "_transport",
+        "_wire",
+        "listener",
+        "node_id",
+    )
 
-    def __init__(self, shared: Connections, listener: str) -> None:
+    def __init__(self, shared: Connections, listener: str, node_id: int) -> None:
         self._all = shared
-        self._listener = listener
+        self.listener = listener
+        self.node_id = node_id
         self._wire = ServerConnection(shared.pool, shared.frame_bytes_max)
         self._running: set[_Running] | None = None
         self._paused = False
@@ -117,8 +135,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         """The socket was accepted."""
         self._transport = transport
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-        origin = self._all.broker.clients.origin(self._listener)
-        self._arrival = Arrival(self._listener, _host(local), _host(peer), origin)
+        origin = self._all.broker.clients.origin(self.listener)
+        self._arrival = Arrival(self.listener, _host(local), _host(peer), origin, self.node_id)
         self._all.open.add(self)
         if self._all.stopping:
             self.stop()
@@ -257,7 +275,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _violated(self, violation: ProtocolViolation) -> None:
         get_logger().info(
-            "connection closed", reason=str(violation), client=self._arrival.client_host, listener=self._listener
+            "connection closed", reason=str(violation), client=self._arrival.client_host, listener=self.listener
         )
         self._transport.close()
 

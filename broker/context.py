@@ -55,7 +55,8 @@ class Apis(NamedTuple):
 
 @dataclass(slots=True)
 class Arrival:
-    """Which way a connection came in: the listener's name, our own address that it reached, and the client's host.
+    """Which way a connection came in: the listener's name, our own address that it reached, the client's host, and
+    which of our nodes it talks to.
 
     `origin` is where its calls are noted; another one as soon as the client tells its software.
     """
@@ -64,6 +65,7 @@ class Arrival:
     local_host: str
     client_host: str
     origin: Origin
+    node_id: int
 
 
 class RequestContext:
@@ -84,6 +86,11 @@ class RequestContext:
     def client_host(self) -> str:
         """The client's address, without its port."""
         return self.arrival.client_host
+
+    @property
+    def node_id(self) -> int:
+        """The node that was asked."""
+        return self.arrival.node_id
 
     def now_ms(self) -> int:
         """The broker's time."""

@@ -101,16 +101,19 @@ class LogDirs:
                 self._found.setdefault(key, log_dir)
 
     @classmethod
-    def open(cls, files: Files, paths: Sequence[Path], node_id: int | None) -> LogDirs:
+    def open(cls, files: Files, paths: Sequence[Path], node_id: int | None, brokers: int = 1) -> LogDirs:
         """Locks all directories whose disks work. Raises StorageError, also DirectoryLocked, where one is not ours to
         use or none is left; then none stays locked.
 
-        Without a `node_id` it is that of the first directory which was used before.
+        Without a `node_id` it is that of the first directory which was used before. Where there are several `brokers`
+        their ids are 1 to that number, and a directory of another one is none of ours.
         """
         # Those in use come first: a new one takes over their cluster id.
         order = sorted(paths, key=lambda path: not files.exists(os.path.join(path, META_PROPERTIES)))
         if node_id is None:
             node_id = _stored_node_id(files, order)
+        if brokers > 1 and not 1 <= node_id <= brokers:
+            raise StorageError(f"the directory is node {node_id}'s, and the {brokers} brokers are nodes 1 to {brokers}")
         taken: dict[Path, DataDirectory] = {}
         unusable: dict[Path, UnusableDir] = {}
         try:

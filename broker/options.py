@@ -14,6 +14,7 @@ from typing import NamedTuple
 from .config import Config, ConfigError
 
 DEFAULT_LISTENER = "PLAINTEXT"
+BROKERS_MAX = 100
 WILDCARDS = ("", "0.0.0.0", "::")
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
@@ -45,18 +46,30 @@ class ServeOptions:
     advertised: dict[str, tuple[str, int | None]]  # listener name -> host and port; None: the port that was bound
     data_dirs: tuple[Path, ...]
     config: Config
+    brokers: int = 1
+    """How many nodes clients see. They are 1 to N, each on a port of its own for every listener; a lone one has the
+    node id of its directory."""
 
-    def advertised_address(self, name: str, bound_port: int, local_host: str) -> tuple[str, int]:
-        """Where clients of listener `name` are told to connect.
+    def advertised_address(self, name: str, bound_port: int, local_host: str, number: int = 1) -> tuple[str, int]:
+        """Where clients of listener `name` are told to connect, for the node of that number, from 1 on.
 
-        Its advertised address if one was given; else the listener's own host, and for a listener on every interface
-        `local_host`: the address at which this client reached us, the one that is known to work for it.
+        Its advertised address if one was given, each further node's port being the next; else the listener's own host,
+        and for a listener on every interface `local_host`: the address at which this client reached us, the one that
+        is known to work for it.
         """
         if name in self.advertised:
             host, port = self.advertised[name]
-            return host, bound_port if port is None else port
+            return host, bound_port if port is None else port + number - 1
         host = next(listener.host for listener in self.listeners if listener.name == name)
         return (local_host if host in WILDCARDS else host), bound_port
+
+    def nodes(self) -> list[tuple[int, Listener]]:
+        """Every node's listeners, node by node, as (number from 1 on, listener with that node's port)."""
+        return [
+            (number, listener._replace(port=listener.port + number - 1) if listener.port else listener)
+            for number in range(1, self.brokers + 1)
+            for listener in self.listeners
+        ]
 
 
 def format_address(host: str, port: int) -> str:
@@ -122,7 +135,7 @@ def _split_name(argument: str) -> tuple[str | None, str]:
     return name.upper(), text
 
 
-def serve_options(config: Config, flag_listeners: bool = False) -> ServeOptions:
+def serve_options(config: Config, flag_listeners: bool = False, brokers: int = 1) -> ServeOptions:
     """Listeners, advertised addresses and data directories out of the configuration.
 
     `flag_listeners`: the listeners came from the command line, where a name of one's own needs no entry in
@@ -149,7 +162,28 @@ def serve_options(config: Config, flag_listeners: bool = False) -> ServeOptions:
     data_dirs = tuple(Path(text) for text in config["log.dirs"])
     if len({path.absolute() for path in data_dirs}) != len(data_dirs):
         raise ConfigError("a data directory is named twice")
-    return ServeOptions(listeners, advertised, data_dirs, config)
+    options = ServeOptions(listeners, advertised, data_dirs, config, brokers)
+    _check_nodes(options)
+    return options
+
+
+def _check_nodes(options: ServeOptions) -> None:
+    """Whether there is a port for each node, and the configured node id is one of theirs."""
+    brokers = options.brokers
+    if not 1 <= brokers <= BROKERS_MAX:
+        raise ConfigError(f"--brokers {brokers}: there can be 1 to {BROKERS_MAX}")
+    if brokers == 1:
+        return
+    ports = [port for port in (port for _, port in options.advertised.values()) if port]
+    for port in (*(listener.port for listener in options.listeners), *ports):
+        if port + brokers - 1 > 65535:
+            raise ConfigError(f"--brokers {brokers}: from port {port} on there are not as many")
+    taken = [(listener.host, listener.port) for _, listener in options.nodes() if listener.port]
+    if len(set(taken)) < len(taken):
+        raise ConfigError(f"--brokers {brokers}: two listeners would need the same port, each takes {brokers} in a row")
+    config = options.config
+    if config.is_set("node.id") and not 1 <= config["node.id"] <= brokers:
+        raise ConfigError(f"--brokers {brokers}: the nodes are 1 to {brokers}, so node.id {config['node.id']} is none")
 
 
 def _served_listeners(config: Config, flag_listeners: bool) -> tuple[Listener, ...]:

@@ -13,9 +13,10 @@ import gc
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import Any
 
 from ..storage.errors import StorageError
 from ..storage.files import Files
@@ -58,9 +59,8 @@ async def _serve(options: ServeOptions) -> int:
         return 0
     gc.collect()
     gc.freeze()  # what is made at the start lives as long as the process
-    for listener, sock in zip(options.listeners, running.sockets, strict=True):
-        host, port = sock.getsockname()[:2]
-        print(f"ottla ready on {format_address(listener.host or host, port)}", flush=True)
+    for address in running.addresses:
+        print(f"ottla ready on {address}", flush=True)
     state = running.state
     get_logger().info("serving", profile=state.profile.name, cluster_id=state.cluster_id, topics=len(state.topics))
     await asyncio.wait((stop, state.failed), return_when=asyncio.FIRST_COMPLETED)
@@ -114,25 +114,124 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-class Running:
-    """A broker that accepts connections."""
+class _Door:
+    """One listener of one node: a socket that always has the port, and listens or does not.
 
-    def __init__(
-        self,
-        state: BrokerState,
-        connections: Connections,
-        servers: list[asyncio.Server],
-        sockets: list[socket.socket],
-    ) -> None:
+    `is_refusing` and `is_stopped` are the two reasons there may be for not listening.
+    """
+
+    __slots__ = ("is_refusing", "is_stopped", "listener", "node_id", "server", "sock")
+
+    def __init__(self, node_id: int, listener: Listener, sock: socket.socket) -> None:
+        self.node_id = node_id
+        self.listener = listener
+        self.sock = sock
+        self.server: asyncio.Server | None = None
+        self.is_refusing = False
+        self.is_stopped = False
+
+    def update(self, loop: asyncio.AbstractEventLoop, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Listens, or does not. Raises OSError."""
+        listens = not self.is_refusing and not self.is_stopped
+        if listens and self.server is None:
+            self.sock.listen(BACKLOG)
+            # Both do their work without a wait when they are given a socket.
+            self.server = server = _at_once(loop.create_server(factory, sock=self.sock, start_serving=False))
+            _at_once(server.start_serving())
+        elif not listens and self.server is not None:
+            address = self.sock.getsockname()
+            family = self.sock.family
+            both = family == socket.AF_INET6 and not self.sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
+            self.server.close()  # with the socket; who waits to be accepted is reset
+            self.server = None
+            # A port that nobody listens on refuses; one that is bound is nobody else's.
+            self.sock = _bound(family, address, both, listens=False)
+
+    def close(self) -> None:
+        if self.server is not None:
+            self.server.close()
+            self.server = None
+        else:
+            self.sock.close()
+
+
+def _at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns, if it does that before its first wait; that wait is left out."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        coroutine.close()
+    return None
+
+
+class Running:
+    """A broker that accepts connections: the sockets of all its nodes, and its state, which may be replaced."""
+
+    def __init__(self, state: BrokerState, connections: Connections, doors: list[_Door]) -> None:
         self.state = state
         self.connections = connections
-        self.sockets = sockets
-        self._servers = servers
+        self._doors = doors
+        self._update(doors)
+
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """Those of the listeners, node by node, also of listeners that refuse now."""
+        return [door.sock for door in self._doors]
+
+    @property
+    def ports(self) -> dict[tuple[int, str], int]:
+        """The port of each listener of each node, by (node id, listener's name)."""
+        return {(door.node_id, door.listener.name): door.sock.getsockname()[1] for door in self._doors}
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where clients connect, as HOST:PORT, in the order of `sockets`."""
+        found = [(door.listener.host, door.sock.getsockname()) for door in self._doors]
+        return [format_address(host or address[0], address[1]) for host, address in found]
+
+    def refuse(self, node_id: int | None = None, listener: str | None = None) -> None:
+        """From here on the system refuses new connections, by a node, a listener, or both; the ports stay ours. Open
+        connections stay, too. Raises OSError."""
+        doors = self._found(node_id, listener)
+        for door in doors:
+            door.is_refusing = True
+        self._update(doors)
+
+    def accept(self, node_id: int | None = None, listener: str | None = None) -> None:
+        """Ends what `refuse` began; the listeners of a node that is stopped go on refusing. Raises OSError."""
+        doors = self._found(node_id, listener)
+        for door in doors:
+            door.is_refusing = False
+        self._update(doors)
+
+    def cut(self, node_id: int | None = None, listener: str | None = None) -> None:
+        """Aborts open connections, by node, listener, or both."""
+        self.connections.cut(node_id, listener)
+
+    def show_node(self, node_id: int, is_running: bool) -> None:
+        """A node stops, so that it refuses and its connections are cut, or runs again. Raises OSError."""
+        doors = self._found(node_id, None)
+        for door in doors:
+            door.is_stopped = not is_running
+        self._update(doors)
+        if not is_running:
+            self.cut(node_id)
+
+    def _found(self, node_id: int | None, listener: str | None) -> list[_Door]:
+        return [
+            door for door in self._doors if node_id in (None, door.node_id) and listener in (None, door.listener.name)
+        ]
+
+    def _update(self, doors: list[_Door]) -> None:
+        for door in doors:
+            door.update(self.state.loop, partial(self.connections.factory, door.listener.name, door.node_id))
 
     async def stop(self) -> None:
         """Stops accepting, answers what is in flight, flushes and closes the data."""
-        for server in self._servers:
-            server.close()
+        for door in self._doors:
+            door.close()
         self.state.begin_stop()
         await self.connections.drain(DRAIN_SECONDS)
         await self.state.finish_appends(DRAIN_SECONDS)
@@ -151,13 +250,11 @@ async def start(
 
     The data are opened within `opening`.
     """
-    sockets: list[socket.socket] = []
+    doors: list[_Door] = []
     try:
-        for listener in options.listeners:
-            sockets.append(bind(listener))
-        ports = {
-            listener.name: sock.getsockname()[1] for listener, sock in zip(options.listeners, sockets, strict=True)
-        }
+        for node_id, listener in options.nodes():
+            doors.append(_Door(node_id, listener, bind(listener)))
+        ports = {(door.node_id, door.listener.name): door.sock.getsockname()[1] for door in doors}
         try:
             apis = router.apis_of(options.config.profile)
             with opening or contextlib.nullcontext():
@@ -165,15 +262,13 @@ async def start(
         except StorageError as error:
             raise StartupError(str(error)) from error
     except BaseException:
-        for sock in sockets:
-            sock.close()
+        for door in doors:
+            door.close()
         raise
-    connections = Connections(state)
-    servers = [
-        await loop.create_server(partial(connections.factory, listener.name), sock=sock, backlog=BACKLOG)
-        for listener, sock in zip(options.listeners, sockets, strict=True)
-    ]
-    return Running(state, connections, servers, sockets)
+    if options.brokers == 1:
+        for door in doors:
+            door.node_id = state.node_id
+    return Running(state, Connections(state), doors)
 
 
 def bind(listener: Listener) -> socket.socket:
@@ -191,7 +286,7 @@ def bind(listener: Listener) -> socket.socket:
         raise StartupError(f"cannot listen on {format_address(listener.host, listener.port)}: {reason}") from error
 
 
-def _bound(family: int, address: tuple, both: bool = False) -> socket.socket:
+def _bound(family: int, address: tuple, both: bool = False, listens: bool = True) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         if sys.platform != "win32":
@@ -201,7 +296,8 @@ def _bound(family: int, address: tuple, both: bool = False) -> socket.socket:
         sock.setblocking(False)
         sock.bind(address)
         # Listening shows a port that is in use, before anything on disk is touched. Who connects now waits.
-        sock.listen(BACKLOG)
+        if listens:
+            sock.listen(BACKLOG)
     except OSError:
         sock.close()
         raise

@@ -70,7 +70,7 @@ class BrokerState:
     def __init__(
         self,
         options: ServeOptions,
-        ports: Mapping[str, int],
+        ports: Mapping[tuple[int, str], int],
         apis: Apis,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
@@ -86,7 +86,10 @@ class BrokerState:
         self.logs = logs
         self.node_id: int = logs.node_id
         self.cluster_id: str = logs.cluster_id
-        self._ports = ports
+        # A lone node has the id of its directory, which was not known when its ports were bound.
+        self._ports: Mapping[tuple[int, str], int] = ports
+        if options.brokers == 1:
+            self._ports = {(self.node_id, name): port for (_, name), port in ports.items()}
         self._random = random.SystemRandom()
         self.turns = Turns(loop)
         self.failed: asyncio.Future[str] = loop.create_future()
@@ -102,16 +105,19 @@ class BrokerState:
     def open(
         cls,
         options: ServeOptions,
-        ports: Mapping[str, int],
+        ports: Mapping[tuple[int, str], int],
         apis: Apis,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         files: Files | None = None,
     ) -> BrokerState:
-        """Opens the data directories and rebuilds what they hold. Raises StorageError; then all is closed again."""
+        """Opens the data directories and rebuilds what they hold. Raises StorageError; then all is closed again.
+
+        `ports` are those of each node's listeners, by (number of the node from 1 on, name).
+        """
         files = files or DiskFiles()
         node_id = options.config["node.id"] if options.config.is_set("node.id") else None
-        logs = LogDirs.open(files, options.data_dirs, node_id)
+        logs = LogDirs.open(files, options.data_dirs, node_id, options.brokers)
         _announce(options.config)  # not before the directories are ours: a start that fails so is to be one line
         try:
             state = cls(options, ports, apis, clock, loop, logs)
@@ -244,10 +250,13 @@ class BrokerState:
 
     # Rules that span the parts
 
-    def endpoint(self, arrival: Arrival) -> tuple[str, int]:
-        """The host and port that a client which arrived so is told to connect to."""
-        port = self._ports[arrival.listener]
-        return self.options.advertised_address(arrival.listener, port, arrival.local_host)
+    def endpoint(self, arrival: Arrival, node_id: int | None = None) -> tuple[str, int]:
+        """The host and port at which a client which arrived so is told to find a node; the one it asks, without it."""
+        if node_id is None:
+            node_id = arrival.node_id
+        port = self._ports[node_id, arrival.listener]
+        number = node_id if self.options.brokers > 1 else 1
+        return self.options.advertised_address(arrival.listener, port, arrival.local_host, number)
 
     def auto_create(self, name: str, now_ms: int) -> Topic:
         """Creates a topic because somebody named it. Raises what `Topics.create` raises."""

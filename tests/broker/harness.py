@@ -164,7 +164,9 @@ class Broker:
                 await client.writer.wait_closed()
 
 
-def options(folders: Sequence[Path], overrides: Mapping[str, str] | None = None, release: str = "ottla") -> Any:
+def options(
+    folders: Sequence[Path], overrides: Mapping[str, str] | None = None, release: str = "ottla", brokers: int = 1
+) -> Any:
     configs = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.dirs": ",".join(map(str, folders)),
@@ -172,7 +174,7 @@ def options(folders: Sequence[Path], overrides: Mapping[str, str] | None = None,
         "transaction.state.log.num.partitions": "4",
         **(overrides or {}),
     }
-    return serve_options(Config.load(overrides=configs, profile=profile(release)))
+    return serve_options(Config.load(overrides=configs, profile=profile(release)), brokers=brokers)
 
 
 @contextlib.asynccontextmanager
@@ -182,11 +184,12 @@ async def running(
     clock: ManualClock | None = None,
     release: str = "ottla",
     files: Files | None = None,
+    brokers: int = 1,
 ) -> AsyncIterator[Broker]:
-    """A broker over data directories, stopped at the end."""
+    """A broker over data directories, of one node or several, stopped at the end."""
     clock = clock or ManualClock()
     loop = asyncio.get_running_loop()
-    started = await server.start(options(folders, overrides, release), loop, clock, files=files)
+    started = await server.start(options(folders, overrides, release, brokers), loop, clock, files=files)
     broker = Broker(started, clock)
     try:
         yield broker
