@@ -1,0 +1,200 @@
+"""The control plane over HTTP: an aiohttp application on the broker's own loop.
+
+Owns the server: sockets, bounds, the reading of requests, the writing of answers. What a request does is in the table
+of `routes.py`. Nothing that a request holds can end the broker: a body is bounded and checked before it is acted on, a
+refusal is one line of JSON, and a defect is answered with 500 and logged. There is no authentication. Pages of other
+sites that a browser on this machine shows are kept out: a request that names an Origin is refused.
+
+Needs the extra `http`: importing this module without aiohttp raises ImportError.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from ..logs import get_logger
+from ..options import Listener, format_address
+from . import shapes
+from .openapi import document
+from .plane import Plane
+from .route import BASE, Call, Refusal, Route
+from .routes import ROUTES
+from .schemas import PATH_PARAMETERS, SCHEMAS
+from .values import one_line
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+MAX_DIGITS = 19  # of a number in a path or a query; none of ours has more
+STOP_SECONDS = 1.0  # for answers in flight when the broker stops
+BACKLOG = 128
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ControlServer:
+    """A control plane that accepts requests at `url`."""
+
+    def __init__(self, url: str, runner: web.AppRunner, plane: Plane) -> None:
+        self.url = url
+        self._runner = runner
+        self._plane = plane
+
+    async def stop(self) -> None:
+        """Stops accepting; what is under way has STOP_SECONDS to end. The snapshots it holds are let go."""
+        await self._runner.cleanup()
+        self._plane.close()
+
+
+async def start_control(
+    operations: Any, host: str = "127.0.0.1", port: int = 0, sock: socket.socket | None = None
+) -> ControlServer:
+    """Serves what `operations` can do at `host` and `port` (0: a free one), or on `sock`, bound and ready.
+
+    Call it on the broker's loop. Raises StartupError, one line, when it cannot listen there.
+    """
+    from ..server import bind  # here, as the server starts us
+
+    if sock is None:
+        sock = bind(Listener("CONTROL", host, port))
+    plane = Plane(operations)
+    runner = web.AppRunner(
+        application(plane), access_log=None, auto_decompress=False, shutdown_timeout=STOP_SECONDS, logger=_Quiet()
+    )
+    await runner.setup()
+    await web.SockSite(runner, sock, backlog=BACKLOG).start()
+    bound_host, bound_port = sock.getsockname()[:2]
+    return ControlServer(f"http://{format_address(host or bound_host, bound_port)}", runner, plane)
+
+
+def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Application:
+    """The application that serves `routes` and their document."""
+    routes = tuple(routes)
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_guard])
+    described = json.dumps(document(routes)).encode()
+
+    async def openapi(request: web.Request) -> web.Response:
+        return web.Response(body=described, content_type="application/json")
+
+    for route in routes:
+        handler = openapi if route.name == "getOpenapi" else partial(_serve, plane, route)
+        app.router.add_route(route.method, BASE + route.path, handler, name=route.name)
+    return app
+
+
+class _Quiet:
+    """aiohttp's own log: what it says of broken requests is no news for whoever runs a broker."""
+
+    def _nothing(self, *arguments: object, **more: object) -> None: ...
+
+    debug = info = warning = error = exception = critical = log = _nothing
+
+    def isEnabledFor(self, level: int) -> bool:
+        """Whether anything of that level is written: nothing is."""
+        return False
+
+
+@web.middleware
+async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Answers whatever went wrong as JSON, in one line."""
+    try:
+        if "Origin" in request.headers:
+            raise Refusal(403, "pages of a browser are not served")
+        return await handler(request)
+    except web.HTTPException as error:
+        headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        return _error(error.status, _told(error, request), headers)
+    except Refusal as refusal:
+        return _error(refusal.status, refusal)
+    except (shapes.Misfit, json.JSONDecodeError) as error:
+        return _error(400, error)
+    except Exception as error:
+        get_logger().exception("a request to the control plane failed", method=request.method, path=request.path)
+        return _error(500, f"{type(error).__name__}: {error}")
+
+
+def _told(error: web.HTTPException, request: web.Request) -> str:
+    if error.status == 404:
+        return f"there is no {request.path}; {BASE}/openapi.json lists what there is"
+    if error.status == 405:
+        return f"{request.path} does not take {request.method}"
+    if error.status == 413:
+        return f"the body is larger than {MAX_BODY_BYTES} bytes"
+    return error.reason
+
+
+def _error(status: int, message: object, headers: dict[str, str] | None = None) -> web.Response:
+    return _answer({"error": one_line(message)}, status, headers)
+
+
+def _answer(value: Any, status: int, headers: dict[str, str] | None = None) -> web.Response:
+    # What UTF-8 has no bytes for is written as JSON's own escape, which has the same form as Python's.
+    body = json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return web.Response(body=body + b"\n", status=status, content_type="application/json", headers=headers)
+
+
+async def _serve(plane: Plane, route: Route, request: web.Request) -> web.Response:
+    call = Call(
+        {name: _number_or_text(name, request.match_info[name], PATH_PARAMETERS[name]) for name in route.parameters},
+        _query(route, request),
+        await _body(route, request),
+    )
+    return _answer(await route.act(plane, call), route.status)
+
+
+def _query(route: Route, request: web.Request) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, text in request.query.items():
+        if name not in route.query:
+            known = f"; it takes {', '.join(route.query)}" if route.query else ""
+            raise shapes.Misfit(f"no parameter {shapes.shown(name)} here{known}")
+        if name in found:
+            raise shapes.Misfit(f"the parameter {name} came twice")
+        found[name] = _number_or_text(name, text, route.query[name])
+    return found
+
+
+def _number_or_text(name: str, text: str, schema: shapes.Schema) -> int | str:
+    """A parameter as its schema has it. Raises Misfit."""
+    value: int | str = text
+    if schema.get("type") == "integer":
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS):
+            raise shapes.Misfit(f"{name} is {shapes.shown(text)}, not a whole number")
+        value = int(text)
+    shapes.check(value, schema, SCHEMAS, name)
+    return value
+
+
+async def _body(route: Route, request: web.Request) -> Any:
+    """The checked body; {} where there may be one and is none. Raises Misfit."""
+    raw = await request.read()
+    if route.body is None:
+        if raw:
+            raise shapes.Misfit(f"{route.method} {request.path} takes no body")
+        return None
+    if not raw and not route.needs_body:
+        return {}
+    value = parse(raw)
+    shapes.check(value, SCHEMAS[route.body], SCHEMAS)
+    return value
+
+
+def parse(raw: bytes) -> Any:
+    """A JSON value; NaN and infinities, which JSON has not, are refused. Raises Misfit."""
+    try:
+        return json.loads(raw, parse_constant=_no_number)
+    except shapes.Misfit:
+        raise
+    except RecursionError as error:
+        raise shapes.Misfit("the body is no JSON that can be read: nested too deep") from error
+    except ValueError as error:  # no UTF-8, no JSON, or a number of thousands of digits
+        raise shapes.Misfit(f"the body is no JSON: {error}" if raw else "a body of JSON is needed") from error
+
+
+def _no_number(text: str) -> Any:
+    raise shapes.Misfit(f"the body is no JSON: {text} is no number")

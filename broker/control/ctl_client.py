@@ -1,0 +1,123 @@
+"""Asks a control plane over HTTP, with the standard library alone, and reads what people write for times.
+
+Owns the addresses and the errors of `ottla ctl`: `Wrong` for what was asked wrongly, `Unreachable` for a control plane
+that is not there or does not answer as one.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from .route import BASE
+
+MAX_ANSWER_BYTES = 1 << 30
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_DURATION = re.compile(r"(?:[0-9]{1,15}(?:ms|min|[smhdw]))+")
+_PART = re.compile(r"([0-9]+)(ms|min|[smhdw])")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Wrong(Exception):
+    """What was asked cannot be asked, or not now; one line."""
+
+
+class Unreachable(Exception):
+    """No control plane answers there, or it failed; one line."""
+
+
+class Client:
+    """A control plane at a URL such as `http://127.0.0.1:9644`; `HOST:PORT` alone will do. Raises Wrong for others."""
+
+    def __init__(self, address: str, timeout_seconds: float) -> None:
+        self.url = address if "//" in address else f"http://{address}"
+        self._timeout_seconds = timeout_seconds
+        try:
+            parts = urlsplit(self.url)
+            sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            sound = False
+        if not sound or not self.url.isprintable() or " " in self.url:
+            raise Wrong(f"{address!r} is no address of a control plane, such as http://127.0.0.1:9644")
+        # What the environment says of proxies is meant for the internet, not for a broker on this machine.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def ask(
+        self,
+        method: str,
+        *path: str | int,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The JSON that answers `method` of the path with these parts. Raises Wrong or Unreachable."""
+        url = self.url.rstrip("/") + BASE + "".join("/" + _quoted(part) for part in path)
+        asked = {name: value for name, value in (query or {}).items() if value is not None}
+        if asked:
+            url += "?" + urlencode(asked)
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            with self._opener.open(request, timeout=self._timeout_seconds) as answer:
+                return self._read(answer.read(MAX_ANSWER_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                message = _message(error)
+            raise (Wrong if 400 <= error.code < 500 else Unreachable)(message) from error
+        except TimeoutError as error:
+            raise Unreachable(f"{self.url} did not answer within {self._timeout_seconds:g} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, TimeoutError):
+                raise Unreachable(f"{self.url} did not answer within {self._timeout_seconds:g} s") from error
+            told = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+            raise Unreachable(f"no control plane answers at {self.url}: {told}") from error
+
+    def _read(self, raw: bytes) -> Any:
+        try:
+            return json.loads(raw)
+        except (ValueError, RecursionError) as error:
+            raise Unreachable(f"{self.url} does not answer as a control plane does") from error
+
+
+def _quoted(part: str | int) -> str:
+    """One part of a path; of a text that is no UTF-8 (an argument of the command line) the bytes that it stands for."""
+    return quote(str(part).encode("utf-8", "surrogateescape"), safe="")
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    try:
+        told = json.loads(error.read(1 << 16))["error"]
+    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+        told = None
+    return told if isinstance(told, str) else f"it answered {error.code}"
+
+
+def duration_ms(text: str) -> int:
+    """`7d`, `45s`, `500ms`, `1h30m` as milliseconds. Raises ValueError."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is no duration, such as 7d, 45s, 500ms or 1h30m")
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in _PART.findall(text))
+
+
+def time_ms(text: str) -> int:
+    """`2026-01-31`, `2026-01-31T12:00:00Z` or milliseconds since 1970, as these; UTC where no zone is said.
+
+    Raises ValueError.
+    """
+    if text.isascii() and text.isdigit() and len(text) < 20:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        message = f"{text!r} is no time, such as 2026-01-31T12:00:00Z or milliseconds since 1970"
+        raise ValueError(message) from error
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000

@@ -1,0 +1,51 @@
+"""What the control plane acts on, and what it keeps itself: the snapshots by their names.
+
+Owns the order between requests that move everything at once (reset, snapshot, restore, the clock): one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+from .route import Refusal
+
+MAX_SNAPSHOTS = 1000
+
+
+class Plane:
+    """The broker's operations, and the snapshots that were taken over HTTP."""
+
+    def __init__(self, operations: Any) -> None:
+        self.operations = operations
+        self.snapshots: dict[str, Any] = {}
+        self.alone = asyncio.Lock()
+
+    def snapshot_named(self, name: str) -> Any:
+        """Raises Refusal (404)."""
+        try:
+            return self.snapshots[name]
+        except KeyError:
+            raise Refusal(404, f"there is no snapshot {name}") from None
+
+    def free_name(self, wanted: str | None) -> str:
+        """The name for a new snapshot: `wanted`, or else one of our own. Raises Refusal (409)."""
+        if len(self.snapshots) >= MAX_SNAPSHOTS:
+            raise Refusal(409, f"there are {MAX_SNAPSHOTS} snapshots already; delete one")
+        if wanted is None:
+            number = len(self.snapshots) + 1
+            while (wanted := f"snapshot-{number}") in self.snapshots:
+                number += 1
+        if wanted in self.snapshots:
+            raise Refusal(409, f"there is a snapshot {wanted} already")
+        return wanted
+
+    def close(self) -> None:
+        """Lets go of the snapshots."""
+        self.snapshots.clear()
+
+
+async def done(value: Any) -> Any:
+    """What an operation returns, at once or when it has been awaited."""
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,180 @@
+"""The server under the control plane: no request crashes or hangs it, and each is answered as the document says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from ottla.broker.control import app
+from ottla.broker.control.app import ControlServer, start_control
+from ottla.broker.control.plane import Plane
+from ottla.broker.control.route import Call, Refusal, Route
+
+PATIENCE_SECONDS = 15
+
+
+async def echo(plane: Plane, call: Call) -> Any:
+    return [dict(call.path), dict(call.query), call.body]
+
+
+async def refuse(plane: Plane, call: Call) -> Any:
+    raise Refusal(409, "not\nnow")
+
+
+async def fail(plane: Plane, call: Call) -> Any:
+    raise KeyError("a defect\nof two lines")
+
+
+async def never(plane: Plane, call: Call) -> Any:
+    await asyncio.Event().wait()
+
+
+ROUTES = (
+    Route("GET", "/topics/{topic}", "one", "", "OpenApi", echo, query={"limit": {"type": "integer", "maximum": 9}}),
+    Route("POST", "/nodes/{node}", "two", "", "OpenApi", echo, body="Bytes", needs_body=True, status=201),
+    Route("POST", "/optional", "three", "", "OpenApi", echo, body="Nothing"),
+    Route("GET", "/refusal", "four", "", "OpenApi", refuse),
+    Route("GET", "/defect", "five", "", "OpenApi", fail),
+    Route("GET", "/never", "six", "", "OpenApi", never),
+)
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ControlServer]:
+    monkeypatch.setattr(app, "MAX_BODY_BYTES", 5000)
+    monkeypatch.setattr(app, "STOP_SECONDS", 0.01)
+    given = app.application
+    monkeypatch.setattr(app, "application", lambda plane: given(plane, ROUTES))
+    running = await start_control(None)
+    yield running
+    await running.stop()
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE_SECONDS)) as session:
+        yield session
+
+
+async def asked(answering: Any) -> tuple[int, Any]:
+    """(status, JSON) of an answer, which must be JSON."""
+    async with answering as answer:
+        assert answer.content_type == "application/json"
+        return answer.status, json.loads(await answer.read())
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "told"),
+    [
+        ("GET", "/topics/a%2Fb%20%C3%A9?limit=-7", None, 200, [{"topic": "a/b é"}, {"limit": -7}, None]),
+        ("GET", "/topics/%ff", None, 200, [{"topic": "%FF"}, {}, None]),
+        ("POST", "/nodes/3", b'{"base64": "YQ=="}', 201, [{"node": 3}, {}, {"base64": "YQ=="}]),
+        ("POST", "/nodes/3", b"null", 201, [{"node": 3}, {}, None]),
+        ("POST", "/optional", b"", 200, [{}, {}, {}]),
+        ("GET", "/refusal", None, 409, "not\\nnow"),
+        ("GET", "/topics/a?limit=10", None, 400, "limit is 10, more than 9"),
+        ("GET", "/topics/a?limit=x", None, 400, "limit is 'x', not a whole number"),
+        ("GET", "/topics/a?limit=" + "1" * 5000, None, 400, f"limit is '{'1' * 39}..., not a whole number"),
+        ("GET", "/topics/a?limit=1&limit=1", None, 400, "the parameter limit came twice"),
+        ("GET", "/topics/a?least=1", None, 400, "no parameter 'least' here; it takes limit"),
+        ("GET", "/topics/" + "a" * 250, None, 400, "topic has 250 letters, more than 249"),
+        ("GET", "/topics/a", b"1", 400, "GET /v1/topics/a takes no body"),
+        ("POST", "/nodes/0", b"null", 400, "node is 0, less than 1"),
+        ("POST", "/nodes/1", b"", 400, "a body of JSON is needed"),
+        ("POST", "/nodes/1", b"{", 400, "the body is no JSON: Expecting property name enclosed in double quotes"),
+        ("POST", "/nodes/1", b"\xff\xfe\xfd", 400, "the body is no JSON: "),
+        ("POST", "/nodes/1", b"NaN", 400, "the body is no JSON: NaN is no number"),
+        ("POST", "/nodes/1", b"9" * 4990, 400, "the body is no JSON: Exceeds the limit"),
+        ("POST", "/nodes/1", b"[" * 4990, 400, "the body is no JSON"),
+        ("POST", "/nodes/1", b'{"base64": 1}', 400, "the body.base64 is 1, not a string"),
+        ("POST", "/nodes/1", b" " * 5001, 413, "the body is larger than 5000 bytes"),
+        ("POST", "/optional", b"[]", 400, "the body is a list, not an object"),
+        ("DELETE", "/optional", None, 405, "/v1/optional does not take DELETE"),
+        ("GET", "/nothing", None, 404, "there is no /v1/nothing; /v1/openapi.json lists what there is"),
+        ("GET", "/../etc/passwd", None, 404, "there is no /etc/passwd; /v1/openapi.json lists what there is"),
+    ],
+)  # fmt: skip
+async def test_each_request_is_answered_with_json(
+    server: ControlServer,
+    http: aiohttp.ClientSession,
+    method: str,
+    path: str,
+    body: bytes | None,
+    status: int,
+    told: Any,
+) -> None:
+    found = await asked(http.request(method, server.url + "/v1" + path, data=body))
+    if isinstance(told, str):
+        assert found[0] == status and list(found[1]) == ["error"]
+        assert found[1]["error"].startswith(told) and "\n" not in found[1]["error"]
+    else:
+        assert found == (status, told)
+
+
+async def test_a_defect_is_answered_in_one_line_and_logged(
+    server: ControlServer, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[tuple[str, Any]] = []
+
+    class Log:
+        def exception(self, event: str, **more: Any) -> None:
+            logged.append((event, more))
+
+    monkeypatch.setattr(app, "get_logger", Log)
+    assert await asked(http.get(server.url + "/v1/defect")) == (500, {"error": "KeyError: 'a defect\\nof two lines'"})
+    assert logged == [("a request to the control plane failed", {"method": "GET", "path": "/v1/defect"})]
+    assert await asked(http.post(server.url + "/v1/optional")) == (200, [{}, {}, {}])
+
+
+async def test_pages_in_a_browser_are_kept_out(server: ControlServer, http: aiohttp.ClientSession) -> None:
+    for origin in ("https://example.org", "null"):
+        answering = http.post(server.url + "/v1/optional", headers={"Origin": origin})
+        assert await asked(answering) == (403, {"error": "pages of a browser are not served"})
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\0\x16\x03\x01 not HTTP at all\r\n\r\n",
+        b"GET /v1/refusal HTTP/9.9\r\n\r\n",
+        b"GET /v1/refusal\r\n\r\n",
+        b"POST /v1/optional HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n",
+        b"POST /v1/optional HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"POST /v1/optional HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
+    ],
+)
+async def test_what_is_no_http_is_answered_or_cut_off_and_said_nowhere(
+    server: ControlServer, http: aiohttp.ClientSession, raw: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    port = int(server.url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        writer.write(raw)
+        assert (await reader.readline()).startswith((b"HTTP/1.1 400 ", b"HTTP/1.0 400 ", b"HTTP/0.9 409 "))
+        writer.close()
+        await writer.wait_closed()
+    assert (await asked(http.post(server.url + "/v1/optional")))[0] == 200
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_it_stops_though_requests_hang(server: ControlServer, http: aiohttp.ClientSession) -> None:
+    port = int(server.url.rpartition(":")[2])
+    half = await asyncio.open_connection("127.0.0.1", port)
+    half[1].write(b"POST /v1/optional HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+    waiting = asyncio.ensure_future(asked(http.get(server.url + "/v1/never")))
+    assert (await asked(http.post(server.url + "/v1/optional")))[0] == 200
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await server.stop()
+        with pytest.raises(aiohttp.ClientError):
+            await waiting
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        assert await half[0].read() == b""
+        half[1].close()
+        await half[1].wait_closed()
