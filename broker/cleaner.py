@@ -69,6 +69,11 @@ class Cleaner:
         """Whether a log is being cleaned just now."""
         return self._log is log
 
+    @property
+    def under_way(self) -> asyncio.Task[bool] | None:
+        """The pass that is made just now."""
+        return self._pass
+
     def _wait(self) -> None:
         backoff_ms = max(self._config["log.cleaner.backoff.ms"], LEAST_BACKOFF_MS)
         self._timer = self._clock.call_at(self._clock.now_ms() + backoff_ms, self.look)

@@ -111,12 +111,17 @@ class Durability:
             self._tell_idle()
 
     def _tell_idle(self) -> None:
-        if self._idle is not None and not (self._under_way or self._requested) and not self._idle.done():
+        if self._idle is not None and self.is_idle and not self._idle.done():
             self._idle.set_result(None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way, and nothing is to begin."""
+        return not (self._under_way or self._requested)
 
     async def idle(self) -> None:
         """Returns when nothing is under way, and nothing is to begin."""
-        while self._under_way or self._requested:
+        while not self.is_idle:
             if self._idle is None or self._idle.done():
                 self._idle = self.loop.create_future()
             await asyncio.shield(self._idle)

@@ -23,7 +23,7 @@ from ..storage.files import DiskFiles, Files
 from ..storage.log import Appended, PartitionLog
 from .adoption import adopt, mark_others
 from .client_ledger import ClientLedger
-from .clock import Clock, Timer
+from .clock import Clock, ManualClock, SystemClock, Timer
 from .config import Config, ConfigError, ConfigSource
 from .context import Apis, Arrival
 from .durability import Durability
@@ -53,6 +53,8 @@ from .waiting import wake_all
 if TYPE_CHECKING:
     from .cleaner import Cleaner
 
+SETTLING_TURNS = 5  # of the loop: from an event to what its waiters, and theirs, do
+
 
 def _announce(config: Config) -> None:
     """The first lines of the log: as what the broker starts, and which configs change nothing."""
@@ -75,6 +77,7 @@ class BrokerState:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         logs: LogDirs,
+        waits: Clock | None = None,
     ) -> None:
         self.options = options
         self.config: Config = options.config
@@ -82,6 +85,10 @@ class BrokerState:
         self.apis = apis
         self.readers = apis.readers
         self.clock = clock
+        """The time by which records, sessions, transactions and whatever expires live."""
+        is_for_both = isinstance(clock, SystemClock | ManualClock)
+        self.waits: Clock = waits or (clock if is_for_both else SystemClock(loop))
+        """The time by which clients, disks and whoever looks on wait: the machine's, also where `clock` is virtual."""
         self.loop = loop
         self.logs = logs
         self.node_id: int = logs.node_id
@@ -94,7 +101,7 @@ class BrokerState:
         self.turns = Turns(loop)
         self.failed: asyncio.Future[str] = loop.create_future()
         """Done, with the reason, when the broker cannot go on: no directory is left, or not the metadata's."""
-        self.durability = Durability(loop, clock)
+        self.durability = Durability(loop, self.waits)
         self._cleaner: Cleaner | None = None
         self._cleaner_timer: Timer | None = None
         self.fetch_sessions = FetchSessions(
@@ -110,6 +117,7 @@ class BrokerState:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         files: Files | None = None,
+        waits: Clock | None = None,
     ) -> BrokerState:
         """Opens the data directories and rebuilds what they hold. Raises StorageError; then all is closed again.
 
@@ -120,7 +128,7 @@ class BrokerState:
         logs = LogDirs.open(files, options.data_dirs, node_id, options.brokers)
         _announce(options.config)  # not before the directories are ours: a start that fails so is to be one line
         try:
-            state = cls(options, ports, apis, clock, loop, logs)
+            state = cls(options, ports, apis, clock, loop, logs, waits)
             state._load(files)
         except BaseException:
             logs.release()
@@ -152,8 +160,8 @@ class BrokerState:
         placed = self.topics.replay(records)
         self.logs.put_strays_aside({(topic.name, index): (topic.id, at) for topic, index, at in placed})
         if forced_upgrade(self.config):
-            self.logs.upgrade = ForcedUpgrade(len(placed), self.clock)
-        self.logs.opening = opening = Opening(len(placed), self.clock, is_told=self.logs.upgrade is None)
+            self.logs.upgrade = ForcedUpgrade(len(placed), self.waits)
+        self.logs.opening = opening = Opening(len(placed), self.waits, is_told=self.logs.upgrade is None)
         self.topics.open(placed, now_ms, opening.done)
         opening.finish()
         self.logs.opening = None
@@ -338,6 +346,24 @@ class BrokerState:
             if of_it:
                 with contextlib.suppress(StorageError):
                     await self.durability.in_thread(partial(log_dir.data.note_log_starts, of_it))
+
+    async def settle(self) -> None:
+        """Returns when nothing is under way that the broker has begun: appends, syncs and other work in threads, a pass
+        of the cleaner, and what follows from them. Requests that wait, as fetches do, are not waited for."""
+        while True:
+            for _ in range(SETTLING_TURNS):
+                await asyncio.sleep(0)
+            under_way: list[asyncio.Future[Any]] = [
+                p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None
+            ]
+            if self._cleaner is not None and self._cleaner.under_way is not None:
+                under_way.append(self._cleaner.under_way)
+            if under_way:
+                await asyncio.wait(under_way)
+            elif self.durability.is_idle:
+                return
+            else:
+                await self.durability.idle()
 
     # Directories that fail
 

@@ -56,7 +56,7 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
         answers.clear()  # a wait keeps nothing of what was read
         watched, committed = _watched(plan, broker, uses_topic_ids), request.isolation_level == READ_COMMITTED
         waiter = FetchWaiter(watched, _min_bytes(request, context), broker.loop, committed=committed)
-        await waiter.wait(broker.clock, context.now_ms() + request.max_wait_ms)
+        await waiter.wait(broker.waits, broker.waits.now_ms() + request.max_wait_ms)
         answers, _ = _read(plan, request, context)
     if context.api_version < ZSTD_FROM:
         await _fit_all(answers, plan, request, context)
