@@ -52,6 +52,7 @@ from .waiting import wake_all
 
 if TYPE_CHECKING:
     from .cleaner import Cleaner
+    from .faults import Faults
 
 SETTLING_TURNS = 5  # of the loop: from an event to what its waiters, and theirs, do
 
@@ -99,6 +100,8 @@ class BrokerState:
             self._ports = {(self.node_id, name): port for (_, name), port in ports.items()}
         self._random = random.SystemRandom()
         self.turns = Turns(loop)
+        self.faults: Faults | None = None
+        """What goes wrong on command; None where nothing can be made to."""
         self.failed: asyncio.Future[str] = loop.create_future()
         """Done, with the reason, when the broker cannot go on: no directory is left, or not the metadata's."""
         self.durability = Durability(loop, self.waits)

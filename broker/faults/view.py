@@ -1,0 +1,156 @@
+"""Faults as a test asks for them: one method per kind, each with a handle that removes the rule when its block ends.
+
+Owns no rules. A broker that runs in a thread of its own hands in `call`, which runs a function there and returns what
+it returns; counters are read at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from . import actions
+from .actions import Action
+from .rules import Rule, StandingRule
+from .standing import Faults, UnknownFault
+
+R = TypeVar("R")
+Runner = Callable[[Callable[[], Any]], Any]
+Apis = str | int | Sequence[str | int] | None
+
+
+def _at_once(function: Callable[[], R]) -> R:
+    return function()
+
+
+class FaultHandle:
+    """One rule that was added; as a context manager it is in force within the block."""
+
+    def __init__(self, view: FaultsView, standing: StandingRule) -> None:
+        self._view = view
+        self._standing = standing
+
+    @property
+    def id(self) -> int:
+        """The rule's id."""
+        return self._standing.id
+
+    @property
+    def rule(self) -> Rule:
+        """The rule itself."""
+        return self._standing.rule
+
+    @property
+    def matched(self) -> int:
+        """How many requests (or operations of the disk) the rule was about so far."""
+        return self._standing.matched
+
+    @property
+    def fired(self) -> int:
+        """How often it did something so far."""
+        return self._standing.fired
+
+    def wait_fired(self, times: int = 1, seconds: float = 30.0) -> None:
+        """Returns when the rule has fired so often. Raises TimeoutError. Not for the broker's own thread."""
+        if not self._standing.wait_fired(times, seconds):
+            raise TimeoutError(f"the fault fired {self.fired} times in {seconds:g} s, not {times}")
+
+    def remove(self) -> None:
+        """Takes the rule out of force; nothing happens if it is already."""
+        self._view.discard(self.id)
+
+    def __enter__(self) -> FaultHandle:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        return f"FaultHandle({self._standing.to_json()})"
+
+
+class FaultsView:
+    """The faults of a broker. `**where` are the conditions of a `Rule`: topic, partition, client_id, listener, node,
+    nth, times, after, probability, seed. Bad ones raise ValueError."""
+
+    def __init__(self, faults: Faults, call: Runner = _at_once) -> None:
+        self._faults = faults
+        self._call = call
+
+    def add(self, rule: Rule) -> FaultHandle:
+        """Puts a rule in force."""
+        standing = self._call(lambda: self._faults.get(self._faults.add(rule)))
+        return FaultHandle(self, standing)
+
+    def discard(self, id: int) -> None:
+        """Takes a rule out of force, if it is in force."""
+
+        def discarded() -> None:
+            try:
+                self._faults.remove(id)
+            except UnknownFault:
+                return
+
+        self._call(discarded)
+
+    def clear(self) -> None:
+        """Takes all rules out of force."""
+        self._call(self._faults.clear)
+
+    def list(self) -> list[FaultHandle]:
+        """The rules in force, oldest first."""
+        return [FaultHandle(self, standing) for standing in self._call(self._faults.list)]
+
+    def _added(self, action: Action, **where: Any) -> FaultHandle:
+        try:
+            rule = Rule(action=action, **where)
+        except TypeError as error:
+            raise ValueError(str(error).rpartition("__init__() ")[2]) from None
+        return self.add(rule)
+
+    def error(self, api: Apis, code: str | int, **where: Any) -> FaultHandle:
+        """Answers an error code instead of doing what was asked."""
+        return self._added(actions.error(code), api=api, **where)
+
+    def delay(self, api: Apis, ms: int, when: str = "before", **where: Any) -> FaultHandle:
+        """Waits before the work is done, or ("after") before its answer leaves. Real time."""
+        return self._added(actions.delay(ms, when), api=api, **where)
+
+    def disconnect(self, api: Apis, when: str = "before", **where: Any) -> FaultHandle:
+        """Closes the connection before the work is done, or ("after") when it is done and not answered yet."""
+        return self._added(actions.disconnect(when), api=api, **where)
+
+    def truncate(self, api: Apis, bytes: int, **where: Any) -> FaultHandle:
+        """Sends only the first bytes of the answer, and closes the connection."""
+        return self._added(actions.truncate(bytes), api=api, **where)
+
+    def garble(self, api: Apis, seed: int | None = None, **where: Any) -> FaultHandle:
+        """Flips bits of the answer behind its header."""
+        return self._added(actions.garble(), api=api, seed=seed, **where)
+
+    def wrong_crc(self, api: Apis = "Fetch", **where: Any) -> FaultHandle:
+        """Flips a bit in the records of Fetch answers; in the log they stay as they are."""
+        return self._added(actions.wrong_crc(), api=api, **where)
+
+    def throttle(self, api: Apis, ms: int, **where: Any) -> FaultHandle:
+        """Answers with a throttle time, and looks at no request of the connection for that long. Real time."""
+        return self._added(actions.throttle(ms), api=api, **where)
+
+    def stall(self, api: Apis, **where: Any) -> FaultHandle:
+        """Answers nothing until the rule is removed."""
+        return self._added(actions.stall(), api=api, **where)
+
+    def refuse(self, listener: str | None = None, node: int | None = None) -> FaultHandle:
+        """Has new connections refused, by listener and node, until the rule is removed."""
+        return self._added(actions.refuse(), listener=listener, node=node)
+
+    def disk_error(self, on: str = "both", path: str | None = None, **where: Any) -> FaultHandle:
+        """Fails the disk's reads, writes or both with EIO, which takes a log directory offline."""
+        return self._added(actions.disk_error(on, path), **where)
+
+    def disk_full(self, path: str | None = None, **where: Any) -> FaultHandle:
+        """Fails with ENOSPC what needs room on the disk."""
+        return self._added(actions.disk_full(path), **where)
