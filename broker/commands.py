@@ -11,12 +11,15 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from .cli import complain
 from .config import Config, ConfigError
 from .options import ServeOptions, StartupError, flags_to_configs, serve_options
 from .releases import NEWEST, OWN, RELEASES, UnknownRelease, profile
+
+if TYPE_CHECKING:
+    from .server import Running
 
 # Flags that later versions will have: their names are kept free, and using one says so.
 RESERVED_FLAGS = ("--brokers", "--control", "--record")
@@ -86,14 +89,17 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
     return options, parsed.log_format
 
 
-def serve(arguments: Sequence[str]) -> int:
-    """`ottla serve`: the exit code, 2 with one line on stderr when the broker cannot start as asked."""
+def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lambda running: None) -> int:
+    """`ottla serve`: the exit code, 2 with one line on stderr when the broker cannot start as asked.
+
+    `on_ready` is called once, when clients can connect.
+    """
     try:
         options, log_format = parse_serve(arguments, os.environ)
         from . import logs, server  # after the checks: these import the event loop and the whole broker
 
         logs.configure(log_format)
-        return server.serve(options)
+        return server.serve(options, on_ready)
     except (ConfigError, StartupError, UnknownRelease) as error:
         return complain("ottla serve", error)
 

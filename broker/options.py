@@ -18,6 +18,7 @@ BROKERS_MAX = 100
 WILDCARDS = ("", "0.0.0.0", "::")
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
+_CONFIG_NAME = re.compile(r"[A-Za-z0-9_.-]+")  # Kafka takes any; Testcontainers calls its own TC-0, TC-1
 _ADDRESS = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]|(?P<host>[^\s\[\]:/=]*))(?::(?P<port>[0-9]{1,5}))?"
 )
@@ -213,7 +214,7 @@ def _parse_listeners(config_name: str, texts: list[str]) -> list[tuple[str, str,
     found: list[tuple[str, str, int | None]] = []
     for text in texts:
         name, separator, address = text.partition("://")
-        if not separator or not _NAME.fullmatch(name):
+        if not separator or not _CONFIG_NAME.fullmatch(name):
             raise ConfigError(f"{config_name}: {text!r} is not NAME://host:port")
         found.append((name.upper(), *parse_address(address)))
     return found

@@ -31,10 +31,13 @@ BACKLOG = 1024
 DRAIN_SECONDS = 5.0  # for answers in flight; clients wait longer than that for a broker to come back
 
 
-def serve(options: ServeOptions) -> int:
-    """Runs the broker until it is told to stop; the exit code. Raises StartupError when it cannot start as asked."""
+def serve(options: ServeOptions, on_ready: Callable[[Running], object] = lambda running: None) -> int:
+    """Runs the broker until it is told to stop; the exit code. Raises StartupError when it cannot start as asked.
+
+    `on_ready` is called once, when clients can connect.
+    """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(options))
+        return runner.run(_serve(options, on_ready))
 
 
 def _loop_factory():  # type: ignore[no-untyped-def]
@@ -45,7 +48,7 @@ def _loop_factory():  # type: ignore[no-untyped-def]
     return uvloop.new_event_loop
 
 
-async def _serve(options: ServeOptions) -> int:
+async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -> int:
     loop = asyncio.get_running_loop()
     stop = loop.create_future()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,6 +64,7 @@ async def _serve(options: ServeOptions) -> int:
     gc.freeze()  # what is made at the start lives as long as the process
     for address in running.addresses:
         print(f"ottla ready on {address}", flush=True)
+    on_ready(running)
     state = running.state
     get_logger().info("serving", profile=state.profile.name, cluster_id=state.cluster_id, topics=len(state.topics))
     await asyncio.wait((stop, state.failed), return_when=asyncio.FIRST_COMPLETED)
