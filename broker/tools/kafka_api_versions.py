@@ -1,0 +1,100 @@
+"""`kafka-broker-api-versions.sh` of the image: what each broker of a cluster serves, as Kafka's tool prints it.
+
+Owns the layout. "usable" is the newest version that Ottla's protocol knows as well, as Kafka's tool tells its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ...client.admin import Admin, Node
+from ...client.connection import connect
+from ...client.errors import ClientError
+from ...protocol.schema import Versions
+from ..config_sources import read_properties_file
+from ..releases import api_names, own_profile
+from .command_line import Parser, printing
+
+PROGRAM = "kafka-broker-api-versions"
+TIMEOUT_S = 10.0
+
+
+def versions_text(versions: Mapping[int, Versions], names: Mapping[int, str], own: Mapping[int, Versions]) -> str:
+    """The APIs of a broker by number, one a line in brackets; `own` are the versions that this side knows."""
+    lines = []
+    for key in sorted({*versions, *own}):
+        label = f"{names[key]}({key})" if key in names else f"UNKNOWN({key})"
+        if key not in versions:
+            lines.append(f"{label}: UNSUPPORTED")
+            continue
+        low, high = versions[key]
+        text = f"{label}: {low}" if low == high else f"{label}: {low} to {high}"
+        if key in own:
+            if own[key][1] < low:
+                text += " [unusable: node too new]"
+            elif high < own[key][0]:
+                text += " [unusable: node too old]"
+            else:
+                text += f" [usable: {min(own[key][1], high)}]"
+        lines.append(text)
+    return "(\n\t" + ",\n\t".join(lines) + "\n)"
+
+
+def node_text(node: Node) -> str:
+    """A node in Kafka's words; a broker that serves clients is never fenced."""
+    return f"{node.host}:{node.port} (id: {node.node_id} rack: {node.rack or 'null'} isFenced: false)"
+
+
+async def _print_all(bootstrap: str, write: Callable[[str], object]) -> int:
+    names, own = api_names(), own_profile().apis
+    async with Admin(bootstrap, default_api_timeout_ms=int(TIMEOUT_S * 1000)) as admin:
+        nodes = (await admin.describe_cluster()).nodes
+    for node in nodes:
+        try:
+            connection = await connect(node.host, node.port, client_id=PROGRAM, request_timeout_s=TIMEOUT_S)
+        except ClientError as error:
+            write(f"{node_text(node)} -> ERROR: {error}\n")
+            continue
+        write(f"{node_text(node)} -> {versions_text(connection.versions, names, own)}\n")
+        connection.close()
+        await connection.wait_closed()
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The tool: 0, or 1 with one line on stderr where no broker answers."""
+    parser = Parser(prog=PROGRAM, description="What the brokers of a cluster serve.", allow_abbrev=False)
+    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT")
+    parser.add_argument("--command-config", type=Path, metavar="FILE", help="read, and checked for what is not served")
+    parsed = parser.parse_args(None if arguments is None else list(arguments))
+    check_command_config(parser, parsed.command_config)
+
+    def run(write: Callable[[str], object]) -> int:
+        try:
+            return asyncio.run(_print_all(parsed.bootstrap_server, write))
+        except ClientError as error:
+            print(f"{PROGRAM}: {error}", file=sys.stderr)
+            return 1
+
+    return printing(PROGRAM, run)
+
+
+def check_command_config(parser: Parser, file: Path | None) -> None:
+    """Ends the command when the properties of `--command-config` ask for what the tools cannot do."""
+    from ..config_facts import ConfigError
+
+    if file is None:
+        return
+    try:
+        protocol = read_properties_file(file).get("security.protocol", "PLAINTEXT")
+    except ConfigError as error:
+        parser.error(str(error))
+    if protocol.strip().upper() != "PLAINTEXT":
+        parser.error(f"--command-config {file}: security.protocol {protocol} is not supported, only PLAINTEXT")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,363 @@
+"""The container image without a container: what its environment asks for, whom it tells that it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from harness import running
+
+from ottla.broker import image
+from ottla.broker.commands import parse_serve
+from ottla.broker.options import ServeOptions
+
+ROOT = Path(__file__).parents[2]
+CLUSTER = "4L6g3nShT-eMCtK--X86sw"
+ADVERTISED = "PLAINTEXT://localhost:32768,BROKER://b1:9093"
+
+# What the Kafka modules of Testcontainers set: Java's org.testcontainers.kafka, with one listener more.
+JAVA = {
+    "CLUSTER_ID": CLUSTER,
+    "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9092,BROKER://0.0.0.0:9093,CONTROLLER://0.0.0.0:9094,TC-0://kafka:19092",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": (
+        "BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TC-0:PLAINTEXT"
+    ),
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "BROKER",
+    "KAFKA_PROCESS_ROLES": "broker,controller",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_NODE_ID": "1",
+    "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9094",
+    "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+    "KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS": "1",
+    "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+    "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+    "KAFKA_LOG_FLUSH_INTERVAL_MESSAGES": "9223372036854775807",
+    "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    "KAFKA_ADVERTISED_LISTENERS": f"{ADVERTISED},TC-0://kafka:19092",
+}
+# Python's, without KRaft.
+PYTHON = {
+    "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9093,BROKER://0.0.0.0:9092",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "BROKER",
+    "KAFKA_BROKER_ID": "1",
+    "KAFKA_LOG_FLUSH_INTERVAL_MESSAGES": "10000000",
+    "KAFKA_ADVERTISED_LISTENERS": ADVERTISED,
+}
+QUIET_JVM = {
+    "KAFKA_OPTS": "-javaagent:x",
+    "KAFKA_HEAP_OPTS": "-Xmx1g",
+    "KAFKA_JMX_PORT": "9999",
+    "KAFKA_JMX_OPTS": "-D",
+    "KAFKA_JMX_HOSTNAME": "h",
+    "KAFKA_JVM_PERFORMANCE_OPTS": "-server",
+    "KAFKA_GC_LOG_OPTS": "-Xlog",
+    "KAFKA_LOG4J_ROOT_LOGLEVEL": "WARN",
+    "KAFKA_LOG4J_LOGGERS": "a=INFO",
+    "KAFKA_TOOLS_LOG4J_LOGLEVEL": "WARN",
+    "JAVA_OPTS": "-X",
+}
+
+
+def asked(environ: Mapping[str, str], *assignments: str) -> tuple[image.Launch, ServeOptions]:
+    """What an environment asks for, as far as the broker's options."""
+    launch = image.plan(environ, assignments)
+    return launch, parse_serve(launch.arguments, launch.environ)[0]
+
+
+def test_an_empty_environment_is_the_image_as_it_comes() -> None:
+    launch, options = asked({})
+    assert (launch.cluster_id, launch.serves) == (None, True)
+    assert options.config.profile.name == "4.3"
+    assert [str(listener) for listener in options.listeners] == ["PLAINTEXT://:9092"]
+    assert options.advertised == {"PLAINTEXT": ("localhost", 9092)}
+    assert options.data_dirs == (Path("/var/lib/kafka/data"),)
+    assert options.config.warnings == ()
+
+
+def test_what_testcontainers_sets() -> None:
+    launch, options = asked(JAVA)
+    assert launch.cluster_id == CLUSTER
+    assert [str(listener) for listener in options.listeners] == [
+        "PLAINTEXT://0.0.0.0:9092",
+        "BROKER://0.0.0.0:9093",
+        "TC-0://kafka:19092",
+    ]
+    expected = {"PLAINTEXT": ("localhost", 32768), "BROKER": ("b1", 9093), "TC-0": ("kafka", 19092)}
+    assert options.advertised == expected
+    assert options.config["node.id"] == 1
+    assert options.config["offsets.topic.num.partitions"] == 1
+    assert options.config.warnings == ()
+    launch, options = asked(PYTHON)
+    assert [str(listener) for listener in options.listeners] == ["PLAINTEXT://0.0.0.0:9093", "BROKER://0.0.0.0:9092"]
+    assert options.config["node.id"] == 1
+    assert options.config.warnings == ()
+
+
+def test_what_is_for_a_jvm_is_taken_without_a_word_and_what_nobody_knows_with_one() -> None:
+    _, options = asked(QUIET_JVM)
+    assert options.config.warnings == ()
+    assert options.config.not_acted_on() == []
+    _, options = asked({"KAFKA_NO_SUCH_THING": "1", "KAFKA_ZOOKEEPER_CONNECT": "z:2181"})
+    assert [warning.split("(")[0].strip() for warning in options.config.warnings] == [
+        "unknown config no.such.thing",
+        "unknown config zookeeper.connect",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("environ", "listeners", "advertised"),
+    [
+        ({"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://b:19092"}, "PLAINTEXT://0.0.0.0:19092", ("b", 19092)),
+        ({"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://[::1]:19092"}, "PLAINTEXT://0.0.0.0:19092", ("::1", 19092)),
+        ({"KAFKA_LISTENERS": "PLAINTEXT://:1234"}, "PLAINTEXT://:1234", None),
+        ({"KAFKA_LISTENERS": " ", "KAFKA_ADVERTISED_LISTENERS": ""}, "PLAINTEXT://:9092", ("localhost", 9092)),
+    ],
+)
+def test_listeners_follow_from_the_advertised_ones(
+    environ: dict[str, str], listeners: str, advertised: tuple[str, int] | None
+) -> None:
+    _, options = asked(environ)
+    assert [str(listener) for listener in options.listeners] == [listeners]
+    assert options.advertised.get("PLAINTEXT") == advertised
+
+
+def test_arguments_stand_above_the_environment() -> None:
+    _, options = asked({"KAFKA_NUM_PARTITIONS": "2"}, "KAFKA_NUM_PARTITIONS=5", "KAFKA_LOG_DIRS=/a,/b")
+    assert options.config["num.partitions"] == 5
+    assert options.data_dirs == (Path("/a"), Path("/b"))
+
+
+def test_a_mounted_file_says_what_the_environment_does_not(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=PLAINTEXT://:7000\nadvertised.listeners=PLAINTEXT://f:7000\nlog.dir=/file\n")
+    told = {"listeners": "PLAINTEXT://:7000", "advertised.listeners": "PLAINTEXT://f:7000", "log.dir": "/file"}
+    launch = image.plan({"KAFKA_NUM_PARTITIONS": "3"}, (), file, told)
+    options = parse_serve(launch.arguments, launch.environ)[0]
+    assert [str(listener) for listener in options.listeners] == ["PLAINTEXT://:7000"]
+    assert options.advertised == {"PLAINTEXT": ("f", 7000)}
+    assert (options.data_dirs, options.config["num.partitions"]) == ((Path("/file"),), 3)
+
+
+@pytest.mark.parametrize(
+    ("environ", "arguments"),
+    [
+        ({}, ("--release", "4.3")),
+        ({"OTTLA_RELEASE": "2.8"}, ("--release", "2.8")),
+        ({"OTTLA_BROKERS": "3"}, ("--release", "4.3", "--brokers", "3")),
+        ({"OTTLA_CONTROL": "0.0.0.0:9644"}, ("--release", "4.3", "--control", "0.0.0.0:9644")),
+        ({"OTTLA_CONTROL": "http://0.0.0.0:9644/"}, ("--release", "4.3", "--control", "0.0.0.0:9644")),
+        ({"OTTLA_LOG_FORMAT": "json", "OTTLA_CONTROL": ""}, ("--release", "4.3", "--log-format", "json")),
+    ],
+)
+def test_variables_of_its_own_are_flags(environ: dict[str, str], arguments: tuple[str, ...]) -> None:
+    assert image.plan(environ).arguments == arguments
+
+
+@pytest.mark.parametrize(
+    ("roles", "serves"), [("", True), ("broker", True), ("broker,controller", True), (" controller ", False)]
+)
+def test_only_a_controller_serves_nobody(roles: str, serves: bool) -> None:
+    assert image.plan({"KAFKA_PROCESS_ROLES": roles}).serves is serves
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"CLUSTER_ID": "a b"}, "CLUSTER_ID 'a b' is malformed"),
+        ({"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://x"}, "'PLAINTEXT://x' is not NAME://host:port"),
+        ({"KAFKA_ADVERTISED_LISTENERS": "x:1"}, "'x:1' is not NAME://host:port"),
+        ({"KAFKA_LISTENERS": "SSL://:9092"}, "listener SSL speaks SSL"),
+        ({"OTTLA_RELEASE": "9.9"}, "9.9"),
+        ({"KAFKA_NUM_PARTITIONS": "many"}, "num.partitions"),
+    ],
+)
+def test_mistakes_are_one_line(
+    environ: dict[str, str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They are told by way of the command that needs the same options and serves nobody."""
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert image.main(["storage", "format", "-t", environ.get("CLUSTER_ID", "x")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert message in err
+
+
+@pytest.mark.parametrize("text", ["novalue", "9A=1", "=1"])
+def test_arguments_are_assignments(text: str) -> None:
+    with pytest.raises(image.ImageError, match=f"^'{text}' is not NAME=VALUE$"):
+        image.plan({}, [text])
+
+
+@pytest.mark.parametrize("arguments", [[], ["walk"]])
+def test_it_has_two_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert image.main(arguments) == 2
+    assert capsys.readouterr().err == "ottla image: expected one of: run, storage\n"
+
+
+# The cluster's id
+
+
+def storage(*arguments: str) -> int:
+    return image.main(["storage", *arguments])
+
+
+async def test_a_new_directory_takes_the_cluster_id_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
+    folders = tmp_path / "a", tmp_path / "b"
+    launch = image.plan({"KAFKA_LOG_DIRS": ",".join(map(str, folders)), "KAFKA_NODE_ID": "7"})
+    options = parse_serve(launch.arguments, launch.environ)[0]
+    assert image.format_directory(options, CLUSTER) is None
+    assert image.format_directory(options, "another") == CLUSTER
+    async with running(*folders, overrides={"node.id": "7"}) as broker:
+        assert (broker.state.cluster_id, broker.state.node_id) == (CLUSTER, 7)
+        await broker.topic("t")
+    assert image.format_directory(options, "another") == CLUSTER
+    async with running(*folders) as broker:
+        assert (broker.state.cluster_id, broker.state.node_id) == (CLUSTER, 7)
+        assert broker.state.topics.partition("t", 0)
+
+
+def test_kafka_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("KAFKA_LOG_DIRS", str(tmp_path / "data"))
+    assert storage("random-uuid") == 0
+    made = capsys.readouterr().out.strip()
+    assert len(made) == 22
+    config = ["-c", "/etc/kafka/kafka.properties"]
+    assert storage("format", "--ignore-formatted", "-t", made, *config) == 0
+    assert capsys.readouterr().out == f"Formatting {tmp_path / 'data'} with cluster id {made}.\n"
+    assert f"cluster.id={made}\n" in (tmp_path / "data/meta.properties").read_text()
+    assert storage("format", "--ignore-formatted", "-t", "other", *config) == 0
+    assert storage("format", "-t", "other", *config) == 1
+    assert f"cluster.id={made}\n" in (tmp_path / "data/meta.properties").read_text()
+
+
+# Ready
+
+
+def health() -> ModuleType:
+    """The health check, which stands alone."""
+    found = importlib.util.spec_from_file_location("health", ROOT / "docker/health.py")
+    assert found and found.loader
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("address", "reached"),
+    [
+        ("0.0.0.0:9092", "127.0.0.1:9092"),
+        ("[::]:9092", "127.0.0.1:9092"),
+        ("kafka:19092", "kafka:19092"),
+        ("[::1]:5", "[::1]:5"),
+    ],
+)
+def test_every_interface_is_reached_by_the_loopback(address: str, reached: str) -> None:
+    assert image.ready_addresses([address]) == [reached]
+
+
+async def test_the_health_check_asks_a_broker_that_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "ready"
+    monkeypatch.setenv("OTTLA_READY_FILE", str(file))
+    check = health()
+    assert check.main(str(file)) == 1
+    assert capsys.readouterr().out == "not ready yet\n"
+    async with running(tmp_path / "data") as broker:
+        image.announce(broker.running)
+        assert capsys.readouterr().out.splitlines() == list(image.started_lines(broker.state.node_id))
+        assert await asyncio.to_thread(check.main, str(file)) == 0
+        file.write_text("127.0.0.1:1\n" + file.read_text())  # one that refuses does not matter
+        assert await asyncio.to_thread(check.main, str(file)) == 0
+    assert await asyncio.to_thread(check.main, str(file)) == 1
+    assert "no answer at 127.0.0.1:1 127.0.0.1:" in capsys.readouterr().out
+
+
+async def test_an_answer_with_an_error_or_none_is_not_healthy() -> None:
+    check = health()
+    answers = [b"", b"\0\0\0\6\0\0\0\x07\0\x23", b"\0\0\0\6\0\0\0\x08\0\0", b"\0\0\0\6\0\0\0\x07\0\0"]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.readexactly(len(check.API_VERSIONS)) == check.API_VERSIONS
+        writer.write(answers.pop(0))
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    found = [await asyncio.to_thread(check.answers, "127.0.0.1", port) for _ in range(4)]
+    server.close()
+    await server.wait_closed()
+    assert found == [False, False, False, True]
+
+
+async def test_a_ready_file_that_cannot_be_written_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OTTLA_READY_FILE", str(tmp_path / "missing/ready"))
+    async with running(tmp_path / "data") as broker:
+        image.announce(broker.running)
+    assert "Kafka Server started" in capsys.readouterr().out
+
+
+# As a process
+
+
+def started(folder: Path, environ: Mapping[str, str], arguments: Sequence[str] = ()) -> subprocess.Popen[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("KAFKA_", "OTTLA_"))}
+    return subprocess.Popen(
+        [sys.executable, "-m", "ottla.broker.image", "run", *arguments],
+        cwd=folder,
+        env={**clean, "OTTLA_READY_FILE": str(folder / "ready"), **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_broker_of_the_image_starts_says_so_and_stops(tmp_path: Path) -> None:
+    (tmp_path / "ready").write_text("of the start before\n")
+    listener = "KAFKA_LISTENERS=PLAINTEXT://127.0.0.1:0"
+    environ = {"CLUSTER_ID": CLUSTER, "KAFKA_LOG_DIRS": str(tmp_path / "data"), "KAFKA_NODE_ID": "3"}
+    with started(tmp_path, {**environ, "KAFKA_LISTENERS": "SSL://:1"}, [listener]) as process:
+        assert process.stdout
+        told = [process.stdout.readline().strip() for _ in range(4)]
+        address = told[0].removeprefix("ottla ready on ")
+        assert (tmp_path / "ready").read_text() == f"{address}\n"
+        assert told[1:] == list(image.started_lines(3))
+        assert health().main(str(tmp_path / "ready")) == 0
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=15)
+        assert process.returncode == 0, errors
+        assert "config ignored" not in errors
+    assert f"cluster.id={CLUSTER}\n" in (tmp_path / "data/meta.properties").read_text()
+    environ = {**environ, "CLUSTER_ID": "other", "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0"}
+    with started(tmp_path, environ) as process:
+        assert process.stdout
+        assert process.stdout.readline().startswith("ottla ready on ")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=15)
+        assert process.returncode == 0, errors
+        assert "CLUSTER_ID ignored" in errors
+
+
+def test_a_controller_waits_until_it_is_stopped(tmp_path: Path) -> None:
+    with started(tmp_path, {"KAFKA_PROCESS_ROLES": "controller", "KAFKA_LOG_DIRS": str(tmp_path / "data")}) as process:
+        assert process.stdout
+        assert "needs no controller" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=15)
+        assert (process.returncode, errors) == (0, "")
+    assert not (tmp_path / "data").exists()
