@@ -1,1 +1,21 @@
-"""The broker: the only package that knows asyncio, sockets and configuration."""
+"""The broker: the only package that knows asyncio, sockets and configuration.
+
+`Embedded` is a broker within a test's process. It is imported when it is asked for: nothing else here needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .embedded import Embedded
+
+__all__ = ["Embedded"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from . import embedded
+
+        return getattr(embedded, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

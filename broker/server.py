@@ -36,11 +36,12 @@ def serve(options: ServeOptions, on_ready: Callable[[Running], object] = lambda 
 
     `on_ready` is called once, when clients can connect.
     """
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(options, on_ready))
 
 
-def _loop_factory():  # type: ignore[no-untyped-def]
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """What makes an event loop: uvloop, where there is one."""
     try:
         import uvloop
     except ImportError:  # where uvloop does not exist, asyncio's own loop does the same more slowly

@@ -8,15 +8,14 @@ Owns the choice and its state per topic. A partitioner is made for one producer 
 from __future__ import annotations
 
 import random
-import struct
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ..protocol.murmur2 import java_partition
 from .errors import ConfigError
 
 _INT31 = 0x7FFFFFFF
-_INT32 = 0xFFFFFFFF
 
 
 class Partitioner(Protocol):
@@ -32,26 +31,6 @@ class Partitioner(Protocol):
 
 
 Factory = Callable[[random.Random], Partitioner]
-
-
-def murmur2(data: bytes) -> int:
-    """The 32-bit hash of Java's client as an unsigned number (MurmurHash2 with Kafka's seed)."""
-    m = 0x5BD1E995
-    size = len(data)
-    h = 0x9747B28C ^ size
-    whole = size & ~3
-    for (k,) in struct.iter_unpack("<I", data[:whole]):
-        k = k * m & _INT32
-        h = h * m & _INT32 ^ (k ^ k >> 24) * m & _INT32
-    if whole < size:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * m & _INT32
-    h = (h ^ h >> 13) * m & _INT32
-    return h ^ h >> 15
-
-
-def java_partition(key: bytes, count: int) -> int:
-    """Where Java's client puts a key."""
-    return (murmur2(key) & _INT31) % count
 
 
 def crc32_partition(key: bytes, count: int) -> int:
@@ -87,7 +66,7 @@ class _Sticky:
 class _JavaDefault(_Sticky):
     def choose(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
         if key is not None:
-            return (murmur2(key) & _INT31) % count
+            return java_partition(key, count)
         return self.pick(topic, count, available)
 
 

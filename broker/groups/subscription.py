@@ -1,7 +1,8 @@
-"""The topics a consumer says it subscribes to, out of its join metadata (ConsumerProtocolSubscription).
+"""The topics a consumer says it subscribes to, out of its join metadata (ConsumerProtocolSubscription), and the
+partitions that it was assigned (ConsumerProtocolAssignment).
 
 Owns the one look into bytes that otherwise belong to the clients. Every version begins with version int16 and an
-array of topic names; what follows is of no interest here.
+array of topic names, or of topic names with partitions; what follows is of no interest here.
 """
 
 from __future__ import annotations
@@ -29,6 +30,32 @@ def topics_of(metadata: bytes) -> frozenset[str] | None:
             return None
         position = end
     return frozenset(topics)
+
+
+def partitions_of(assignment: bytes) -> list[tuple[str, int]] | None:
+    """The (topic, partition)s of an assignment, or None if the bytes are not a consumer's; empty bytes hold none."""
+    if not assignment:
+        return []
+    count = int.from_bytes(assignment[2:6], "big", signed=True)
+    if len(assignment) < 6 or int.from_bytes(assignment[:2], "big", signed=True) < 0 or count < 0:
+        return None
+    found: list[tuple[str, int]] = []
+    position = 6
+    if count * 6 > len(assignment) - position:
+        return None
+    for _ in range(count):
+        size = int.from_bytes(assignment[position : position + 2], "big", signed=True)
+        end = position + 2 + size
+        number = int.from_bytes(assignment[end : end + 4], "big", signed=True)
+        if size < 0 or number < 0 or end + 4 + 4 * number > len(assignment):
+            return None
+        try:
+            topic = assignment[position + 2 : end].decode()
+        except UnicodeDecodeError:
+            return None
+        position = end + 4 + 4 * number
+        found += [(topic, int.from_bytes(assignment[at : at + 4], "big")) for at in range(end + 4, position, 4)]
+    return found
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:

@@ -19,10 +19,10 @@ from ottla.client.partitioners import (
     crc32_partition,
     java_default,
     java_partition,
-    murmur2,
     partitioner,
     round_robin,
 )
+from ottla.protocol.murmur2 import murmur2
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

@@ -1,0 +1,373 @@
+"""All that a test may ask of a running broker: on the broker's own loop, in plain values.
+
+Owns what these operations mean: where a record goes, what counts as committed, what a group lags behind. `Embedded`
+(another thread) and the control plane (HTTP) hand them on. Knows sockets only through `Running`, whose state may be
+replaced between any two awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import ErrorCode
+from ...protocol.murmur2 import java_partition
+from ...protocol.records import batch, formats
+from ...storage.errors import StorageError
+from ...storage.partition_metadata import encode_id
+from ..errors import CODES, Refused, code_of
+from ..groups.state import CONSUMER_PROTOCOL_TYPE
+from ..groups.subscription import partitions_of, topics_of
+from ..partitions import settled
+from .views import (
+    AlreadyExists,
+    BrokerFailed,
+    Group,
+    GroupOffset,
+    Member,
+    NewRecord,
+    NotFound,
+    OperationError,
+    PartitionInfo,
+    ProducerInfo,
+    Record,
+    TopicInfo,
+    Value,
+    to_bytes,
+)
+
+if TYPE_CHECKING:
+    from ...storage.log import PartitionLog
+    from ..groups import state as groups
+    from ..partitions import Partition
+    from ..server import Running
+    from ..state import BrokerState
+    from ..topics import Topic
+
+__all__ = [
+    "AlreadyExists",
+    "BrokerFailed",
+    "Group",
+    "GroupOffset",
+    "Member",
+    "NewRecord",
+    "NotFound",
+    "OperationError",
+    "Operations",
+    "PartitionInfo",
+    "ProducerInfo",
+    "Record",
+    "TopicInfo",
+]
+
+PRODUCE_VERSION = 13  # of a producer of today, whose records any topic takes, whatever its format
+BATCH_BYTES = 256 * 1024  # of what is sent at once to one partition
+READ_BYTES = 1 << 20
+_NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """In it, what the broker refuses is an OperationError with Kafka's name for it."""
+    try:
+        yield
+    except (*CODES, Refused) as error:
+        code = code_of(error)
+        text = str(error)
+        message = text if text.startswith(code.name) else f"{code.name}: {text}"
+        if code in _NOT_FOUND:
+            raise NotFound(message) from error
+        if code is ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise AlreadyExists(message) from error
+        raise OperationError(message) from error
+
+
+class Operations:
+    """See the module. Every method is called on the broker's loop, and raises OperationError with one line."""
+
+    def __init__(self, running: Running) -> None:
+        self.running = running
+        self._turns: dict[str, Iterator[int]] = {}
+
+    @property
+    def _state(self) -> BrokerState:
+        """The state as it is now. Raises BrokerFailed where it cannot go on."""
+        state = self.running.state
+        if state.failed.done():
+            raise BrokerFailed(state.failed.result())
+        return state
+
+    # Topics
+
+    async def create_topic(
+        self, name: str | None = None, partitions: int = 1, configs: Mapping[str, Any] | None = None
+    ) -> str:
+        """Makes a topic and returns its name; without one it gets a name that no other has."""
+        state = self._state
+        name = name or f"topic-{uuid.uuid4().hex[:12]}"
+        if partitions < 1:
+            raise OperationError(f"INVALID_PARTITIONS: a topic has at least one partition, not {partitions}")
+        with _told():
+            state.topics.create(name, partitions, config_texts(configs or {}), state.clock.now_ms())
+        return name
+
+    async def delete_topic(self, name: str) -> None:
+        """Deletes a topic; those who wait for its partitions are answered."""
+        state = self._state
+        with _told():
+            state.topics.delete(state.topics.named(name), state.clock.now_ms())
+            state.groups.forget_topic(name)
+
+    async def topics(self) -> list[TopicInfo]:
+        """All topics by name, Kafka's own too."""
+        state = self._state
+        return [_topic_info(state, topic) for topic in sorted(state.topics, key=lambda topic: topic.name)]
+
+    async def topic(self, name: str) -> TopicInfo:
+        """One topic. Raises NotFound."""
+        state = self._state
+        with _told():
+            return _topic_info(state, state.topics.named(name))
+
+    # Records
+
+    async def send(
+        self,
+        topic: str,
+        value: Value,
+        key: Value = None,
+        headers: Iterable[tuple[str, Value]] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Appends one record and returns its offset when it is stored. A topic that is not there is made, where the
+        broker does that for producers. The timestamp is the broker's time unless given."""
+        (offset,) = await self.send_many(topic, [NewRecord(value, key, tuple(headers), partition, timestamp_ms)])
+        return offset
+
+    async def send_many(self, topic: str, records: Iterable[Any]) -> list[int]:
+        """Appends records (values, (key, value) pairs, NewRecords or Records) in few batches; the offset of each."""
+        state = self._state
+        with _told():
+            found = state.topics.get(topic)
+            if found is None:
+                if not state.config["auto.create.topics.enable"]:
+                    raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                found = state.auto_create(topic, state.clock.now_ms())
+            now_ms = state.clock.now_ms()
+            chosen: dict[int, list[tuple[int, batch.Record]]] = {}
+            count = 0
+            for count, given in enumerate(records, 1):
+                record = NewRecord.of(given)
+                key = to_bytes(record.key)
+                index = self._partition(found, record.partition, key)
+                time_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
+                headers = tuple(batch.Header(name, to_bytes(value)) for name, value in record.headers)
+                chosen.setdefault(index, []).append(
+                    (count - 1, batch.Record(0, time_ms, key, to_bytes(record.value), headers))
+                )
+            offsets = [-1] * count
+            for index, entries in chosen.items():
+                partition = state.topics.partition(topic, index)
+                for run in _runs(entries):
+                    await self._append(state, partition, run, offsets)
+            return offsets
+
+    def _partition(self, topic: Topic, wanted: int | None, key: bytes | None) -> int:
+        count = len(topic.partitions)
+        if wanted is not None:
+            if not 0 <= wanted < count:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {wanted}")
+            return wanted
+        if count == 1:
+            return 0
+        if key is not None:
+            return java_partition(key, count)
+        return next(self._turns.setdefault(topic.name, itertools.count())) % count
+
+    async def _append(
+        self, state: BrokerState, partition: Partition, run: Sequence[tuple[int, batch.Record]], offsets: list[int]
+    ) -> None:
+        records = [record._replace(offset=delta) for delta, (_, record) in enumerate(run)]
+        data = batch.build(records)
+        appended = await settled_of(partition.submit(data, state.clock.now_ms(), PRODUCE_VERSION, state.turns))
+        for delta, (position, _) in enumerate(run):
+            offsets[position] = appended.base_offset + delta
+
+    async def records(self, topic: str, partition: int | None = None) -> list[Record]:
+        """All committed records of a topic, or of one of its partitions, by partition and offset."""
+        state = self._state
+        found: list[Record] = []
+        with _told():
+            named = state.topics.named(topic)
+            if partition is not None:
+                state.topics.partition(topic, partition)
+            for one in named.partitions if partition is None else [named.partitions[partition]]:
+                for records in _committed(one.log):
+                    found += [
+                        Record(
+                            topic,
+                            one.index,
+                            r.offset,
+                            r.timestamp,
+                            r.key,
+                            r.value,
+                            tuple((h[0], h[1]) for h in r.headers),
+                        )
+                        for r in records
+                    ]
+                    await asyncio.sleep(0)
+        return found
+
+    # Groups and producers
+
+    async def groups(self) -> list[Group]:
+        """All groups by id."""
+        state = self._state
+        _, listed = state.groups.list_groups()
+        return [_group(state, group_id) for group_id in sorted(one.group_id for one in listed)]
+
+    async def group(self, id: str) -> Group:
+        """One group: its members, its committed offsets and how far it lags behind."""
+        return _group(self._state, id)
+
+    async def producers(self, topic: str | None = None) -> list[ProducerInfo]:
+        """What the partitions know of producers with ids: of all topics, or of one."""
+        state = self._state
+        found = []
+        with _told():
+            topics = [state.topics.named(topic)] if topic is not None else list(state.topics)
+            for one in sorted(topics, key=lambda topic: topic.name):
+                for partition in one.online_partitions():
+                    for producer_id, known in sorted(partition.log.producers().items()):
+                        found.append(
+                            ProducerInfo(
+                                topic=one.name,
+                                partition=partition.index,
+                                producer_id=producer_id,
+                                producer_epoch=known.epoch,
+                                last_sequence=known.batches[-1].last_sequence if known.batches else -1,
+                                last_timestamp_ms=known.last_timestamp_ms,
+                                coordinator_epoch=known.coordinator_epoch,
+                                transaction_start_offset=known.transaction_first_offset,
+                            )
+                        )
+        return found
+
+
+async def settled_of(submitted: Any) -> Any:
+    """What an append came to in the end."""
+    return await settled(submitted) if isinstance(submitted, asyncio.Future) else submitted
+
+
+def config_texts(configs: Mapping[str, Any]) -> dict[str, str]:
+    """Configs as Kafka has them: texts by name, `True` as "true"."""
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
+
+
+def _runs(entries: list[tuple[int, batch.Record]]) -> Iterator[list[tuple[int, batch.Record]]]:
+    """The records of one partition in runs that are a batch each."""
+    run: list[tuple[int, batch.Record]] = []
+    size = 0
+    for entry in entries:
+        record = entry[1]
+        length = 64 + len(record.key or b"") + len(record.value or b"")
+        length += sum(32 + len(name) + len(value or b"") for name, value in record.headers)
+        if run and size + length > BATCH_BYTES:
+            yield run
+            run, size = [], 0
+        run.append(entry)
+        size += length
+    if run:
+        yield run
+
+
+def _committed(log: PartitionLog) -> Iterator[list[batch.Record]]:
+    """The committed records of a log, slice by slice. Raises StorageError and the errors of records."""
+    offset = start = log.log_start_offset
+    end = log.last_stable_offset
+    while offset < end:
+        piece = log.read(offset, READ_BYTES, committed=True)
+        data = piece.records
+        found: list[batch.Record] = []
+        after = offset
+        for position, header in formats.headers(data):
+            after = max(after, header.base_offset + header.last_offset_delta + 1)
+            if header.is_control or any(
+                one.producer_id == header.producer_id and one.first_offset <= header.base_offset <= one.last_offset
+                for one in (piece.aborted if header.is_transactional else ())
+            ):
+                continue
+            found += [r for r in formats.records(data, position) if max(offset, start) <= r.offset < end]
+        if after == offset:  # nothing but offsets that are gone lies behind
+            return
+        offset = after
+        yield found
+
+
+def _topic_info(state: BrokerState, topic: Topic) -> TopicInfo:
+    return TopicInfo(
+        name=topic.name,
+        id=encode_id(topic.id),
+        is_internal=topic.is_internal,
+        partitions=tuple(_partition_info(state, partition) for partition in topic.partitions),
+        configs=topic.config.overrides,
+    )
+
+
+def _partition_info(state: BrokerState, partition: Partition) -> PartitionInfo:
+    leader, epoch = state.node_id, partition.leader_epoch
+    try:
+        log = partition.log
+        offsets = (log.log_start_offset, log.high_watermark, log.last_stable_offset, log.size_bytes)
+        return PartitionInfo(partition.index, leader, epoch, *offsets)
+    except StorageError as error:
+        return PartitionInfo(partition.index, -1, epoch, -1, -1, -1, -1, partition.offline or str(error))
+
+
+def _group(state: BrokerState, group_id: str) -> Group:
+    _, group = state.groups.describe(group_id)
+    if group is None:
+        return Group(group_id, "Dead", "", "", -1, None, (), ())
+    committed = state.groups.offsets(group_id)
+    return Group(
+        id=group_id,
+        state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol=group.protocol_name or "",
+        generation=group.generation_id,
+        leader=group.leader,
+        members=tuple(_member(group, member) for member in group.members.values()),
+        offsets=tuple(
+            GroupOffset(topic, index, one.offset, one.leader_epoch, one.metadata, _lag(state, topic, index, one.offset))
+            for (topic, index), one in sorted(committed.items())
+        ),
+    )
+
+
+def _member(group: groups.Group, member: groups.Member) -> Member:
+    topics: Iterable[str] = ()
+    assignment: Iterable[tuple[str, int]] = ()
+    if group.protocol_type == CONSUMER_PROTOCOL_TYPE:
+        topics = topics_of(member.metadata(group.protocol_name)) or ()
+        assignment = partitions_of(member.assignment) or ()
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        session_timeout_ms=member.session_timeout_ms,
+        topics=tuple(sorted(topics)),
+        assignment=tuple(sorted(assignment)),
+    )
+
+
+def _lag(state: BrokerState, topic: str, index: int, offset: int) -> int | None:
+    try:
+        return max(0, state.topics.partition(topic, index).log.high_watermark - offset)
+    except (Refused, StorageError):
+        return None

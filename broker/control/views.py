@@ -1,0 +1,162 @@
+"""What operations take and tell, as plain values: records, topics, groups, producers. Bytes stay bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Value = bytes | str | None
+"""A key or a value as it may be given: a text stands for its UTF-8, None for none at all."""
+
+
+class OperationError(Exception):
+    """Something cannot be done as asked; one line that says why."""
+
+
+class NotFound(OperationError):
+    """There is no such topic, partition or group."""
+
+
+class AlreadyExists(OperationError):
+    """There is a topic of that name."""
+
+
+class BrokerFailed(OperationError):
+    """The broker cannot go on, as its disk failed; `restore` and `reset` begin anew."""
+
+
+def to_bytes(value: Value) -> bytes | None:
+    """A key or a value in bytes. Raises TypeError for what is neither text nor bytes."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"a key or a value is bytes, str or None, not {type(value).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as it is stored. `headers` are (name, value); `timestamp_ms` is -1 where the format has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition. Consumers see offsets from `start_offset` to below `end_offset`, the high watermark; below
+    `stable_offset` those who read committed records only. Of one that is `offline` they are -1."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    start_offset: int
+    end_offset: int
+    stable_offset: int
+    size_bytes: int
+    offline: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic; `id` is its id as Kafka writes it, `configs` what is set on it."""
+
+    name: str
+    id: str
+    is_internal: bool
+    partitions: tuple[PartitionInfo, ...]
+    configs: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a group. `assignment` has its (topic, partition)s, `topics` those it subscribes to; both are
+    empty where a protocol is not a consumer's."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    topics: tuple[str, ...]
+    assignment: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """One committed offset; `lag` is how many offsets lie behind it, None where the partition is gone."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group as it is now. A group that is not there is in state Dead, as Kafka tells it."""
+
+    id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    generation: int
+    leader: str | None
+    members: tuple[Member, ...]
+    offsets: tuple[GroupOffset, ...]
+
+    @property
+    def lag(self) -> int:
+        """The sum over all partitions with a committed offset."""
+        return sum(offset.lag or 0 for offset in self.offsets)
+
+    @property
+    def committed(self) -> dict[tuple[str, int], int]:
+        """The committed offset of each (topic, partition)."""
+        return {(offset.topic, offset.partition): offset.offset for offset in self.offsets}
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerInfo:
+    """What a partition knows of one producer; `transaction_start_offset` is -1 without an open transaction."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """A record to be sent. Without a partition it goes where Java's client puts its key, else in turns."""
+
+    value: Value
+    key: Value = None
+    headers: tuple[tuple[str, Value], ...] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+    @classmethod
+    def of(cls, given: Any) -> NewRecord:
+        """From a value, a (key, value) pair, or a record of either kind."""
+        if isinstance(given, NewRecord):
+            return given
+        if isinstance(given, Record):
+            return cls(given.value, given.key, given.headers, given.partition, given.timestamp_ms)
+        if isinstance(given, tuple):
+            key, value = given
+            return cls(value, key)
+        return cls(given)

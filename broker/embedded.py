@@ -1,0 +1,342 @@
+"""A broker within the process of a test: `Embedded`, with an event loop in a thread of its own.
+
+Owns the thread, and the way of each call into it and back. What the calls mean is `control/operations.py`'s. Without a
+data directory the same storage engine keeps everything in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ..storage.errors import StorageError
+from ..storage.files import DiskFiles, Files
+from ..storage.memory_files import MemoryFiles
+from . import logs, server
+from .config import Config
+from .config_facts import broker_fact
+from .control.operations import Operations, config_texts
+from .control.views import (
+    AlreadyExists,
+    BrokerFailed,
+    Group,
+    NewRecord,
+    NotFound,
+    OperationError,
+    ProducerInfo,
+    Record,
+    TopicInfo,
+    Value,
+)
+from .options import ServeOptions, flags_to_configs, serve_options
+from .produced import difference
+from .releases import profile
+from .virtual_clock import VirtualClock
+
+__all__ = [
+    "AlreadyExists",
+    "BrokerFailed",
+    "Embedded",
+    "Group",
+    "NewRecord",
+    "NotFound",
+    "OperationError",
+    "ProducerInfo",
+    "Record",
+    "TopicInfo",
+]
+
+MEMORY_DIR = "/ottla"  # the data directory of a broker that keeps everything in memory
+# What differs from a broker's defaults, where a test says nothing else: consumers of a group need not wait for others,
+# and the topics of Kafka's own are made in a millisecond or two.
+DEFAULTS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+}
+T = TypeVar("T")
+
+
+def embedded_options(
+    release: str,
+    configs: Mapping[str, Any],
+    data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
+    brokers: int,
+    listeners: str | Sequence[str] | None,
+) -> ServeOptions:
+    """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, with one line."""
+    played = profile(release)
+    texts = config_texts(configs)
+    for name, text in DEFAULTS.items():
+        if name not in texts and broker_fact(name, played) is not None:
+            texts[name] = text
+    if listeners is None and "listeners" not in texts:
+        listeners = "127.0.0.1:0"
+    addresses = [listeners] if isinstance(listeners, str) else list(listeners or ())
+    folders: list[str] = []
+    if data_dir is not None:
+        paths = [data_dir] if isinstance(data_dir, str | os.PathLike) else data_dir
+        folders = [os.fspath(path) for path in paths]
+    elif "log.dirs" not in texts and "log.dir" not in texts:
+        folders = [MEMORY_DIR]
+    texts |= flags_to_configs(addresses, [], folders)
+    return serve_options(Config(texts, profile=played), flag_listeners=bool(addresses), brokers=brokers)
+
+
+class Embedded:
+    """A broker in a thread of this process, for tests: up in milliseconds, and gone with its context.
+
+    `release` is the release of Kafka whose ways it has ("ottla" for none of them). `configs` are a broker's, by Kafka's
+    names; an unknown name is refused with the nearest. Beside Kafka's defaults `group.initial.rebalance.delay.ms` is 0,
+    and `offsets.topic.num.partitions` and `transaction.state.log.num.partitions` are 4, unless given. Without
+    `data_dir` (a folder, or several) everything is kept in memory and ends with the object. `brokers` is how many nodes
+    clients see. `listeners` are `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1.
+
+    Used as `with Embedded() as broker:` or `async with Embedded() as broker:`, or by `start` and `stop`. All methods
+    may be called from any thread, also under a running event loop, which they hold up for as long as they take. What
+    the broker refuses is an OperationError.
+    """
+
+    def __init__(
+        self,
+        release: str = "4.3",
+        configs: Mapping[str, Any] = {},
+        data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+        brokers: int = 1,
+        listeners: str | Sequence[str] | None = None,
+    ) -> None:
+        """Checks what is asked for, and starts nothing. Raises ValueError."""
+        self.options = embedded_options(release, configs, data_dir, brokers, listeners)
+        self.release = release
+        self._files: Files = DiskFiles() if data_dir is not None else MemoryFiles(lambda: self._now_ns())
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._operations: Operations | None = None
+        self._stop: asyncio.Future[None] | None = None
+        self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._clock: VirtualClock | None = None
+
+    def _now_ns(self) -> int:
+        return 0 if self._clock is None else self._clock.now_ms() * 1_000_000
+
+    # Starting and stopping
+
+    def start(self) -> Self:
+        """Starts it, and returns when clients can connect. One that was stopped has its data still. Raises
+        StartupError, or OperationError where it runs already."""
+        ready = self._begin()
+        try:
+            ready.result()
+        except BaseException:
+            self._gone()
+            raise
+        return self
+
+    def _begin(self) -> concurrent.futures.Future[None]:
+        if self._thread is not None:
+            raise OperationError("the broker runs already")
+        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._ended = concurrent.futures.Future()
+        self._thread = threading.Thread(target=self._run, args=(ready, self._ended), name="ottla", daemon=True)
+        self._thread.start()
+        return ready
+
+    def stop(self) -> None:
+        """Stops it, and returns when its thread is gone; harmless where it does not run. Raises OperationError when
+        not everything could be written."""
+        ended = self._end()
+        try:
+            ended.result()
+        finally:
+            self._gone()
+
+    def _end(self) -> concurrent.futures.Future[None]:
+        """Tells it to stop; the future is done when it has."""
+        if self._thread is None:
+            ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+            ended.set_result(None)
+            return ended
+        self._check_thread()
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                loop.call_soon_threadsafe(self._tell_stop)
+        return self._ended
+
+    def _tell_stop(self) -> None:
+        if self._stop is not None and not self._stop.done():
+            self._stop.set_result(None)
+
+    def _gone(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+        self._loop = self._operations = self._stop = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        except OperationError:
+            if error is None:
+                raise
+
+    async def __aenter__(self) -> Self:
+        ready = self._begin()
+        try:
+            await asyncio.wrap_future(ready)
+        except Exception:
+            self._gone()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await asyncio.wrap_future(self._end())
+        except OperationError:
+            if error is None:
+                raise
+        finally:
+            self._gone()
+
+    # In its thread
+
+    def _run(self, ready: concurrent.futures.Future[None], ended: concurrent.futures.Future[None]) -> None:
+        logs.quieten_thread()
+        failure: BaseException | None = None
+        try:
+            with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
+                runner.run(self._live(ready))
+        except BaseException as error:
+            failure = error
+        if not ready.done():
+            ready.set_exception(failure or OperationError("the broker ended before it was ready"))
+            failure = None
+        if failure is None:
+            ended.set_result(None)
+        else:
+            ended.set_exception(failure)
+
+    async def _live(self, ready: concurrent.futures.Future[None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._clock = VirtualClock(loop)
+        running = await server.start(self.options, loop, self._clock, files=self._files)
+        self._stop = loop.create_future()
+        self._loop = loop
+        self._operations = Operations(running)
+        self.bootstrap = running.addresses[0]
+        ready.set_result(None)
+        await self._stop
+        has_failed = running.state.failed.done()
+        try:
+            await running.stop()
+        except StorageError as error:
+            if not has_failed:
+                raise OperationError(f"stopped, but not everything could be written: {error}") from error
+
+    def _check_thread(self) -> None:
+        if self._thread is threading.current_thread():
+            raise RuntimeError("an embedded broker is not to be called in its own thread")
+
+    def _call(self, work: Callable[[Operations], Awaitable[T]]) -> T:
+        """What an operation comes to, done on the broker's loop."""
+        self._check_thread()
+        loop, operations = self._loop, self._operations
+        if loop is None or operations is None:
+            raise OperationError("the broker does not run")
+        return self._wait(loop, work(operations))
+
+    @staticmethod
+    def _wait(loop: asyncio.AbstractEventLoop, work: Any) -> Any:
+        coroutine: Coroutine[Any, Any, Any] = work
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        except RuntimeError as error:  # its loop is closed
+            coroutine.close()
+            raise OperationError("the broker does not run") from error
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError as error:
+            raise OperationError("the broker stopped before it was done") from error
+
+    # Topics
+
+    def create_topic(self, name: str | None = None, partitions: int = 1, configs: Mapping[str, Any] = {}) -> str:
+        """Makes a topic and returns its name; without one it gets a name that no other has."""
+        return self._call(lambda operations: operations.create_topic(name, partitions, configs))
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic. Raises NotFound."""
+        self._call(lambda operations: operations.delete_topic(name))
+
+    def topics(self) -> list[TopicInfo]:
+        """All topics by name, Kafka's own too."""
+        return self._call(lambda operations: operations.topics())
+
+    def topic(self, name: str) -> TopicInfo:
+        """One topic. Raises NotFound."""
+        return self._call(lambda operations: operations.topic(name))
+
+    # Records
+
+    def send(
+        self,
+        topic: str,
+        value: Value,
+        key: Value = None,
+        headers: Iterable[tuple[str, Value]] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Appends one record past the wire, and returns its offset; texts are stored as UTF-8.
+
+        Without a partition it goes where Java's client puts its key; records without a key go to the partitions in
+        turns.
+        """
+        return self._call(lambda operations: operations.send(topic, value, key, headers, partition, timestamp_ms))
+
+    def send_many(self, topic: str, records: Iterable[Any]) -> list[int]:
+        """Appends many in few batches: values, (key, value) pairs, NewRecords or Records; the offset of each."""
+        given = list(records)
+        return self._call(lambda operations: operations.send_many(topic, given))
+
+    def records(self, topic: str, partition: int | None = None) -> list[Record]:
+        """All committed records of a topic, or of one of its partitions, by partition and offset."""
+        return self._call(lambda operations: operations.records(topic, partition))
+
+    def assert_produced(self, topic: str, expected: Iterable[Any], ordered: bool = True) -> None:
+        """Raises AssertionError with the difference unless the topic's committed records are those expected.
+
+        An expectation is a value, a (key, value) pair or a whole Record; what it does not name is not compared. They
+        stand by partition and offset, unless `ordered` is False: then in any order.
+        """
+        __tracebackhide__ = True
+        told = difference(topic, self.records(topic), expected, ordered)
+        if told is not None:
+            raise AssertionError(told)
+
+    # Groups and producers
+
+    def groups(self) -> list[Group]:
+        """All groups by id."""
+        return self._call(lambda operations: operations.groups())
+
+    def group(self, id: str) -> Group:
+        """One group: its state, members, committed offsets and lag. One that is not there is in state Dead."""
+        return self._call(lambda operations: operations.group(id))
+
+    def producers(self, topic: str | None = None) -> list[ProducerInfo]:
+        """What the partitions of all topics, or of one, know of producers with ids."""
+        return self._call(lambda operations: operations.producers(topic))

@@ -1,0 +1,341 @@
+"""A file system in memory behind the seam of `files.py`: brokers that keep nothing, and states kept for later.
+
+Owns the names and the bytes; loses both with the object. It does what `DiskFiles` does on Linux, errors included, so
+that the same storage engine runs on it. Nothing is ever not durable: syncs only look at what they are asked for.
+
+`fork` copies a whole file system in the time that its names take: both go on with the same bytes until one of them
+writes. Bytes of a file lie in one buffer that grows by doubling; whoever fills it up to its end may go on there, as the
+others never look behind their own end. Whoever else writes does so in a copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from .files import MAP_BYTES
+
+_FIRST_BYTES: Final = 256
+
+
+class _Buffer:
+    """Bytes that several files may begin with. Up to `filled` they are somebody's."""
+
+    __slots__ = ("data", "filled", "is_shared")
+
+    def __init__(self, data: bytearray, filled: int) -> None:
+        self.data = data
+        self.filled = filled
+        self.is_shared = False
+
+
+class _Content:
+    """One file, whatever its name."""
+
+    __slots__ = ("buffer", "is_locked", "modified_ns", "size")
+
+    def __init__(self, modified_ns: int) -> None:
+        self.buffer = _Buffer(bytearray(), 0)
+        self.size = 0
+        self.modified_ns = modified_ns
+        self.is_locked = False
+
+    def fork(self) -> _Content:
+        made = _Content(self.modified_ns)
+        self.buffer.is_shared = True
+        made.buffer, made.size = self.buffer, self.size
+        return made
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        end = position + len(data)
+        buffer, size = self.buffer, self.size
+        if buffer.is_shared and (position < size or buffer.filled != size):  # over another's, or what it went on with
+            buffer = self._renewed(max(end, size))
+        if end > len(buffer.data):
+            buffer = self._renewed(end)
+        if position > size:  # a truncation may have left bytes there
+            buffer.data[size:position] = bytes(position - size)
+        buffer.data[position:end] = data
+        if end > size:
+            buffer.filled = self.size = end
+
+    def truncate(self, size: int) -> None:
+        buffer = self.buffer
+        if size > self.size:
+            grown = size - self.size
+            self.write(self.size, bytes(grown))
+            return
+        if not buffer.is_shared:
+            buffer.filled = size
+        self.size = size
+
+    def _renewed(self, needed: int) -> _Buffer:
+        """A buffer of its own with room for that. Slices of the old one stay as they are."""
+        size = self.size
+        data = bytearray(max(needed, _FIRST_BYTES) if needed <= _FIRST_BYTES else max(needed, 2 * size))
+        data[:size] = memoryview(self.buffer.data)[:size]
+        made = self.buffer = _Buffer(data, size)
+        return made
+
+
+class _Directory:
+    """Names of files and of directories."""
+
+    __slots__ = ("entries", "modified_ns")
+
+    def __init__(self, modified_ns: int) -> None:
+        self.entries: dict[str, _Content | _Directory] = {}
+        self.modified_ns = modified_ns
+
+    def fork(self) -> _Directory:
+        made = _Directory(self.modified_ns)
+        made.entries = {name: entry.fork() for name, entry in self.entries.items()}
+        return made
+
+    def holds(self, other: _Directory) -> bool:
+        """Whether that one lies somewhere in this one, or is it."""
+        if other is self:
+            return True
+        return any(entry.holds(other) for entry in self.entries.values() if isinstance(entry, _Directory))
+
+
+class MemoryFile:
+    """An open file; see `files.File`. It stays usable when its name is gone, as on a disk."""
+
+    __slots__ = ("_content", "_files", "_path")
+
+    def __init__(self, files: MemoryFiles, path: str, content: _Content) -> None:
+        self._files = files
+        self._path = path
+        self._content: _Content | None = content
+
+    def _opened(self) -> _Content:
+        if self._content is None:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+        return self._content
+
+    def size(self) -> int:
+        return self._opened().size
+
+    def read(self, position: int, length: int) -> bytes | memoryview:
+        """A copy, or from MAP_BYTES on a view of what lies there, which is not changed by what is appended."""
+        content = self._opened()
+        end = position + length
+        if position < 0 or length < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self._path)
+        if end > content.size:
+            early = length - max(content.size - position, 0)
+            raise OSError(errno.EIO, f"file ends {early} bytes early", self._path)
+        if length < MAP_BYTES:
+            return bytes(memoryview(content.buffer.data)[position:end])
+        return memoryview(content.buffer.data)[position:end].toreadonly()
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        content = self._opened()
+        if position < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self._path)
+        if len(data):
+            with self._files.changing:
+                content.write(position, data)
+                content.modified_ns = self._files.now_ns()
+
+    def truncate(self, size: int) -> None:
+        content = self._opened()
+        if size < 0:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self._path)
+        with self._files.changing:
+            content.truncate(size)
+            content.modified_ns = self._files.now_ns()
+
+    def sync(self) -> None:
+        self._opened()
+
+    def close(self) -> None:
+        self._content = None
+
+
+class MemoryLock:
+    """A held lock of a file."""
+
+    def __init__(self, content: _Content) -> None:
+        content.is_locked = True
+        self._content: _Content | None = content
+
+    def release(self) -> None:
+        if self._content is not None:
+            content, self._content = self._content, None
+            content.is_locked = False
+
+
+class MemoryFiles:
+    """See the module; may be used by several threads. `now_ns` is the time that changed files get, in ns since 1970."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.now_ns = now_ns
+        self.changing = threading.Lock()
+        """Held while names or bytes are changed."""
+        self._root = _Directory(0)
+
+    def fork(self) -> MemoryFiles:
+        """Another file system with the same names and bytes, which no longer has to do with this one; no file of it is
+        locked."""
+        made = MemoryFiles(self.now_ns)
+        with self.changing:
+            made._root = self._root.fork()
+        return made
+
+    def size_bytes(self) -> int:
+        """The bytes of all files."""
+        with self.changing:
+            left: list[_Content | _Directory] = [self._root]
+            total = 0
+            while left:
+                entry = left.pop()
+                if isinstance(entry, _Directory):
+                    left.extend(entry.entries.values())
+                else:
+                    total += entry.size
+        return total
+
+    # Finding
+
+    @staticmethod
+    def _error(number: int, path: str) -> OSError:
+        return OSError(number, os.strerror(number), path)
+
+    def _find(self, path: str) -> _Content | _Directory:
+        found: _Content | _Directory = self._root
+        for name in path.split("/"):
+            if not name:
+                continue
+            if not isinstance(found, _Directory):
+                raise self._error(errno.ENOTDIR, path)
+            entry = found.entries.get(name)
+            if entry is None:
+                raise self._error(errno.ENOENT, path)
+            found = entry
+        return found
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        """The directory of a path, and its name there."""
+        folder, _, name = path.rstrip("/").rpartition("/")
+        found = self._find(folder)
+        if not isinstance(found, _Directory):
+            raise self._error(errno.ENOTDIR, path)
+        return found, name
+
+    def _file(self, path: str) -> _Content:
+        found = self._find(path)
+        if isinstance(found, _Directory):
+            raise self._error(errno.EISDIR, path)
+        return found
+
+    def _directory(self, path: str) -> _Directory:
+        found = self._find(path)
+        if not isinstance(found, _Directory):
+            raise self._error(errno.ENOTDIR, path)
+        return found
+
+    def _created(self, path: str) -> _Content:
+        """The file of that name, made if there is none."""
+        with self.changing:
+            folder, name = self._parent(path)
+            found = folder.entries.get(name, folder if not name else None)
+            if isinstance(found, _Directory):
+                raise self._error(errno.EISDIR, path)
+            if found is None:
+                now_ns = self.now_ns()
+                found = folder.entries[name] = _Content(now_ns)
+                folder.modified_ns = now_ns
+            return found
+
+    # Files
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        return MemoryFile(self, path, self._created(path) if create else self._file(path))
+
+    def read_bytes(self, path: str) -> bytes:
+        content = self._file(path)
+        return bytes(memoryview(content.buffer.data)[: content.size])
+
+    def size(self, path: str) -> int:
+        found = self._find(path)
+        return 0 if isinstance(found, _Directory) else found.size
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._find(path)
+        except OSError:
+            return False
+        return True
+
+    def modified_ns(self, path: str) -> int:
+        return self._find(path).modified_ns
+
+    def set_modified_ns(self, path: str, modified_ns: int) -> None:
+        self._find(path).modified_ns = modified_ns
+
+    def list(self, path: str) -> list[str]:
+        with self.changing:
+            return [*self._directory(path).entries]
+
+    def make_directory(self, path: str) -> None:
+        with self.changing:
+            found: _Content | _Directory = self._root
+            names = [name for name in path.split("/") if name]
+            for index, name in enumerate(names, 1):
+                assert isinstance(found, _Directory)
+                entry = found.entries.get(name)
+                if entry is None:
+                    entry = found.entries[name] = _Directory(self.now_ns())
+                if not isinstance(entry, _Directory):
+                    raise self._error(errno.EEXIST if index == len(names) else errno.ENOTDIR, path)
+                found = entry
+
+    def replace(self, source: str, target: str) -> None:
+        with self.changing:
+            source_folder, source_name = self._parent(source)
+            target_folder, target_name = self._parent(target)
+            moved = source_folder.entries.get(source_name)
+            replaced = target_folder.entries.get(target_name)
+            if moved is None:
+                raise self._error(errno.ENOENT, source)
+            if isinstance(moved, _Directory) and moved.holds(target_folder):
+                raise self._error(errno.EINVAL, source)
+            if isinstance(replaced, _Directory) and replaced.holds(source_folder):
+                raise self._error(errno.ENOTEMPTY, source)
+            if isinstance(replaced, _Directory) and not isinstance(moved, _Directory):
+                raise self._error(errno.EISDIR, source)
+            if isinstance(moved, _Directory) and replaced is not None and not isinstance(replaced, _Directory):
+                raise self._error(errno.ENOTDIR, source)
+            if isinstance(replaced, _Directory) and replaced is not moved and replaced.entries:
+                raise self._error(errno.ENOTEMPTY, source)
+            del source_folder.entries[source_name]
+            target_folder.entries[target_name] = moved
+
+    def remove(self, path: str) -> None:
+        with self.changing:
+            folder, name = self._parent(path)
+            if isinstance(self._find(path), _Directory):
+                raise self._error(errno.EISDIR, path)
+            del folder.entries[name]
+
+    def remove_directory(self, path: str) -> None:
+        with self.changing:
+            folder, name = self._parent(path)
+            if self._directory(path).entries:
+                raise self._error(errno.ENOTEMPTY, path)
+            del folder.entries[name]
+
+    def sync_directory(self, path: str) -> None:
+        self._directory(path)
+
+    def lock(self, path: str) -> MemoryLock:
+        content = self._created(path)
+        with self.changing:
+            if content.is_locked:
+                raise BlockingIOError(errno.EAGAIN, "locked by this process", path)
+            return MemoryLock(content)
