@@ -11,11 +11,11 @@ from ottla.broker.embedded import AlreadyExists, NotFound, OperationError
 def test_records_are_where_they_were_sent():
     with Embedded() as broker:
         topic = broker.create_topic("orders", partitions=3)
-        assert broker.send(topic, "first", key="k", headers=[("h", "1"), ("n", None)]) == 0
+        assert broker.send(topic, "first", key="a", headers=[("h", "1"), ("n", None)]) == 0
         assert broker.send(topic, b"\xff", partition=2) == 0
-        assert broker.send(topic, None, key=b"k", timestamp_ms=5) == 1
+        assert broker.send(topic, None, key=b"a", timestamp_ms=5) == 1
         found = broker.records(topic)
-        assert [(r.key, r.value) for r in found] == [(b"k", b"first"), (b"k", None), (None, b"\xff")]
+        assert [(r.key, r.value) for r in found] == [(b"a", b"first"), (b"a", None), (None, b"\xff")]
         assert found[0].headers == (("h", b"1"), ("n", None)) and found[1].timestamp_ms == 5
         assert broker.records(topic, 2) == found[2:]
         assert [(t.name, len(t.partitions)) for t in broker.topics()] == [("orders", 3)]
