@@ -27,11 +27,26 @@ from .route import BASE, Call, Refusal, Route
 from .routes import ROUTES
 from .schemas import PATH_PARAMETERS, SCHEMAS
 from .values import one_line
+from .views import AlreadyExists, BrokerFailed, NotFound, OperationError
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_DIGITS = 19  # of a number in a path or a query; none of ours has more
 STOP_SECONDS = 1.0  # for answers in flight when the broker stops
 BACKLOG = 128
+# What Kafka calls refusals that another state of the broker would not bring; the others are the request's own fault.
+STATES = {
+    "COORDINATOR_NOT_AVAILABLE",
+    "INVALID_REPLICATION_FACTOR",
+    "KAFKA_STORAGE_ERROR",
+    "LEADER_NOT_AVAILABLE",
+    "NOT_ENOUGH_REPLICAS",
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    "NOT_LEADER_OR_FOLLOWER",
+    "OFFSET_NOT_AVAILABLE",
+    "POLICY_VIOLATION",
+    "REQUEST_TIMED_OUT",
+    "UNKNOWN_SERVER_ERROR",
+}
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -112,9 +127,20 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         return _error(refusal.status, refusal)
     except (shapes.Misfit, json.JSONDecodeError) as error:
         return _error(400, error)
+    except OperationError as error:
+        return _error(_status(error), error)
     except Exception as error:
         get_logger().exception("a request to the control plane failed", method=request.method, path=request.path)
         return _error(500, f"{type(error).__name__}: {error}")
+
+
+def _status(error: OperationError) -> int:
+    """Of what the broker refuses: 404 for what is not there, 409 for what could be done in another state."""
+    if isinstance(error, NotFound):
+        return 404
+    if isinstance(error, (AlreadyExists, BrokerFailed)) or str(error).partition(":")[0] in STATES:
+        return 409
+    return 400
 
 
 def _told(error: web.HTTPException, request: web.Request) -> str:
@@ -185,13 +211,18 @@ async def _body(route: Route, request: web.Request) -> Any:
 
 
 def parse(raw: bytes) -> Any:
-    """A JSON value; NaN and infinities, which JSON has not, are refused. Raises Misfit."""
+    """A JSON value; NaN and infinities, which JSON has not, and texts that are no text are refused. Raises Misfit."""
     try:
-        return json.loads(raw, parse_constant=_no_number)
+        value = json.loads(raw, parse_constant=_no_number)
+        if b"\\u" in raw:
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except shapes.Misfit:
         raise
     except RecursionError as error:
         raise shapes.Misfit("the body is no JSON that can be read: nested too deep") from error
+    except UnicodeEncodeError as error:
+        raise shapes.Misfit("the body has half of a surrogate pair, which is no text") from error
     except ValueError as error:  # no UTF-8, no JSON, or a number of thousands of digits
         raise shapes.Misfit(f"the body is no JSON: {error}" if raw else "a body of JSON is needed") from error
 

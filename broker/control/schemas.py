@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..faults.actions import ACTIONS, BYTES_MAX, MS_MAX, ON, WHEN
 from .shapes import Schema
 
 INT16_MAX = 2**15 - 1
@@ -60,18 +61,19 @@ CONFIGS: Schema = {
     "maxProperties": 1000,
     "description": "configs by Kafka's names",
 }
-PARAMETER_ID = _text(MAX_ID, least=1)
+GROUP_ID = _text(MAX_ID, "a group's id", 1)
+FAULT_ID = _whole(1, INT64_MAX, "the id of a fault, as it was answered")
 SNAPSHOT_NAME = _text(100, "what the snapshot is called", 1)
 
 PATH_PARAMETERS: Mapping[str, Schema] = {
-    "fault": PARAMETER_ID,
-    "group": PARAMETER_ID,
+    "fault": FAULT_ID,
+    "group": GROUP_ID,
     "node": NODE,
     "snapshot": SNAPSHOT_NAME,
     "topic": TOPIC,
 }
 
-SCHEMAS: dict[str, Schema] = {
+_GENERAL: dict[str, Schema] = {
     "Error": _object({"error": TEXT}),
     "Bytes": {
         "description": "bytes: a string where they are UTF-8, base64 where they are not, null for none",
@@ -81,7 +83,7 @@ SCHEMAS: dict[str, Schema] = {
             {"type": "null", "title": "null"},
         ],
     },
-    "Nothing": _object({}, None, "an empty object: there is nothing to tell, or to ask"),
+    "Nothing": _object({}, text="an empty object: there is nothing to tell, or to ask"),
     "Removed": _object({"removed": COUNT}, text="how many are gone"),
     "OpenApi": {"type": "object", "description": "this document"},
     "Health": _object(
@@ -90,7 +92,225 @@ SCHEMAS: dict[str, Schema] = {
             "version": TEXT,
             "release": {"type": "string", "description": "the release of Kafka whose ways it has"},
             "cluster_id": TEXT,
-            "bootstrap": {"type": "string", "description": "where clients connect: host:port, joined by commas"},
+            "bootstrap": {"type": "string", "description": "where clients connect: HOST:PORT, joined by commas"},
         }
     ),
 }
+
+_TOPICS: dict[str, Schema] = {
+    "NewTopic": _object(
+        {
+            "name": TOPIC,
+            "partitions": _whole(1, MAX_PARTITIONS, default=1),
+            "configs": CONFIGS,
+        },
+        optional=("name", "partitions", "configs"),
+        text="a topic to be made; without a name it gets one that no other has",
+    ),
+    "Partition": _object(
+        {
+            "partition": PARTITION,
+            "leader": _whole(-1, INT32_MAX, "the node that leads it, -1 for none"),
+            "leader_epoch": _whole(-1, INT32_MAX),
+            "start_offset": OFFSET,
+            "end_offset": {**OFFSET, "description": "the high watermark"},
+            "stable_offset": {**OFFSET, "description": "up to here readers of committed records see"},
+            "size_bytes": _whole(-1, INT64_MAX),
+            "offline": {"type": ["string", "null"], "description": "why it is offline, null while it is not"},
+        }
+    ),
+    "Topic": _object(
+        {"name": TOPIC, "id": TEXT, "is_internal": FLAG, "partitions": _list("Partition"), "configs": CONFIGS}
+    ),
+    "Topics": _object({"topics": _list("Topic")}),
+}
+
+_RECORDS: dict[str, Schema] = {
+    "Header": _object({"name": TEXT, "value": ref("Bytes")}),
+    "NewRecord": _object(
+        {
+            "value": ref("Bytes"),
+            "key": ref("Bytes"),
+            "headers": _list("Header", 1000),
+            "partition": PARTITION,
+            "timestamp_ms": _whole(0, INT64_MAX, "milliseconds since 1970; the broker's time unless given"),
+        },
+        optional=("key", "headers", "partition", "timestamp_ms"),
+        text="a record to be appended; without a partition it goes where Java's client puts its key, else in turns",
+    ),
+    "NewRecords": _object({"records": {**_list("NewRecord", MAX_RECORDS), "minItems": 1}}),
+    "Offsets": _object({"offsets": _list(OFFSET)}, text="the offset of each record, in the order they were given"),
+    "Record": _object(
+        {
+            "topic": TOPIC,
+            "partition": PARTITION,
+            "offset": COUNT,
+            "timestamp_ms": TIME_MS,
+            "key": ref("Bytes"),
+            "value": ref("Bytes"),
+            "headers": _list("Header"),
+        }
+    ),
+    "Records": _object(
+        {
+            "records": _list("Record", MAX_RECORDS),
+            "more": {"type": "boolean", "description": "whether there are others behind the last of these"},
+        },
+        text="committed records by partition and offset",
+    ),
+}
+
+_CLIENTS: dict[str, Schema] = {
+    "TopicPartition": _object({"topic": TEXT, "partition": _whole(-INT32_MAX - 1, INT32_MAX)}),
+    "Member": _object(
+        {
+            "member_id": TEXT,
+            "instance_id": {"type": ["string", "null"]},
+            "client_id": TEXT,
+            "client_host": TEXT,
+            "session_timeout_ms": _whole(-INT32_MAX - 1, INT32_MAX),
+            "topics": _list(TEXT),
+            "assignment": _list("TopicPartition"),
+        }
+    ),
+    "Offset": _object(
+        {
+            "topic": TEXT,
+            "partition": PARTITION,
+            "offset": _whole(-INT64_MAX - 1, INT64_MAX),
+            "leader_epoch": _whole(-1, INT32_MAX),
+            "metadata": TEXT,
+            "lag": {"type": ["integer", "null"], "description": "null where the partition is gone", "minimum": 0},
+        },
+        text="a committed offset, and how many lie behind it",
+    ),
+    "Group": _object(
+        {
+            "id": TEXT,
+            "state": TEXT,
+            "protocol_type": TEXT,
+            "protocol": TEXT,
+            "generation": _whole(-1, INT32_MAX),
+            "leader": {"type": ["string", "null"]},
+            "members": _list("Member"),
+            "offsets": _list("Offset"),
+            "lag": {**COUNT, "description": "of all partitions together"},
+        }
+    ),
+    "Groups": _object({"groups": _list("Group")}),
+    "Producer": _object(
+        {
+            "topic": TOPIC,
+            "partition": PARTITION,
+            "producer_id": COUNT,
+            "producer_epoch": _whole(-1, INT16_MAX),
+            "last_sequence": _whole(-1, INT32_MAX),
+            "last_timestamp_ms": TIME_MS,
+            "coordinator_epoch": _whole(-1, INT32_MAX),
+            "transaction_start_offset": {**OFFSET, "description": "-1 without an open transaction"},
+        }
+    ),
+    "Producers": _object({"producers": _list("Producer")}, text="what partitions know of producers with ids"),
+}
+
+_API: Schema = {
+    "description": "Kafka's name of a request, its key, or several of them; without it all requests",
+    "anyOf": [
+        {**_text(100), "title": "a name"},
+        {**_whole(0, INT16_MAX), "title": "a number"},
+        {
+            **_list(
+                {"anyOf": [{**_text(100), "title": "a name"}, {**_whole(0, INT16_MAX), "title": "a number"}]}, 1000
+            ),
+            "title": "a list of them",
+        },
+    ],
+}
+_RULE: Mapping[str, Schema] = {
+    "action": {"enum": list(ACTIONS), "description": "what happens"},
+    "code": {
+        "description": "error: Kafka's name of the code, or its number",
+        "anyOf": [{**_text(100), "title": "a name"}, {**_whole(-INT16_MAX - 1, INT16_MAX), "title": "a number"}],
+    },
+    "ms": _whole(1, MS_MAX, "delay, throttle: for how long"),
+    "when": {"enum": list(WHEN), "description": "delay, disconnect: before the work is done, or after it"},
+    "bytes": _whole(0, BYTES_MAX, "truncate: how many bytes of the answer are sent"),
+    "on": {"enum": list(ON), "description": "disk_error: what fails"},
+    "path": _text(MAX_ID, "disk_error, disk_full: a pattern of paths"),
+    "api": _API,
+    "topic": _text(MAX_ID, "a topic's name, or a pattern with * and ?"),
+    "partition": PARTITION,
+    "client_id": _text(MAX_ID, "a client's id, or a pattern with * and ?"),
+    "listener": _text(MAX_ID, "a listener's name"),
+    "node": _whole(0, INT32_MAX, "a node's id"),
+    "nth": _whole(1, INT64_MAX, "only the match of this number fires, the first behind `after` being 1"),
+    "times": _whole(1, INT64_MAX, "how often it fires at most"),
+    "after": _whole(0, INT64_MAX, "so many matches are let through first", default=0),
+    "probability": {"type": "number", "minimum": 0, "maximum": 1, "default": 1, "description": "above 0"},
+    "seed": _whole(-INT64_MAX, INT64_MAX, "makes the probability, and what is garbled, the same each time"),
+}
+_FAULTS: dict[str, Schema] = {
+    "Rule": _object(
+        _RULE,
+        optional=tuple(name for name in _RULE if name != "action"),
+        text="a fault: what happens, to which requests (or operations of the disk, or listeners), and how often",
+    ),
+    "Fault": _object(
+        {
+            "id": _whole(1, INT64_MAX),
+            "matched": {**COUNT, "description": "how many requests (or operations of the disk) it was about so far"},
+            "fired": {**COUNT, "description": "how often it did something so far"},
+            **_RULE,
+        },
+        optional=tuple(name for name in _RULE if name != "action"),
+    ),
+    "Faults": _object({"faults": _list("Fault")}, text="the faults in force, oldest first"),
+}
+
+_TOPOLOGY: dict[str, Schema] = {
+    "Node": _object({"id": _whole(0, INT32_MAX), "host": TEXT, "port": _whole(0, 65535), "running": FLAG}),
+    "Leader": _object(
+        {
+            "topic": TOPIC,
+            "partition": PARTITION,
+            "leader": _whole(-1, INT32_MAX, "the node that leads it, -1 for none"),
+            "leader_epoch": _whole(-1, INT32_MAX),
+            "replicas": _list(_whole(0, INT32_MAX)),
+            "isr": _list(_whole(0, INT32_MAX)),
+        }
+    ),
+    "Topology": _object({"nodes": _list("Node"), "partitions": _list("Leader")}),
+    "Move": _object({"topic": TOPIC, "partition": PARTITION, "node": NODE}, text="who is to lead a partition"),
+    "Offline": _object(
+        {"topic": TOPIC, "partition": PARTITION, "offline": {**FLAG, "default": True}},
+        optional=("offline",),
+        text="whether a partition has no leader",
+    ),
+    "NodeChange": _object({"running": FLAG}, text="a node that does not run refuses connections, and leads nothing"),
+}
+
+_TIME: dict[str, Schema] = {
+    "Clock": _object(
+        {
+            "now_ms": TIME_MS,
+            "is_frozen": FLAG,
+            "offset_ms": {"type": "integer", "description": "how far it is ahead of the machine's clock"},
+        }
+    ),
+    "Moment": _object({"ms": _whole(0, LATEST_MS, "milliseconds since 1970")}),
+    "Advance": _object(
+        {
+            "ms": _whole(0, MAX_MOVE_MS, "how far"),
+            "keep_members": {**FLAG, "default": False, "description": "whether members of groups live through it"},
+        },
+        optional=("keep_members",),
+    ),
+}
+
+_STATE: dict[str, Schema] = {
+    "NewSnapshot": _object({"name": SNAPSHOT_NAME}, optional=("name",)),
+    "Snapshot": _object({"name": SNAPSHOT_NAME}),
+    "Snapshots": _object({"snapshots": _list("Snapshot")}),
+}
+
+SCHEMAS: dict[str, Schema] = _GENERAL | _TOPICS | _RECORDS | _CLIENTS | _FAULTS | _TOPOLOGY | _TIME | _STATE

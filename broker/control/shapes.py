@@ -144,5 +144,5 @@ def _any_of(value: Any, schema: Schema, named: Mapping[str, Schema], where: str)
             types = one.get("type", ())
             if told is None and any(_is(value, name) for name in ((types,) if isinstance(types, str) else types)):
                 told = misfit
-    kinds = " or ".join(one.get("title", one.get("type", "another")) for one in schema["anyOf"])
+    kinds = " or ".join(str(one.get("title", one.get("type", "another"))) for one in schema["anyOf"])
     raise told or Misfit(f"{where} is {shown(value)}, not {kinds}")

@@ -1,0 +1,169 @@
+"""What the control plane does to the broker as a whole: faults, leaders, the clock, snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from ..faults import Faults, Rule, UnknownFault
+from .plane import Plane, done
+from .route import Call, Refusal
+
+MAX_FAULTS = 1000
+
+
+def _faults(plane: Plane) -> Faults:
+    """The faults in force. Raises Refusal (409)."""
+    faults = plane.operations.running.state.faults
+    if faults is None:
+        raise Refusal(409, "this broker was not started with faults")
+    return faults
+
+
+async def list_faults(plane: Plane, call: Call) -> Any:
+    """All faults in force."""
+    return {"faults": [standing.to_json() for standing in _faults(plane).list()]}
+
+
+async def add_fault(plane: Plane, call: Call) -> Any:
+    """Puts a fault in force."""
+    faults = _faults(plane)
+    if len(faults.list()) >= MAX_FAULTS:
+        raise Refusal(409, f"there are {MAX_FAULTS} faults already; remove one")
+    try:
+        rule = Rule.from_json(call.body)
+    except ValueError as error:
+        raise Refusal(400, error) from error
+    return faults.get(faults.add(rule)).to_json()
+
+
+async def get_fault(plane: Plane, call: Call) -> Any:
+    """One fault in force."""
+    try:
+        return _faults(plane).get(call.path["fault"]).to_json()
+    except UnknownFault as error:
+        raise Refusal(404, error) from error
+
+
+async def remove_fault(plane: Plane, call: Call) -> Any:
+    """Takes one out of force."""
+    try:
+        _faults(plane).remove(call.path["fault"])
+    except UnknownFault as error:
+        raise Refusal(404, error) from error
+    return {"removed": 1}
+
+
+async def clear_faults(plane: Plane, call: Call) -> Any:
+    """Takes all out of force."""
+    faults = _faults(plane)
+    count = len(faults.list())
+    faults.clear()
+    return {"removed": count}
+
+
+async def get_topology(plane: Plane, call: Call) -> Any:
+    """The nodes, and who leads what."""
+    return asdict(await done(plane.operations.topology.describe()))
+
+
+async def move_leader(plane: Plane, call: Call) -> Any:
+    """Has another node lead a partition."""
+    body = call.body
+    await done(plane.operations.topology.move_leader(body["topic"], body["partition"], body["node"]))
+    return await get_topology(plane, call)
+
+
+async def set_offline(plane: Plane, call: Call) -> Any:
+    """Takes a partition's leader away, or gives it one again."""
+    topology = plane.operations.topology
+    change = topology.take_offline if call.body.get("offline", True) else topology.bring_online
+    await done(change(call.body["topic"], call.body["partition"]))
+    return await get_topology(plane, call)
+
+
+async def spread_leaders(plane: Plane, call: Call) -> Any:
+    """Has each partition led by its preferred node."""
+    await done(plane.operations.topology.spread_leaders())
+    return await get_topology(plane, call)
+
+
+async def change_node(plane: Plane, call: Call) -> Any:
+    """Stops a node, or starts it again."""
+    topology = plane.operations.topology
+    change = topology.start_node if call.body["running"] else topology.stop_node
+    await done(change(call.path["node"]))
+    return await get_topology(plane, call)
+
+
+async def get_clock(plane: Plane, call: Call) -> Any:
+    """The time, and whether it stands."""
+    return await _clock(plane)
+
+
+async def freeze_clock(plane: Plane, call: Call) -> Any:
+    """Has the clock stand still."""
+    async with plane.alone:
+        await done(plane.operations.clock.freeze())
+        return await _clock(plane)
+
+
+async def run_clock(plane: Plane, call: Call) -> Any:
+    """Has the clock go on by itself."""
+    async with plane.alone:
+        await done(plane.operations.clock.run())
+        return await _clock(plane)
+
+
+async def set_clock(plane: Plane, call: Call) -> Any:
+    """Sets the clock; forwards, all that becomes due has been done when this answers."""
+    async with plane.alone:
+        await plane.operations.clock.set(call.body["ms"])
+        return await _clock(plane)
+
+
+async def advance_clock(plane: Plane, call: Call) -> Any:
+    """Moves the clock on; all that becomes due has been done when this answers."""
+    async with plane.alone:
+        await plane.operations.clock.advance(call.body["ms"], keep_members=call.body.get("keep_members", False))
+        return await _clock(plane)
+
+
+async def _clock(plane: Plane) -> dict[str, Any]:
+    state = await done(plane.operations.clock.state())
+    return asdict(state)
+
+
+async def reset(plane: Plane, call: Call) -> Any:
+    """Brings the broker back to how it started; the snapshots stay."""
+    async with plane.alone:
+        await plane.operations.reset()
+    return {}
+
+
+async def list_snapshots(plane: Plane, call: Call) -> Any:
+    """The snapshots that were taken over HTTP."""
+    return {"snapshots": [{"name": name} for name in sorted(plane.snapshots)]}
+
+
+async def take_snapshot(plane: Plane, call: Call) -> Any:
+    """Keeps all that the broker holds now."""
+    async with plane.alone:
+        name = plane.free_name(call.body.get("name"))
+        plane.snapshots[name] = await plane.operations.snapshot()
+    return {"name": name}
+
+
+async def restore_snapshot(plane: Plane, call: Call) -> Any:
+    """Brings the broker back to a snapshot, which stays."""
+    async with plane.alone:
+        await plane.operations.restore(plane.snapshot_named(call.path["snapshot"]))
+    return {}
+
+
+async def delete_snapshot(plane: Plane, call: Call) -> Any:
+    """Lets go of a snapshot."""
+    async with plane.alone:
+        plane.snapshot_named(call.path["snapshot"])
+        del plane.snapshots[call.path["snapshot"]]
+    return {"removed": 1}
