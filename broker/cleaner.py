@@ -9,12 +9,23 @@ since something in it is damaged, is left alone until the next start; Apache Kaf
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..storage.compaction import Clean, Cleaned, Dirtiness, Group, SegmentFacts, active_producers, dirtiness, most_dirty
+from ..storage.compaction import (
+    Clean,
+    Cleaned,
+    Dirtiness,
+    Group,
+    SegmentFacts,
+    active_producers,
+    dirtiness,
+    most_dirty,
+    next_change_ms,
+)
 from ..storage.disk_errors import PASSING
 from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
@@ -31,6 +42,7 @@ if TYPE_CHECKING:
     from .topics import Topic, Topics
 
 LEAST_BACKOFF_MS = 100  # log.cleaner.backoff.ms may be 0
+NO_LAGS = (0, MAX_LAG_MS)
 
 Key = tuple[str, int]
 
@@ -57,6 +69,7 @@ class Cleaner:
         self._remove_later = remove_later
         self._uncleanable: set[Key] = set()
         self._timer: Timer | None = None
+        self._backoff_ms = 0  # of the timer
         self._thread = ThreadPoolExecutor(1, "ottla-cleaner")
         self._runner: CleanerProcess | CleanerHere | None = None
         self._log: PartitionLog | None = None
@@ -75,18 +88,27 @@ class Cleaner:
         return self._pass
 
     def _wait(self) -> None:
+        """Looks each `log.cleaner.backoff.ms` from now on, as that is now."""
         backoff_ms = max(self._config["log.cleaner.backoff.ms"], LEAST_BACKOFF_MS)
-        self._timer = self._clock.call_at(self._clock.now_ms() + backoff_ms, self.look)
+        if self._timer is None or self._backoff_ms != backoff_ms:
+            self._wait_no_more()
+            self._backoff_ms = backoff_ms
+            self._timer = self._clock.call_every(backoff_ms, self.look, self._due_ms)
+
+    def _wait_no_more(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def look(self) -> None:
         """Begins a pass over the log that needs it most; if none does, looks again after a while."""
-        self._timer = None
         if self._closed or self._pass is not None:
             return
         chosen = self._choose()
         if chosen is None:
             self._wait()
             return
+        self._wait_no_more()
         self._log = chosen[1]
         self._pass = self._loop.create_task(self._clean(*chosen))
         self._pass.add_done_callback(self._ended)
@@ -104,31 +126,57 @@ class Cleaner:
 
     # Choosing
 
-    def _choose(self) -> tuple[Topic, PartitionLog, LogDir, Dirtiness] | None:
-        now_ms = self._clock.now_ms()
-        found: dict[Key, tuple[Topic, PartitionLog, LogDir, Dirtiness]] = {}
+    def _cleanable(self) -> Iterator[tuple[Topic, PartitionLog]]:
+        """The logs in which something may be to be cleaned."""
         for topic in self._topics:
             if "compact" not in topic.config["cleanup.policy"]:
                 continue
             for partition in topic.online_partitions():
                 log, key = partition.log, (topic.name, partition.index)
-                if log.failure is not None or len(log.segments) < 2 or key in self._uncleanable:
-                    continue
-                try:
-                    log_dir = self._logs.holder(log)
-                    found[key] = topic, log, log_dir, self._dirtiness(topic, log, log_dir, now_ms)
-                except StorageError as error:
-                    get_logger().error("not cleaned", topic=topic.name, partition=log.partition, reason=str(error))
+                if len(log.segments) > 1 and log.failure is None and key not in self._uncleanable:
+                    yield topic, log
+
+    def _choose(self) -> tuple[Topic, PartitionLog, LogDir, Dirtiness] | None:
+        now_ms = self._clock.now_ms()
+        found: dict[Key, tuple[Topic, PartitionLog, LogDir, Dirtiness]] = {}
+        for topic, log in self._cleanable():
+            try:
+                log_dir = self._logs.holder(log)
+                found[topic.name, log.partition] = topic, log, log_dir, self._dirtiness(topic, log, log_dir, now_ms)
+            except StorageError as error:
+                get_logger().error("not cleaned", topic=topic.name, partition=log.partition, reason=str(error))
         chosen = most_dirty(
             {key: (dirty, topic.config["min.cleanable.dirty.ratio"]) for key, (topic, _, _, dirty) in found.items()}
         )
         return found[chosen] if chosen is not None else None
 
+    def _due_ms(self) -> int | None:
+        """From when on a look may find something, as things are: 0 if at once, None if never."""
+        logs = list(self._cleanable())
+        if not logs:
+            return None
+        if self._choose() is not None:
+            return 0
+        now_ms = self._clock.now_ms()
+        found: list[int] = []
+        for topic, log in logs:
+            lags = self._lags_ms(topic)
+            if lags != NO_LAGS:
+                with contextlib.suppress(StorageError):  # told of by the choice
+                    facts = self._facts(log, with_times=True)
+                    if (when_ms := next_change_ms(facts, now_ms, *lags)) is not None:
+                        found.append(when_ms)
+        return min(found, default=None)
+
+    @staticmethod
+    def _lags_ms(topic: Topic) -> tuple[int, int]:
+        """For how long at least, and at most, a record of the topic stays uncleaned."""
+        return topic.config["min.compaction.lag.ms"], topic.config.get("max.compaction.lag.ms", MAX_LAG_MS)
+
     def _dirtiness(self, topic: Topic, log: PartitionLog, log_dir: LogDir, now_ms: int) -> Dirtiness:
-        min_lag_ms: int = topic.config["min.compaction.lag.ms"]
-        max_lag_ms: int = topic.config.get("max.compaction.lag.ms", MAX_LAG_MS)
+        min_lag_ms, max_lag_ms = lags = self._lags_ms(topic)
         return dirtiness(
-            self._facts(log, with_times=min_lag_ms > 0 or max_lag_ms < MAX_LAG_MS),
+            self._facts(log, with_times=lags != NO_LAGS),
             cleaner_offset=log_dir.data.cleaner_offset(log.topic, log.partition),
             log_start_offset=log.log_start_offset,
             last_stable_offset=log.last_stable_offset,
@@ -247,8 +295,7 @@ class Cleaner:
     async def close(self) -> None:
         """Ends the pass that is under way, and removes what it was writing."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._wait_no_more()
         if self._runner is not None:
             self._runner.stop()
         if self._pass is not None:

@@ -151,7 +151,7 @@ class ClientLedger:
         self._news = not files.exists(path)  # something that the file does not have
         self._moved = False  # nothing but times
         self._failing = False
-        self._timer = clock.call_at(clock.now_ms() + TICK_MS, self._tick)
+        self._timer = clock.call_every(TICK_MS, self._tick, self._due_ms)
 
     @classmethod
     def open(cls, files: Files, folder: str, offered: Mapping[int, Versions], clock: Clock) -> ClientLedger:
@@ -296,11 +296,16 @@ class ClientLedger:
 
     def _tick(self) -> None:
         now_ms = self._clock.now_ms()
-        self._timer = self._clock.call_at(now_ms + TICK_MS, self._tick)
         if self._news or (self._moved and now_ms - self.seen.written_ms >= LAST_SEEN_WRITE_MS):
             self._write(now_ms)
         for origin in self._origins.values():
             origin.seen.clear()
+
+    def _due_ms(self) -> int | None:
+        """From when on a tick has something to do, as things are."""
+        if self._news or any(origin.seen for origin in self._origins.values()):
+            return 0
+        return self.seen.written_ms + LAST_SEEN_WRITE_MS if self._moved else None
 
     def close(self) -> None:
         """Writes what is not written yet, and notes no more times."""

@@ -1,11 +1,11 @@
 """What the broker does now and then beside its requests, by its clock.
 
-Owns the timers and nothing of what they do: recovery points, log starts and high watermarks are written (each at an
-interval of its own), logs of which something is not durable for longer than flush.ms are synced (looked for every
-log.flush.scheduler.interval.ms, which is never unless set, as in Kafka), producers that have written nothing for too
-long are forgotten (KIP-854), and old segments are deleted. What is synced in this is synced in a thread. Files of what
-was deleted, segments or partitions, go after a delay; a stop leaves those that still wait
-to the next start. The log of the cluster's metadata is no topic: nothing of it goes.
+Owns the timers, and from when on there is something to do; nothing of what they do: recovery points, log starts and
+high watermarks are written (each at an interval of its own), logs of which something is not durable for longer than
+flush.ms are synced (looked for every log.flush.scheduler.interval.ms, which is never unless set, as in Kafka),
+producers that have written nothing for too long are forgotten (KIP-854), and old segments are deleted. What is synced
+in this is synced in a thread. Files of what was deleted, segments or partitions, go after a delay; a stop leaves those
+that still wait to the next start. The log of the cluster's metadata is no topic: nothing of it goes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ..storage.directory import DataDirectory
 from ..storage.errors import StorageError
-from ..storage.retention import start_of_kept
+from ..storage.retention import due_ms, start_of_kept
 from .logs import get_logger
 
 if TYPE_CHECKING:
@@ -36,38 +36,37 @@ NEVER_MS = 1 << 40  # from here on (35 years) an interval means never; a loop's 
 class Maintenance:
     """The timers of one broker. Made when its data are open; `close` ends them."""
 
-    def __init__(self, clock: Clock, config: Config, logs: LogDirs, topics: Topics, durability: Durability) -> None:
+    def __init__(
+        self, clock: Clock, waits: Clock, config: Config, logs: LogDirs, topics: Topics, durability: Durability
+    ) -> None:
+        """The checkpoints are written by `waits`, the machine's time: they bear on how long the next start takes."""
         self._clock = clock
         self._logs = logs
         self._topics = topics
         self._durability = durability
-        self._timers: dict[str, Timer] = {}
+        self._timers: list[Timer] = []
         self._writing: set[tuple[DataDirectory, str]] = set()
         for name, write in (
             ("log.flush.offset.checkpoint.interval.ms", DataDirectory.write_recovery_points),
             ("log.flush.start.offset.checkpoint.interval.ms", DataDirectory.write_log_starts),
             ("replica.high.watermark.checkpoint.interval.ms", DataDirectory.write_watermarks),
         ):
-            self._repeat(name, config[name], partial(self._checkpoint, name, write))
-        self._repeat("flush", config["log.flush.scheduler.interval.ms"], self._flush)
+            self._repeat(waits, config[name], partial(self._checkpoint, name, write))
+        self._repeat(clock, config["log.flush.scheduler.interval.ms"], self._flush, self._flush_due_ms)
         check_ms: int = config.get("producer.id.expiration.check.interval.ms", EXPIRATION_CHECK_MS)
-        self._repeat("producers", check_ms, self._expire_producers)
-        self._repeat("retention", config["log.retention.check.interval.ms"], self._retain)
+        self._repeat(clock, check_ms, self._expire_producers, self._producers_due_ms)
+        self._repeat(clock, config["log.retention.check.interval.ms"], self._retain, self._retention_due_ms)
         self._waiting: dict[int, Timer] = {}  # for files that are to go
         self._next = itertools.count()
         self.is_cleaning: Callable[[PartitionLog], bool] = lambda log: False
         """Which log the cleaner is at: its segments are not deleted meanwhile."""
         logs.later = lambda remove: self.remove_later(remove, config["log.segment.delete.delay.ms"])
 
-    def _repeat(self, name: str, interval_ms: int, work: Callable[[], None]) -> None:
-        if not 0 < interval_ms < NEVER_MS:
-            return
-
-        def fire() -> None:
-            work()
-            self._repeat(name, interval_ms, work)
-
-        self._timers[name] = self._clock.call_at(self._clock.now_ms() + interval_ms, fire)
+    def _repeat(
+        self, clock: Clock, interval_ms: int, work: Callable[[], None], due: Callable[[], int | None] | None = None
+    ) -> None:
+        if 0 < interval_ms < NEVER_MS:
+            self._timers.append(clock.call_every(interval_ms, work, due))
 
     def _checkpoint(self, name: str, write: Callable[[DataDirectory], None]) -> None:
         """Writes one checkpoint of each directory, unless the last time is not over: less to read after a crash."""
@@ -93,11 +92,25 @@ class Maintenance:
                 if since_ms is not None and now_ms - since_ms >= log.config.flush_ms:
                     partition.syncs.soon()
 
+    def _flush_due_ms(self) -> int | None:
+        """From when on `_flush` has something to do, as things are; None if never. So the others below."""
+        since = ((log.unflushed_since_ms, log.config.flush_ms) for log in self._online())
+        return min((since_ms + flush_ms for since_ms, flush_ms in since if since_ms is not None), default=None)
+
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
         for topic in self._topics:
             for partition in topic.online_partitions():
                 partition.log.expire_producers(now_ms)
+
+    def _producers_due_ms(self) -> int | None:
+        earliest_ms: int | None = None
+        for log in self._online():
+            with contextlib.suppress(StorageError):  # nor can they be forgotten
+                when_ms = log.producers_expire_ms()
+                if when_ms is not None and (earliest_ms is None or when_ms < earliest_ms):
+                    earliest_ms = when_ms
+        return earliest_ms
 
     def _retain(self) -> None:
         """Deletes what retention does not keep, directory by directory. The log starts come first: in a thread, and all
@@ -115,6 +128,21 @@ class Maintenance:
                 self._durability.in_background(note, lambda _, log_dir=log_dir: self._delete(log_dir, now_ms))
             else:
                 self._delete(log_dir, now_ms)
+
+    def _retention_due_ms(self) -> int | None:
+        earliest_ms: int | None = None
+        for log_dir in self._logs.online:
+            for _, log in self._retained(log_dir):
+                try:
+                    when_ms = due_ms(log)
+                except StorageError:  # each check says so
+                    return 0
+                if when_ms is not None and (earliest_ms is None or when_ms < earliest_ms):
+                    earliest_ms = when_ms
+        return earliest_ms
+
+    def _online(self) -> Iterator[PartitionLog]:
+        return (partition.log for topic in self._topics for partition in topic.online_partitions())
 
     def _retained(self, log_dir: LogDir) -> Iterator[tuple[Topic, PartitionLog]]:
         """The logs of a directory from which something may be deleted now."""
@@ -159,5 +187,5 @@ class Maintenance:
 
     def close(self) -> None:
         """Forgets all timers."""
-        for timer in (*self._timers.values(), *self._waiting.values()):
+        for timer in (*self._timers, *self._waiting.values()):
             timer.cancel()

@@ -173,7 +173,7 @@ class BrokerState:
             self.logs.upgrade = None
         self._load_groups()
         self._load_transactions()
-        self._maintenance = Maintenance(self.clock, self.config, self.logs, self.topics, self.durability)
+        self._maintenance = Maintenance(self.clock, self.waits, self.config, self.logs, self.topics, self.durability)
         if self.config["log.cleaner.enable"]:
             # Not before it is due: what it needs to import would delay the start.
             first_ms = now_ms + self.config["log.cleaner.backoff.ms"]
@@ -237,6 +237,7 @@ class BrokerState:
             clock=self.clock,
             settings=TransactionSettings.from_config(self.config),
             marked=self._marked,
+            waits=self.waits,
         )
         for partition in log_topic.partitions if log_topic else ():
             if partition.offline is not None:

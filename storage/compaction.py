@@ -128,6 +128,14 @@ def dirtiness(
     )
 
 
+def next_change_ms(segments: Sequence[SegmentFacts], now_ms: int, min_lag_ms: int, max_lag_ms: int) -> int | None:
+    """The next time at which `dirtiness` may tell something else of the same segments; None if never: when the lag of
+    one ends. From when the largest lag is over on it does so with every moment, but then the log is due."""
+    times = [segment.time_ms + min_lag_ms for segment in segments[:-1]]
+    times += [s.first_timestamp_ms + max(max_lag_ms, 0) + 1 for s in segments[:-1] if s.first_timestamp_ms > 0]
+    return min((when_ms for when_ms in times if when_ms > now_ms), default=None)
+
+
 def most_dirty(logs: Mapping[K, tuple[Dirtiness, float]]) -> K | None:
     """Which log is to be cleaned first, of these with their min.cleanable.dirty.ratio; None if none is due."""
     due = [(found.ratio, key) for key, (found, min_ratio) in logs.items() if found.is_due(min_ratio)]

@@ -78,6 +78,11 @@ class Guards:
         for producer_id in [producer_id for producer_id, guard in self._of.items() if guard.made_ms <= latest_ms]:
             self.end(producer_id)
 
+    def due_ms(self, expiration_ms: int | None) -> int | None:
+        """From when on `expire` has something to do; None if never."""
+        kept_ms = KEPT_MS if expiration_ms is None else expiration_ms
+        return min((guard.made_ms + kept_ms for guard in self._of.values()), default=None)
+
 
 def judge_transaction(known: Producer | None, batch: BatchHeader, verdict: Verdict, guard: Guard | None) -> Verdict:
     """The verdict over a batch, given that over its sequences. No guard: whatever comes may begin a transaction."""

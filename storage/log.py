@@ -37,7 +37,7 @@ from .leader_epochs import LeaderEpochs
 from .markers import check_marker
 from .partition_metadata import FILE_NAME as PARTITION_METADATA
 from .partition_metadata import read_topic_id, write_topic_id
-from .producer_state import CachedBatch, Producer, forget_below
+from .producer_state import CachedBatch, Producer, expires_ms, forget_below
 from .readable import ReadableLog
 from .recovery import OnChecked, Recovered, open_segments
 from .segment import Segment
@@ -421,6 +421,15 @@ class PartitionLog(ReadableLog):
         now and then: nothing else forgets them while the log is open."""
         self._guards.expire(now_ms, self.config.producer_rules.expiration_ms)
         return self._producers.expire(now_ms, self.config.producer_rules)
+
+    def producers_expire_ms(self) -> int | None:
+        """From when on `expire_producers` has something to do if nothing is appended; None if never. Loads what is
+        known of producers if they expire. StorageError."""
+        rules = self.config.producer_rules
+        found = [self._guards.due_ms(rules.expiration_ms)]
+        if rules.expiration_ms is not None:
+            found.append(expires_ms(self._known_producers(), rules))
+        return min((when_ms for when_ms in found if when_ms is not None), default=None)
 
     def _known_producers(self) -> dict[int, Producer]:
         known = self._producers.known

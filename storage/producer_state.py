@@ -272,6 +272,15 @@ def forget_below(producers: dict[int, Producer], log_start_offset: int, rules: P
                 del producers[producer_id]
 
 
+def expires_ms(producers: dict[int, Producer], rules: ProducerRules = OWN_RULES) -> int | None:
+    """From when on `forget_expired` drops one of them, as they are; None if never."""
+    if rules.expiration_ms is None:
+        return None
+    times = (known.last_timestamp_ms for known in producers.values() if known.transaction_first_offset < 0)
+    oldest_ms = min(times, default=None)
+    return None if oldest_ms is None else oldest_ms + rules.expiration_ms
+
+
 def forget_expired(producers: dict[int, Producer], now_ms: int, rules: ProducerRules = OWN_RULES) -> int:
     """Drops the producers that have written nothing for so long, if they have no open transaction; how many."""
     if rules.expiration_ms is None:

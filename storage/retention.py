@@ -51,6 +51,17 @@ def expired(log: PartitionLog, now_ms: int) -> int:
     return number
 
 
+def due_ms(log: PartitionLog) -> int | None:
+    """From when on some segment goes if the log stays as it is: 0 if at once, None if never. StorageError."""
+    if expired(log, 0):  # by the log start or by size
+        return 0
+    config = log.config
+    if not config.deletes or config.retention_ms < 0:
+        return None
+    when_ms = log.segments[0].retention_time_ms() + config.retention_ms + 1
+    return when_ms if expired(log, when_ms) else None
+
+
 def start_of_kept(log: PartitionLog, now_ms: int) -> int:
     """The log start that `PartitionLog.retain` would leave. StorageError."""
     segments, number = log.segments, expired(log, now_ms)

@@ -13,16 +13,18 @@ import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
 from ...protocol.errors import ErrorCode
 from ..clock import Clock, Timer
 from ..errors import code_of
 from . import records
+from .listing import ListedGroup, listed
 from .loading import load_groups
 from .machine import advance
 from .offsets import CommittedOffset, FetchedOffset, Offsets, OpenTransactions, Partition
+from .sessions import time_left
 from .settings import COMMIT_WRITE_ERRORS, WRITE_ERRORS, CoordinatorSettings
 from .state import (
     CONSUMER_PROTOCOL_TYPE,
@@ -73,13 +75,6 @@ class Readiness(Enum):
     LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     FAILED = ErrorCode.COORDINATOR_NOT_AVAILABLE
     RESIGNED = ErrorCode.NOT_COORDINATOR
-
-
-class ListedGroup(NamedTuple):
-    group_id: str
-    protocol_type: str
-    state: str
-    group_type: str = "classic"
 
 
 @dataclass(slots=True)
@@ -138,7 +133,8 @@ class GroupCoordinator:
 
     def start(self) -> None:
         """Begin to look for expired offsets, every offsets.retention.check.interval.ms."""
-        self._schedule_sweep()
+        interval_ms = self.settings.offsets_retention_check_interval_ms
+        self._sweep = self._clock.call_every(interval_ms, self.expire, self._expires_ms)
 
     def close(self) -> None:
         """Stop all timers and answer whoever waits that the coordinator is gone."""
@@ -323,6 +319,14 @@ class GroupCoordinator:
         assert isinstance(reply, LeaveReply)
         return reply
 
+    def refresh_members(self, until_ms: int) -> None:
+        """Let the members of now live through a move of the clock to `until_ms`, as if each gave a sign of life then.
+        Who is still to join or sync has time until its time-out behind that."""
+        for entry in self._entries.values():
+            for name, delay_ms in time_left(entry.group, entry.timers, self._group_settings).items():
+                entry.timers[name].cancel()
+                entry.timers[name] = self._clock.call_at(until_ms + delay_ms, self._fire, entry, name)
+
     # --- offsets -------------------------------------------------------------------------------------------------
 
     def commit(
@@ -453,15 +457,11 @@ class GroupCoordinator:
             if entry.group.state is GroupState.EMPTY and entry.offsets.unused:
                 self._feed(group_id, Delete(None, only_if_unused=True))
 
-    def _schedule_sweep(self) -> None:
-        when_ms = self._clock.now_ms() + self.settings.offsets_retention_check_interval_ms
-        self._sweep = self._clock.call_at(when_ms, self._swept)
-
-    def _swept(self) -> None:
-        try:
-            self.expire()
-        finally:
-            self._schedule_sweep()
+    def _expires_ms(self) -> int | None:
+        """From when on `expire` has something to do, as things are; None if never."""
+        retention_ms = self.settings.offsets_retention_minutes * 60_000
+        found = (entry.offsets.due_ms(entry.group, retention_ms) for entry in self._entries.values())
+        return min((due_ms for due_ms in found if due_ms is not None), default=None)
 
     # --- looking at groups ---------------------------------------------------------------------------------------
 
@@ -471,16 +471,7 @@ class GroupCoordinator:
         """ListGroups; the filters are compared without regard to case, an empty one lets all through."""
         if not self._active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
-        wanted_states = {state.lower() for state in states}
-        wanted_types = {group_type.lower() for group_type in types}
-        if wanted_types and "classic" not in wanted_types:
-            groups = []
-        else:
-            groups = [
-                ListedGroup(group_id, entry.group.protocol_type or "", entry.group.state.value)
-                for group_id, entry in self._entries.items()
-                if not wanted_states or entry.group.state.value.lower() in wanted_states
-            ]
+        groups = listed((entry.group for entry in self._entries.values()), states, types)
         loading = Readiness.LOADING in self._readiness.values()
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if loading else ErrorCode.NONE, groups
 

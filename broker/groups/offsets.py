@@ -131,6 +131,16 @@ class Offsets:
         stores offsets, from the commit. Subscribed topics and open transactions are kept. An explicit expiry overrides
         the time, not the conditions.
         """
+        return [partition for partition, when_ms in self._expiries(group, retention_ms) if when_ms <= now_ms]
+
+    def due_ms(self, group: Group, retention_ms: int) -> int | None:
+        """From when on a check for expiry has something to do, as things are: 0 if at once, None if never."""
+        if group.state is GroupState.EMPTY and self.unused:  # the group itself may go
+            return 0
+        return min((when_ms for _, when_ms in self._expiries(group, retention_ms)), default=None)
+
+    def _expiries(self, group: Group, retention_ms: int) -> Iterator[tuple[Partition, int]]:
+        """The partitions whose commit may be forgotten one day if nothing changes, each with that time."""
         keep: frozenset[str] = frozenset()
         emptied_ms: int | None = None
         if group.protocol_type is None:
@@ -140,20 +150,15 @@ class Offsets:
         elif group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.state is GroupState.STABLE:
             topics = subscribed_topics(group)
             if topics is None:
-                return []
+                return
             keep = topics
         else:
-            return []
+            return
         unstable = self.pending_partitions()
-        gone = []
         for partition, (_, commit) in self._committed.items():
             if partition[0] in keep or partition in unstable:
                 continue
             if commit.expire_timestamp_ms is not None:
-                due = now_ms >= commit.expire_timestamp_ms
+                yield partition, commit.expire_timestamp_ms
             else:
-                base_ms = commit.commit_timestamp_ms if emptied_ms is None else emptied_ms
-                due = now_ms - base_ms >= retention_ms
-            if due:
-                gone.append(partition)
-        return gone
+                yield partition, retention_ms + (commit.commit_timestamp_ms if emptied_ms is None else emptied_ms)

@@ -53,7 +53,7 @@ from .state import (
     VerifyPartitions,
     WriteMarkers,
 )
-from .table import advance, states_moved_by
+from .table import advance, due_ms, states_moved_by
 
 RETRY_MS = 1000
 """After a marker that could not be written; the sweep for time-outs tries it again, too."""
@@ -129,13 +129,15 @@ class TransactionCoordinator:
         clock: Clock,
         settings: TransactionSettings | None = None,
         marked: Callable[[Partition, WriteMarkers], None] | None = None,
+        waits: Clock | None = None,
         error_code: Callable[[Exception], ErrorCode] = code_of,
     ) -> None:
         """`partitions` is the count of `__transaction_state`; `allocate` gives a fresh producer id at a time in ms, and
         `offsets_partition` says where a group's offsets are.
 
         `marked` is told of each marker that is as durable as its topic asks, or whose partition is gone; `error_code`
-        says which code an exception of one of these is.
+        says which code an exception of one of these is. By `waits` a marker that could not be written is tried again:
+        the machine's clock, where `clock` is another.
         """
         self.settings = settings or TransactionSettings()
         self.partitions = partitions
@@ -145,6 +147,7 @@ class TransactionCoordinator:
         self._offsets_partition = offsets_partition
         self._marked = marked
         self._clock = clock
+        self._waits = waits or clock
         self._error_code = error_code
         self._entries: dict[str, Entry] = {}
         self._readiness: dict[int, Readiness] = {}
@@ -158,8 +161,9 @@ class TransactionCoordinator:
 
     def start(self) -> None:
         """Begin to look for transactions that are open for too long, and for ids that nobody uses."""
-        self._schedule(TimeOut, self.settings.time_out_interval_ms, self.time_out)
-        self._schedule(Expire, self.settings.expiration_interval_ms, self.expire)
+        every = self._clock.call_every
+        self._sweeps[TimeOut] = every(self.settings.time_out_interval_ms, self.time_out, partial(self._due_ms, TimeOut))
+        self._sweeps[Expire] = every(self.settings.expiration_interval_ms, self.expire, partial(self._due_ms, Expire))
 
     def close(self) -> None:
         """Stop all timers and answer whoever waits that the coordinator is gone. What is decided and not finished is
@@ -374,15 +378,11 @@ class TransactionCoordinator:
         if first < len(entries) and self._active:
             self._clock.call_at(self._clock.now_ms(), self._sweep_from, event, entries, first)
 
-    def _schedule(self, which: type, interval_ms: int, sweep: Callable[[], None]) -> None:
-        when_ms = self._clock.now_ms() + interval_ms
-        self._sweeps[which] = self._clock.call_at(when_ms, self._swept, which, interval_ms, sweep)
-
-    def _swept(self, which: type, interval_ms: int, sweep: Callable[[], None]) -> None:
-        try:
-            sweep()
-        finally:
-            self._schedule(which, interval_ms, sweep)
+    def _due_ms(self, which: type[TimeOut] | type[Expire]) -> int | None:
+        """From when on a sweep has something to do, as things are; None if never. A marker that could not be written
+        does not count: no time makes it good."""
+        found = (due_ms(entry.slot, which, self.settings) for entry in self._entries.values())
+        return min((when_ms for when_ms in found if when_ms is not None), default=None)
 
     # --- the table's shell ---------------------------------------------------------------------------------------
 
@@ -482,8 +482,8 @@ class TransactionCoordinator:
             self._end_marking(entry)
             return MarkersWritten(marking.markers)
         if len(marking.waiting) < len(marking.left) and marking.timer is None:
-            when_ms = self._clock.now_ms() + RETRY_MS
-            marking.timer = self._clock.call_at(when_ms, self._retry_due, entry, marking)
+            when_ms = self._waits.now_ms() + RETRY_MS
+            marking.timer = self._waits.call_at(when_ms, self._retry_due, entry, marking)
         return None
 
     def _end_marking(self, entry: Entry) -> None:
