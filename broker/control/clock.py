@@ -1,0 +1,144 @@
+"""The broker's clock as tests move it: frozen, going on, set, moved on with all that becomes due.
+
+Owns what a move means for the whole broker: which effects it waits for, and whether members of groups live through it.
+The clock itself is `virtual_clock`'s; a broker whose clock is the machine's cannot be told what time it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..virtual_clock import VirtualClock
+from .views import OperationError
+
+if TYPE_CHECKING:
+    from ..server import Running
+
+LATEST_MS = 253_402_300_799_999  # the end of the year 9999
+
+
+@dataclass(frozen=True, slots=True)
+class ClockState:
+    """The broker's time in ms since 1970, whether it stands, and how far it is ahead of the machine's clock."""
+
+    now_ms: int
+    is_frozen: bool
+    offset_ms: int
+
+
+class ClockControl:
+    """See the module. Every method is called on the broker's loop; each returns how the clock stands after it.
+
+    Virtual are retention, rolls of segments and the deletion of their files, the expiry of offsets, producers and
+    transactional ids, the time-outs of sessions, rebalances and transactions, and the timestamps of LogAppendTime. Real
+    are the waits of fetches, throttles, sockets, syncs and checkpoints.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+
+    @property
+    def _clock(self) -> VirtualClock:
+        clock = self._running.state.clock
+        if not isinstance(clock, VirtualClock):
+            raise OperationError("this broker goes by the machine's clock")
+        return clock
+
+    async def _settle(self) -> None:
+        await self._running.state.settle()
+
+    @property
+    def now_ms(self) -> int:
+        """The broker's time."""
+        return self._running.state.clock.now_ms()
+
+    async def state(self) -> ClockState:
+        """How the clock stands."""
+        clock = self._clock
+        return ClockState(clock.now_ms(), clock.is_frozen, clock.offset_ms)
+
+    async def freeze(self) -> ClockState:
+        """Has it stand still until it is moved or runs again."""
+        self._clock.freeze()
+        return await self.state()
+
+    async def run(self) -> ClockState:
+        """Has it go on from where it stands, as fast as the machine's."""
+        self._clock.run()
+        return await self.state()
+
+    async def set(self, ms: int) -> ClockState:
+        """Sets it to a time. Forwards as `advance`; backwards nothing happens, and what has a time keeps it."""
+        await self._clock.set(_time(ms), self._settle)
+        return await self.state()
+
+    async def advance(self, ms: int, keep_members: bool = False) -> ClockState:
+        """Moves it on: what becomes due happens in its order, each thing at its own time, and is done on return.
+
+        With `keep_members` the members that groups have now live through it, as if their heartbeats had come.
+        """
+        clock = self._clock
+        if ms < 0:
+            raise OperationError(f"the clock cannot be moved on by {ms} ms; set it to go back")
+        until_ms = _time(clock.now_ms() + ms)
+        if keep_members:
+            self._running.state.groups.refresh_members(until_ms)
+        await clock.advance(ms, self._settle)
+        return await self.state()
+
+
+def _time(ms: int) -> int:
+    if not 0 <= ms <= LATEST_MS:
+        raise OperationError(f"{ms} is no time between 1970 and 9999")
+    return ms
+
+
+class ClockView:
+    """`ClockControl` for another thread: each method returns when it is done.
+
+    `call` does on the broker's loop what it is given, and returns what comes of it.
+    """
+
+    def __init__(self, call: Callable[[Callable[[ClockControl], Awaitable[ClockState]]], ClockState]) -> None:
+        self._call = call
+
+    @property
+    def now_ms(self) -> int:
+        """The broker's time, in ms since 1970."""
+        return self.state().now_ms
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it stands still."""
+        return self.state().is_frozen
+
+    @property
+    def offset_ms(self) -> int:
+        """How far it is ahead of the machine's clock."""
+        return self.state().offset_ms
+
+    def state(self) -> ClockState:
+        """How the clock stands."""
+        return self._call(lambda clock: clock.state())
+
+    def freeze(self) -> ClockState:
+        """Has it stand still until it is moved or runs again."""
+        return self._call(lambda clock: clock.freeze())
+
+    def run(self) -> ClockState:
+        """Has it go on from where it stands, as fast as the machine's."""
+        return self._call(lambda clock: clock.run())
+
+    def set(self, ms: int) -> ClockState:
+        """Sets it to a time (ms since 1970). Forwards as `advance`; backwards nothing happens, and what has a time
+        keeps it."""
+        return self._call(lambda clock: clock.set(ms))
+
+    def advance(self, ms: int, keep_members: bool = False) -> ClockState:
+        """Moves it on: what becomes due happens in its order, each thing at its own time, and is done on return.
+
+        With `keep_members` the members that groups have now live through it, as if their heartbeats had come.
+        """
+        return self._call(lambda clock: clock.advance(ms, keep_members))
