@@ -20,6 +20,8 @@ from hypothesis import HealthCheck, settings
 sys.path.insert(0, str(Path(__file__).parent))
 from old_environment import has_kafkajs
 
+collect_ignore = ["examples"]  # a project of its own; tests/clients/test_example_project.py runs it
+
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 STARTED = time.monotonic()
 

@@ -1,0 +1,122 @@
+"""The pytest plugin `ottla`: brokers and topics for tests, as fixtures.
+
+`ottla_broker` is one `Embedded` broker for the whole session (under pytest-xdist one in each worker), `ottla_topic` the
+name of a topic on it that no other test has, `ottla_factory` makes brokers that end with the test.
+
+    @pytest.mark.ottla(configs={"cleanup.policy": "compact"}, partitions=3)
+    def test_it(ottla_broker, ottla_topic): ...
+
+The marker's `configs` and `partitions` are those of `ottla_topic`; its `broker_configs`, `release` and `brokers` are
+the defaults of `ottla_factory`, and in a test without `ottla_topic` its `configs` are too. A marker on a class or a
+module holds for all tests in it; the nearest one wins, config by config.
+
+The session's broker behaves as the ini option `ottla_release` says, and has the configs in `ottla_configs`, one
+`name=value` a line. A test's topic is deleted when the test is over; other topics, and groups, stay.
+
+Nothing but pytest is imported until a test asks for one of these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .embedded import Embedded
+
+MARKER = "ottla(configs={}, partitions=1, broker_configs={}, release=None, brokers=1): how the topics and brokers are"
+MARKED: Mapping[str, Any] = {"configs": {}, "partitions": 1, "broker_configs": {}, "release": None, "brokers": 1}
+DEFAULT_RELEASE = "4.3"
+MAX_WORDS = 100  # of a test's name in its topic's; Kafka allows 249 characters in all
+NUMBERS = count()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("ottla_release", "the release of Kafka that ottla_broker behaves as", default=DEFAULT_RELEASE)
+    parser.addini("ottla_configs", "configs of ottla_broker, one name=value a line", type="linelist")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", MARKER)
+
+
+def marked(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the markers of a test say, the nearest one last. Fails the test for words that there are not."""
+    found = {name: dict(value) if isinstance(value, dict) else value for name, value in MARKED.items()}
+    for marker in reversed(list(request.node.iter_markers("ottla"))):
+        if marker.args or not marker.kwargs.keys() <= MARKED.keys():
+            unknown = [*map(repr, marker.args), *sorted(marker.kwargs.keys() - MARKED.keys())]
+            pytest.fail(f"the marker ottla takes {', '.join(MARKED)} by name, not {', '.join(unknown)}", pytrace=False)
+        for name, value in marker.kwargs.items():
+            found[name] = {**found[name], **value} if isinstance(found[name], dict) else value
+    return found
+
+
+def session_configs(lines: list[str]) -> dict[str, str]:
+    """The configs in the ini option. Raises UsageError for a line without `=`."""
+    configs = {}
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"ottla_configs: {line!r} is not name=value")
+        configs[name.strip()] = value.strip()
+    return configs
+
+
+@pytest.fixture(scope="session")
+def ottla_broker(pytestconfig: pytest.Config) -> Iterator[Embedded]:
+    """A Kafka broker for the whole session; tests share it, and keep to topics and groups of their own.
+
+    `ottla_broker.bootstrap` is what clients connect to.
+    """
+    from .embedded import Embedded
+
+    configs = session_configs(pytestconfig.getini("ottla_configs"))
+    with Embedded(release=pytestconfig.getini("ottla_release"), configs=configs) as broker:
+        yield broker
+
+
+@pytest.fixture
+def ottla_topic(request: pytest.FixtureRequest, ottla_broker: Embedded) -> Iterator[str]:
+    """The name of a topic on `ottla_broker` that no other test has; the marker `ottla` says how it is."""
+    from .control.views import OperationError
+
+    wanted = marked(request)
+    words = re.sub(r"[^A-Za-z0-9_-]+", "-", request.node.name)[:MAX_WORDS].strip("-")
+    name = ottla_broker.create_topic(f"{words}-{next(NUMBERS)}", wanted["partitions"], wanted["configs"])
+    yield name
+    with contextlib.suppress(OperationError):  # the test has deleted it
+        ottla_broker.delete_topic(name)
+
+
+@pytest.fixture
+def ottla_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Embedded]]:
+    """`ottla_factory(release=None, configs={}, brokers=1, **more)` starts a broker of the test's own.
+
+    What is not said is as the marker `ottla` says; `more` is what else `Embedded` takes. They stop with the test.
+    """
+    from .embedded import Embedded
+
+    wanted = marked(request)
+    topics_too = "ottla_topic" in request.fixturenames
+    defaults = {**({} if topics_too else wanted["configs"]), **wanted["broker_configs"]}
+
+    with contextlib.ExitStack() as running:
+
+        def make(
+            release: str | None = None, configs: Mapping[str, Any] = {}, brokers: int | None = None, **more: Any
+        ) -> Embedded:
+            broker = Embedded(
+                release=release or wanted["release"] or request.config.getini("ottla_release"),
+                configs={**defaults, **configs},
+                brokers=brokers or wanted["brokers"],
+                **more,
+            )
+            return running.enter_context(broker)
+
+        yield make
