@@ -65,7 +65,10 @@ class Client:
         request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
         try:
             with self._opener.open(request, timeout=self._timeout_seconds) as answer:
-                return self._read(answer.read(MAX_ANSWER_BYTES))
+                raw = answer.read(MAX_ANSWER_BYTES)
+                if answer.length:  # it ended too early, or has no end
+                    raise Unreachable(self.strange())
+                return self._read(raw)
         except urllib.error.HTTPError as error:
             with error:
                 message = _message(error)
@@ -83,7 +86,11 @@ class Client:
         try:
             return json.loads(raw)
         except (ValueError, RecursionError) as error:
-            raise Unreachable(f"{self.url} does not answer as a control plane does") from error
+            raise Unreachable(self.strange()) from error
+
+    def strange(self) -> str:
+        """What to say of an answer that is none of a control plane."""
+        return f"{self.url} does not answer as a control plane does"
 
 
 def _quoted(part: str | int) -> str:

@@ -101,7 +101,10 @@ _TOPOLOGY = (
     ),
 )  # fmt: skip
 _CLOCK = (
-    Route("GET", "/clock", "getClock", "The broker's time, and whether it stands", "Clock", steering.get_clock),
+    Route(
+        "GET", "/clock", "getClock", "The broker's time, and whether it stands", "Clock", steering.get_clock,
+        refusals=(409,),
+    ),
     Route(
         "POST", "/clock/freeze", "freezeClock", "Have the clock stand still", "Clock", steering.freeze_clock,
         body="Nothing", refusals=(409,),

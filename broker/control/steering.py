@@ -6,6 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ..faults import Faults, Rule, UnknownFault
+from ..virtual_clock import VirtualClock
+from .clock import ClockControl
 from .plane import Plane, done
 from .route import Call, Refusal
 
@@ -96,42 +98,40 @@ async def change_node(plane: Plane, call: Call) -> Any:
     return await get_topology(plane, call)
 
 
+def _clock(plane: Plane) -> ClockControl:
+    """The clock, if it can be moved. Raises Refusal (409)."""
+    if not isinstance(plane.operations.running.state.clock, VirtualClock):
+        raise Refusal(409, "this broker goes by the machine's clock")
+    return plane.operations.clock
+
+
 async def get_clock(plane: Plane, call: Call) -> Any:
     """The time, and whether it stands."""
-    return await _clock(plane)
+    return asdict(await _clock(plane).state())
 
 
 async def freeze_clock(plane: Plane, call: Call) -> Any:
     """Has the clock stand still."""
     async with plane.alone:
-        await done(plane.operations.clock.freeze())
-        return await _clock(plane)
+        return asdict(await _clock(plane).freeze())
 
 
 async def run_clock(plane: Plane, call: Call) -> Any:
     """Has the clock go on by itself."""
     async with plane.alone:
-        await done(plane.operations.clock.run())
-        return await _clock(plane)
+        return asdict(await _clock(plane).run())
 
 
 async def set_clock(plane: Plane, call: Call) -> Any:
     """Sets the clock; forwards, all that becomes due has been done when this answers."""
     async with plane.alone:
-        await plane.operations.clock.set(call.body["ms"])
-        return await _clock(plane)
+        return asdict(await _clock(plane).set(call.body["ms"]))
 
 
 async def advance_clock(plane: Plane, call: Call) -> Any:
     """Moves the clock on; all that becomes due has been done when this answers."""
     async with plane.alone:
-        await plane.operations.clock.advance(call.body["ms"], keep_members=call.body.get("keep_members", False))
-        return await _clock(plane)
-
-
-async def _clock(plane: Plane) -> dict[str, Any]:
-    state = await done(plane.operations.clock.state())
-    return asdict(state)
+        return asdict(await _clock(plane).advance(call.body["ms"], keep_members=call.body.get("keep_members", False)))
 
 
 async def reset(plane: Plane, call: Call) -> Any:

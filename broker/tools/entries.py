@@ -28,8 +28,9 @@ from ...protocol.records.schemas import (
 from ...protocol.records.walk import MIN_RECORD_BYTES, varint, varlong
 from ...storage import inspect
 from . import record_values
+from .columns import time_text
 from .record_values import Part
-from .trace import Stopped, Tracer, Window, time_text
+from .trace import Stopped, Tracer, Window
 
 MESSAGES: dict[int, Struct] = {0: MESSAGE_V0, 1: MESSAGE_V1}
 _OFFSET_AND_SIZE = struct.Struct(">qi")

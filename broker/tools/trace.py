@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from construct import Construct, Struct
@@ -19,10 +18,10 @@ from ...protocol.primitives import Array, Blob, Fixed, Nullable, UuidLeaf, int8,
 from ...protocol.records.schemas import CODEC_NAMES, Bits, ItemArray, fields
 from ...protocol.schema import Group
 from ...storage.partition_metadata import encode_id
+from .columns import time_text
 
 SHOWN_BYTES = 256  # of one text or blob; behind them stands how many there are
 INLINE_NUMBERS = 16  # numbers on one line
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Stopped(Exception):
@@ -273,17 +272,6 @@ def bits(codec: Bits, value: int) -> str:
         elif part:
             words.append(name)
     return f"0x{value & (1 << 8 * codec.size) - 1:0{2 * codec.size}x} ({', '.join(words)})"
-
-
-def time_text(milliseconds: int) -> str:
-    """Epoch milliseconds as a date; empty for what is none."""
-    if milliseconds < 0:
-        return ""
-    try:
-        moment = _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return ""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
 def _time_note(milliseconds: int) -> str:

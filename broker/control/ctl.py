@@ -1,0 +1,307 @@
+"""`ottla ctl`: asks the control plane of a running broker, for a person at a terminal or a script.
+
+Owns the command line. It needs nothing but the standard library. Exit codes: 0; 1 with one line on stderr where no
+control plane answers, or it failed; 2 with one line for what was asked wrongly, or is not possible now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..cli import complain
+from ..tools.command_line import Parser, printing
+from . import ctl_print
+from .ctl_client import Client, Unreachable, Wrong, duration_ms, time_ms
+from .ctl_faults import add_fault_arguments, rule_of
+
+VARIABLE = "OTTLA_CONTROL"
+TIMEOUT_SECONDS = 600.0  # the clock moves by years in seconds, but a large data directory is copied slowly
+FAILED = 1
+
+Ask = Callable[[Client, argparse.Namespace], Any]
+Show = Callable[[Any], Sequence[str]]
+
+
+def ctl(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> int:
+    """`ottla ctl`: the exit code."""
+    parser = ctl_parser()
+    parsed = parser.parse_args(list(arguments))
+    address = parsed.control or (os.environ if environ is None else environ).get(VARIABLE)
+    if not address:
+        parser.error(f"which broker? Give --control http://HOST:PORT, or set {VARIABLE}")
+    try:
+        client = Client(address, parsed.timeout)
+        told = parsed.ask(client, parsed)
+        text = json.dumps(told, indent=2, ensure_ascii=False) if parsed.json else _shown(client, parsed.show, told)
+    except Wrong as error:
+        return complain(parser.prog, error)
+    except Unreachable as error:
+        complain(parser.prog, error)
+        return FAILED
+
+    def write_it(write: Callable[[str], object]) -> int:
+        write(text if text.endswith("\n") else text + "\n")
+        return 0
+
+    return printing(parser.prog, write_it)
+
+
+def _shown(client: Client, show: Show, told: Any) -> str:
+    try:
+        return "".join(line if line.endswith("\n") else line + "\n" for line in show(told))
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # another server, or another version
+        raise Unreachable(client.strange()) from error
+
+
+def ctl_parser() -> argparse.ArgumentParser:
+    """The arguments of `ottla ctl`: a resource, what to do with it, and what that needs."""
+    parser = Parser(
+        prog="ottla ctl",
+        description="Ask the control plane of a broker that runs with --control. It listens without authentication.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--control", metavar="URL", help=f"where it listens; by default what {VARIABLE} says")
+    parser.add_argument("--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS", help="to wait for it")
+    parser.add_argument("--json", action="store_true", help="print what it answers as JSON")
+    resources = parser.add_subparsers(metavar="RESOURCE", required=True, dest="resource")
+    for add in (_health, _faults, _topology, _clock, _state, _snapshots, _topics, _records, _groups, _producers):
+        add(resources)
+    return parser
+
+
+class _Verbs:
+    """The subcommands of one resource; the first one is done when none is given."""
+
+    def __init__(self, resources: Any, name: str, text: str) -> None:
+        self._parser: argparse.ArgumentParser = resources.add_parser(name, help=text, description=text)
+        self._verbs: Any = None
+        self._json(self._parser)
+
+    @staticmethod
+    def _json(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+    def alone(self, ask: Ask, show: Show) -> argparse.ArgumentParser:
+        """What is done without a verb."""
+        self._parser.set_defaults(ask=ask, show=show)
+        return self._parser
+
+    def verb(self, name: str, text: str, ask: Ask, show: Show) -> argparse.ArgumentParser:
+        """One more subcommand."""
+        if self._verbs is None:
+            needed = self._parser.get_default("ask") is None
+            self._verbs = self._parser.add_subparsers(metavar="VERB", dest="verb", required=needed)
+        found: argparse.ArgumentParser = self._verbs.add_parser(name, help=text, description=text)
+        found.set_defaults(ask=ask, show=show)
+        self._json(found)
+        return found
+
+
+def _health(resources: Any) -> None:
+    verbs = _Verbs(resources, "health", "whether the broker serves, as what, and where")
+    verbs.alone(lambda to, given: to.ask("GET", "health"), ctl_print.health)
+
+
+def _faults(resources: Any) -> None:
+    verbs = _Verbs(resources, "faults", "what goes wrong on command")
+    verbs.alone(lambda to, given: to.ask("GET", "faults"), ctl_print.faults)
+    verbs.verb("list", "the faults in force", lambda to, given: to.ask("GET", "faults"), ctl_print.faults)
+    add = verbs.verb(
+        "add", "put one in force", lambda to, given: to.ask("POST", "faults", body=rule_of(given)), ctl_print.one_fault
+    )
+    add_fault_arguments(add)
+    show = verbs.verb("show", "one of them", lambda to, given: to.ask("GET", "faults", given.id), ctl_print.one_fault)
+    show.add_argument("id", type=_whole, metavar="ID")
+    remove = verbs.verb(
+        "remove", "take one out of force", lambda to, given: to.ask("DELETE", "faults", given.id), ctl_print.removed
+    )
+    remove.add_argument("id", type=_whole, metavar="ID")
+    verbs.verb("clear", "take all out of force", lambda to, given: to.ask("DELETE", "faults"), ctl_print.removed)
+
+
+def _topology(resources: Any) -> None:
+    verbs = _Verbs(resources, "topology", "nodes, and who leads what")
+    verbs.alone(lambda to, given: to.ask("GET", "topology"), ctl_print.topology)
+
+    def leaders(to: Client, given: argparse.Namespace) -> Any:
+        body = {"topic": given.topic, "partition": given.partition, "node": given.node}
+        return to.ask("POST", "topology", "leaders", body=body)
+
+    move = verbs.verb("move", "have another node lead a partition", leaders, ctl_print.topology)
+    _partition(move)
+    move.add_argument("node", type=_whole, metavar="NODE")
+    for name, is_offline, text in (
+        ("offline", True, "leave a partition without a leader"),
+        ("online", False, "give it one again"),
+    ):
+
+        def offline(to: Client, given: argparse.Namespace, is_offline: bool = is_offline) -> Any:
+            body = {"topic": given.topic, "partition": given.partition, "offline": is_offline}
+            return to.ask("POST", "topology", "offline", body=body)
+
+        _partition(verbs.verb(name, text, offline, ctl_print.topology))
+    for name, is_running, text in (("stop", False, "stop a node"), ("start", True, "start it again")):
+
+        def node(to: Client, given: argparse.Namespace, is_running: bool = is_running) -> Any:
+            return to.ask("POST", "topology", "nodes", given.node, body={"running": is_running})
+
+        verbs.verb(name, text, node, ctl_print.topology).add_argument("node", type=_whole, metavar="NODE")
+    verbs.verb(
+        "spread",
+        "have each partition led by its preferred node",
+        lambda to, given: to.ask("POST", "topology", "spread", body={}),
+        ctl_print.topology,
+    )
+
+
+def _partition(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("partition", type=_whole, metavar="PARTITION")
+
+
+def _clock(resources: Any) -> None:
+    verbs = _Verbs(resources, "clock", "the broker's time")
+    verbs.alone(lambda to, given: to.ask("GET", "clock"), ctl_print.clock)
+    for name, text in (("freeze", "have it stand still"), ("run", "have it go on by itself")):
+        verbs.verb(name, text, lambda to, given: to.ask("POST", "clock", given.verb, body={}), ctl_print.clock)
+    change = verbs.verb(
+        "set", "set it", lambda to, given: to.ask("POST", "clock", "set", body={"ms": given.time}), ctl_print.clock
+    )
+    change.add_argument("time", type=_typed(time_ms), metavar="TIME", help="2026-01-31T12:00:00Z, or milliseconds")
+
+    def advance(to: Client, given: argparse.Namespace) -> Any:
+        return to.ask("POST", "clock", "advance", body={"ms": given.duration, "keep_members": given.keep_members})
+
+    forward = verbs.verb("advance", "move it on; returns when what became due is done", advance, ctl_print.clock)
+    forward.add_argument("duration", type=_typed(duration_ms), metavar="DURATION", help="7d, 45s, 500ms, 1h30m")
+    forward.add_argument("--keep-members", action="store_true", help="members of groups live through it")
+
+
+def _state(resources: Any) -> None:
+    verbs = _Verbs(resources, "state", "all that the broker holds")
+    verbs.verb(
+        "reset",
+        "bring it back to how it started",
+        lambda to, given: to.ask("POST", "state", "reset", body={}),
+        lambda told: ["reset"],
+    )
+
+
+def _snapshots(resources: Any) -> None:
+    verbs = _Verbs(resources, "snapshots", "all that the broker holds, kept to come back to")
+    verbs.alone(lambda to, given: to.ask("GET", "snapshots"), ctl_print.snapshots)
+    take = verbs.verb(
+        "take",
+        "keep what it holds now",
+        lambda to, given: to.ask("POST", "snapshots", body={} if given.name is None else {"name": given.name}),
+        lambda told: [ctl_print.plain(told["name"])],
+    )
+    take.add_argument("name", nargs="?", metavar="NAME")
+    restore = verbs.verb(
+        "restore",
+        "bring the broker back to one",
+        lambda to, given: to.ask("POST", "snapshots", given.name, "restore", body={}),
+        lambda told: ["restored"],
+    )
+    restore.add_argument("name", metavar="NAME")
+    remove = verbs.verb(
+        "remove", "let go of one", lambda to, given: to.ask("DELETE", "snapshots", given.name), ctl_print.removed
+    )
+    remove.add_argument("name", metavar="NAME")
+
+
+def _topics(resources: Any) -> None:
+    verbs = _Verbs(resources, "topics", "topics and their partitions")
+    verbs.alone(lambda to, given: to.ask("GET", "topics"), ctl_print.topics)
+
+    def create(to: Client, given: argparse.Namespace) -> Any:
+        body: dict[str, Any] = {"partitions": given.partitions, "configs": dict(given.config)}
+        return to.ask("POST", "topics", body=body if given.name is None else body | {"name": given.name})
+
+    make = verbs.verb("create", "make one", create, ctl_print.one_topic)
+    make.add_argument("name", nargs="?", metavar="NAME", help="without it one that no other has")
+    make.add_argument("--partitions", type=_whole, default=1, metavar="N")
+    make.add_argument("--config", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="may repeat")
+    show = verbs.verb("show", "one of them", lambda to, given: to.ask("GET", "topics", given.name), ctl_print.one_topic)
+    show.add_argument("name", metavar="NAME")
+    remove = verbs.verb(
+        "delete", "delete one", lambda to, given: to.ask("DELETE", "topics", given.name), ctl_print.removed
+    )
+    remove.add_argument("name", metavar="NAME")
+
+
+def _records(resources: Any) -> None:
+    verbs = _Verbs(resources, "records", "what topics hold")
+
+    def read(to: Client, given: argparse.Namespace) -> Any:
+        query = {"partition": given.partition, "offset": given.offset, "limit": given.limit}
+        return to.ask("GET", "topics", given.topic, "records", query=query)
+
+    show = verbs.verb("list", "committed records, by partition and offset", read, ctl_print.records)
+    show.add_argument("topic", metavar="TOPIC")
+    show.add_argument("--partition", type=_whole, metavar="P")
+    show.add_argument("--offset", type=_whole, metavar="N", help="in each partition from here on")
+    show.add_argument("--limit", type=_whole, metavar="N", help="at most so many")
+
+    def write(to: Client, given: argparse.Namespace) -> Any:
+        common: dict[str, Any] = {"headers": [{"name": name, "value": value} for name, value in given.header]}
+        common |= {} if given.key is None else {"key": given.key}
+        common |= {} if given.partition is None else {"partition": given.partition}
+        body = {"records": [{"value": value, **common} for value in given.value]}
+        return to.ask("POST", "topics", given.topic, "records", body=body)
+
+    send = verbs.verb("send", "append records", write, ctl_print.offsets)
+    send.add_argument("topic", metavar="TOPIC")
+    send.add_argument("value", nargs="+", metavar="VALUE")
+    send.add_argument("--key", metavar="KEY")
+    send.add_argument("--header", type=_pair, action="append", default=[], metavar="NAME=VALUE", help="may repeat")
+    send.add_argument("--partition", type=_whole, metavar="P")
+
+
+def _groups(resources: Any) -> None:
+    verbs = _Verbs(resources, "groups", "consumer groups, their members and how far they lag behind")
+    verbs.alone(lambda to, given: to.ask("GET", "groups"), ctl_print.groups)
+    show = verbs.verb("show", "one of them", lambda to, given: to.ask("GET", "groups", given.id), ctl_print.one_group)
+    show.add_argument("id", metavar="ID")
+
+
+def _producers(resources: Any) -> None:
+    verbs = _Verbs(resources, "producers", "what partitions know of producers with ids")
+    alone = verbs.alone(lambda to, given: to.ask("GET", "producers", query={"topic": given.topic}), ctl_print.producers)
+    alone.add_argument("--topic", metavar="T", help="of this topic alone")
+
+
+def _typed(read: Callable[[str], int]) -> Callable[[str], int]:
+    """A reader for argparse, which shows the text of no error but its own."""
+
+    def reading(text: str) -> int:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return reading
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    value = float(text) if text.isascii() and text.replace(".", "", 1).isdigit() and len(text) < 10 else 0.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return value
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

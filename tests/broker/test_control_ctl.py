@@ -1,0 +1,179 @@
+"""`ottla ctl` against a control plane: what it prints, its JSON, and one line for whatever is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from controlling import Api, controlled
+
+from ottla.broker.control.ctl import ctl
+
+PATIENCE_SECONDS = 30
+
+
+def run(url: str | None, *arguments: str, environ: dict[str, str] | None = None) -> tuple[int, str, str]:
+    """(exit code, stdout, stderr) of `ottla ctl`, in this process."""
+    out, error = io.StringIO(), io.StringIO()
+    control = [] if url is None else ["--control", url]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+        try:
+            code = ctl([*control, *arguments], environ or {})
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+    return code, out.getvalue(), error.getvalue()
+
+
+async def told(api: Api, *arguments: str) -> list[str]:
+    """The words of each line that it prints, when all is well."""
+    code, out, error = await asyncio.to_thread(run, api.url, *arguments)
+    assert (code, error) == (0, ""), (code, out, error)
+    return [" ".join(line.split()) for line in out.splitlines()]
+
+
+async def refused(api: Api, *arguments: str) -> str:
+    """The one line with which it ends otherwise."""
+    code, out, error = await asyncio.to_thread(run, api.url, *arguments)
+    assert (code, out) == (2, ""), (code, out, error)
+    assert error.startswith("ottla ctl") and error.count("\n") == 1, error
+    return error.partition(": ")[2].rstrip("\n")
+
+
+async def test_topics_and_records(tmp_path: Path) -> None:
+    async with controlled(tmp_path) as (_, api):
+        assert await told(api, "topics") == ["no topics"]
+        made = await told(api, "topics", "create", "orders", "--partitions", "2", "--config", "retention.ms=1000")
+        assert made == [
+            "TOPIC PARTITIONS OFFSETS BYTES CONFIGS",
+            "orders 2 0 0 retention.ms=1000",
+            "",
+            "PARTITION LEADER EPOCH START END STABLE BYTES",
+            "0 1 0 0 0 0 0",
+            "1 1 0 0 0 0 0",
+        ]
+        sent = await told(
+            api, "records", "send", "orders", "a\tb", "grüße", "--key", "k", "--header", "h=1=2", "--partition", "1"
+        )
+        assert sent == ["offset 0", "offset 1"]
+        at = "2023-11-14 22:13:20.000"
+        assert await told(api, "records", "list", "orders") == [
+            "PARTITION OFFSET TIMESTAMP (UTC) KEY VALUE HEADERS",
+            f"1 0 {at} k a\\tb h=1=2",
+            f"1 1 {at} k grüße h=1=2",
+        ]
+        assert await told(api, "records", "list", "orders", "--partition", "0") == ["no records"]
+        assert (await told(api, "records", "list", "orders", "--offset", "0", "--limit", "1"))[-1] == "there are more"
+        code, out, _ = await asyncio.to_thread(run, api.url, "topics", "show", "orders", "--json")
+        assert code == 0 and json.loads(out) == await api.ask("GET", "/topics/orders")
+        assert (await told(api, "topics", "create"))[1].startswith("topic-")
+        assert "TOPIC_ALREADY_EXISTS" in await refused(api, "topics", "create", "orders")
+        assert await told(api, "topics", "delete", "orders") == ["removed: 1"]
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in await refused(api, "records", "list", "orders")
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in await refused(api, "topics", "show", "..")
+        assert "'x' is not NAME=VALUE" in await refused(api, "topics", "create", "--config", "x")
+
+
+async def test_health_groups_and_producers(tmp_path: Path) -> None:
+    async with controlled(tmp_path) as (broker, api):
+        assert f"bootstrap 127.0.0.1:{broker.ports[0]}" in await told(api, "health")
+        assert await told(api, "groups") == ["no groups"]
+        assert await told(api, "producers") == ["no producers"]
+        assert await refused(api, "groups", "show", "a/b") == "there is no group a/b"
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in await refused(api, "producers", "--topic", "none")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "the following arguments are required: RESOURCE"),
+        (["tpoics"], "argument RESOURCE: invalid choice: 'tpoics'"),
+        (["state"], "the following arguments are required: VERB"),
+        (["clock", "advance", "7"], "argument DURATION: '7' is no duration, such as 7d, 45s, 500ms or 1h30m"),
+        (["clock", "set", "noon"], "argument TIME: 'noon' is no time, such as 2026-01-31T12:00:00Z"),
+        (["topology", "move", "t", "0", "x"], "argument NODE: 'x' is not a whole number"),
+        (["faults", "add", "delay", "Fetch"], "faults add delay API MS [WHEN]: that is what it takes"),
+        (["faults", "add", "delay", "Fetch", "5"], "'5' is no duration, such as 7d, 45s, 500ms or 1h30m"),
+        (["faults", "add", "truncate", "Fetch", "x"], "'x' is not a whole number"),
+        (["--timeout", "0", "health"], "argument --timeout: '0' is no number of seconds"),
+        (["--control", "ftp://a", "health"], "'ftp://a' is no address of a control plane"),
+    ],
+)
+def test_what_is_asked_wrongly_is_one_line(arguments: list[str], line: str) -> None:
+    code, out, error = run("127.0.0.1:1", *arguments)
+    assert (code, out, error.count("\n")) == (2, "", 1), error
+    assert error.startswith("ottla ctl") and line in error, error
+
+
+def test_without_an_address_it_says_what_to_give() -> None:
+    line = "ottla ctl: which broker? Give --control http://HOST:PORT, or set OTTLA_CONTROL\n"
+    assert run(None, "health") == (2, "", line)
+
+
+@contextlib.contextmanager
+def answering(raw: bytes) -> Iterator[str]:
+    """A server that answers one request with these bytes, whatever it is; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with listening.accept()[0] as one:
+                one.recv(65536)
+                one.sendall(raw)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        thread.join(PATIENCE_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        (b"", "no control plane answers at http://"),
+        (b"\0\xff\0\n", "no control plane answers at http://"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n<a", "does not answer as a control plane does"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "does not answer as a control plane does"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "does not answer as a control plane does"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nnull", "does not answer as a control plane does"),
+        (b'HTTP/1.1 500 X\r\nContent-Length: 15\r\n\r\n{"error": "a b"}', "it answered 500"),
+        (b'HTTP/1.1 500 X\r\nContent-Length: 19\r\n\r\n{"error": "a\\nb\\t"}', "a\\nb"),
+        (b"HTTP/1.1 503 X\r\nContent-Length: 1\r\n\r\n1", "it answered 503"),
+    ],
+)
+def test_what_does_not_answer_as_it_should_is_one_line_and_exit_code_1(raw: bytes, line: str) -> None:
+    with answering(raw) as address:
+        code, out, error = run(None, "health", environ={"OTTLA_CONTROL": address})
+    assert (code, out, error.count("\n")) == (1, "", 1), error
+    assert error.startswith("ottla ctl: ") and line in error, error
+
+
+def test_it_waits_no_longer_than_told_and_takes_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        code, _, error = run(address, "--timeout", "0.01", "health")
+    assert (code, error) == (1, f"ottla ctl: http://{address} did not answer within 0.01 s\n")
+
+
+def test_the_command_needs_the_standard_library_alone() -> None:
+    program = (
+        "import sys; import ottla.broker.control.ctl as ctl; ctl.ctl_parser()\n"
+        "print(sorted({'aiohttp', 'asyncio', 'structlog', 'uvloop', 'construct'} & set(sys.modules)))"
+    )
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert (outcome.stdout, outcome.stderr) == ("[]\n", "")
+
+
+def test_help_says_who_may_ask() -> None:
+    code, out, _ = run(None, "--help")
+    assert code == 0 and "without authentication" in " ".join(out.split())
+    code, out, _ = run(None, "faults", "add", "--help")
+    assert code == 0 and "delay API MS [WHEN]" in out
