@@ -27,6 +27,7 @@ from .errors import DirectoryFailed, DirectoryLocked, StorageError
 from .files import Files, write_atomically
 from .log import PartitionLog
 from .partition_metadata import encode_id, read_topic_id
+from .properties import parse_properties
 
 if TYPE_CHECKING:
     from .recovery import OnChecked
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-_CLEAN_SHUTDOWN_BYTES = b'{"version":0,"brokerEpoch":-1}'
+CLEAN_SHUTDOWN_BYTES = b'{"version":0,"brokerEpoch":-1}'
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION_FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
@@ -518,6 +519,16 @@ class DataDirectory:
         if self.failure is not None:
             raise DirectoryFailed(f"{self.path} is offline: {self.failure}")
 
+    def save(self) -> bool:
+        """Writes all that `close` writes but the marker of a clean shutdown, and goes on: whether a copy of the folder
+        as it is now may have that marker. Raises StorageError."""
+        self._check_open()
+        with self._watched():
+            for log in self._logs.values():
+                log.save()
+            self._write_checkpoints()
+        return self.was_clean or not self._unopened
+
     def close(self) -> None:
         """Closes all logs, writes the checkpoints, then the marker of a clean shutdown, then gives the lock back.
 
@@ -539,7 +550,7 @@ class DataDirectory:
                     failure = failure or error
             self._write_checkpoints()
             if failure is None and self.failure is None and (self.was_clean or not self._unopened):
-                write_atomically(self._files, self._join(CLEAN_SHUTDOWN), _CLEAN_SHUTDOWN_BYTES)
+                write_atomically(self._files, self._join(CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_BYTES)
         except OSError as error:
             failure = failure or StorageError(f"cannot close {self.path}: {error}")
         except StorageError as error:
@@ -577,21 +588,3 @@ def stored_node_id(files: Files, path: str | os.PathLike[str]) -> int | None:
 def _unusable(path: str, error: OSError) -> StorageError:
     kind = StorageError if is_passing(error) else DirectoryFailed
     return kind(f"cannot use {path}: {error}")
-
-
-def parse_properties(data: bytes, path: str) -> dict[str, str]:
-    """The `key=value` lines of a Java properties file, as far as meta.properties uses that format."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise StorageError(f"malformed {path}: {error}") from error
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        if line.strip() and line.lstrip()[0] not in "#!":
-            key, equals, value = line.partition("=")
-            if not equals:
-                raise StorageError(f"malformed {path}: {line!r}")
-            found[key.strip()] = value.strip()
-    if found and found.get("version") not in ("0", "1"):
-        raise StorageError(f"{path}: version {found.get('version')!r} is unknown")
-    return found

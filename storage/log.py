@@ -432,10 +432,8 @@ class PartitionLog(ReadableLog):
         return min((when_ms for when_ms in found if when_ms is not None), default=None)
 
     def _known_producers(self) -> dict[int, Producer]:
-        known = self._producers.known
-        if known is not None:
-            return known
-        return self._producers.load(self._segments, self.log_start_offset, self.config.producer_rules)
+        known, rules = self._producers.known, self.config.producer_rules
+        return known if known is not None else self._producers.load(self._segments, self.log_start_offset, rules)
 
     def _save_indexes(self, segment: Segment) -> None:
         """Writes a segment's index files, to be synced by the next flush: its log may be durable already. OSError."""
@@ -477,7 +475,7 @@ class PartitionLog(ReadableLog):
                 self._on_log_start(self, offset)
             self.log_start_offset = offset
             forget_below(producers, offset, self.config.producer_rules)
-            self._keep_epochs()
+            self._epochs.keep(retention.epochs_from(self._epochs.entries, self.log_start_offset))
         return self.log_start_offset
 
     @watched
@@ -508,12 +506,8 @@ class PartitionLog(ReadableLog):
             self._segments = self._segments[len(gone) :]  # a look for a copy goes on with the old list
             self.size_bytes -= sum(segment.size_bytes for segment in gone)
             self._flusher.forget(gone)
-        self._keep_epochs()
-        return removed
-
-    def _keep_epochs(self) -> None:
-        """Forgets the epochs of what is gone."""
         self._epochs.keep(retention.epochs_from(self._epochs.entries, self.log_start_offset))
+        return removed
 
     # -- cleaning
 
@@ -563,6 +557,25 @@ class PartitionLog(ReadableLog):
         """
         return self._flusher.flush()
 
+    @watched
+    def save(self) -> None:
+        """Writes all that `close` writes, and goes on: a copy of the folder made now is that of a closed log."""
+        self._check_writable()
+        self._save()
+
+    def _save(self) -> None:
+        if self._active.is_doubtful:
+            raise StorageError(f"{self._directory} does not end as when it was closed: it is to be recovered")
+        try:
+            for segment in self._segments:
+                segment.cut_torn(look=True)
+                self._save_indexes(segment)
+            self._save_producers()
+            if self._flusher.failure is not None or not self._flusher.is_idle:
+                self._flusher.flush()
+        except OSError as error:
+            raise StorageError(f"cannot close {self._directory}: {error}") from error
+
     def close(self) -> None:
         """Writes the indexes, syncs everything and gives the files back. A second close does nothing.
 
@@ -572,17 +585,8 @@ class PartitionLog(ReadableLog):
             return
         try:
             self.check_usable()
-            if self._active.is_doubtful:
-                raise StorageError(f"{self._directory} does not end as when it was closed: it is to be recovered")
             self._unusable = CLOSED
-            for segment in self._segments:
-                segment.cut_torn(look=True)
-                self._save_indexes(segment)
-            self._save_producers()
-            if self._flusher.failure is not None or not self._flusher.is_idle:
-                self._flusher.flush()
-        except OSError as error:
-            raise StorageError(f"cannot close {self._directory}: {error}") from error
+            self._save()
         finally:
             self.abandon()
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 
 from ..protocol.primitives import ZERO_UUID
 from . import checkpoint, inspect
-from .directory import CLEAN_SHUTDOWN, META_PROPERTIES, parse_properties
+from .directory import CLEAN_SHUTDOWN, META_PROPERTIES
 from .errors import StorageError
 from .files import Files
 from .partition_metadata import FILE_NAME, decode_id, read_topic_id
+from .properties import parse_properties
 from .verify_log import LEFTOVERS, Circumstances, Finding, Walk
 
 CHECKPOINTS = (

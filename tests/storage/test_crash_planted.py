@@ -57,7 +57,7 @@ def marks_before_the_flush(patch: Patch) -> None:
 
     def close_late(self: DataDirectory) -> None:
         path = os.path.join(self.path, directory.CLEAN_SHUTDOWN)
-        directory.write_atomically(self._files, path, directory._CLEAN_SHUTDOWN_BYTES)
+        directory.write_atomically(self._files, path, directory.CLEAN_SHUTDOWN_BYTES)
         close(self)
 
     patch.setattr(DataDirectory, "close", close_late)
@@ -87,7 +87,7 @@ def keeps_the_marker(patch: Patch) -> None:
         begin(self)
         if self.was_clean:
             path = os.path.join(self.path, directory.CLEAN_SHUTDOWN)
-            directory.write_atomically(self._files, path, directory._CLEAN_SHUTDOWN_BYTES)
+            directory.write_atomically(self._files, path, directory.CLEAN_SHUTDOWN_BYTES)
 
     patch.setattr(DataDirectory, "_begin", begin_and_mark)
 

@@ -1,0 +1,116 @@
+"""A directory that is saved and goes on: a copy made then is one that was closed."""
+
+from __future__ import annotations
+
+import pytest
+from batches import TOPIC_ID, make, sequenced, values
+from simulated_files import SimulatedFiles
+
+from ottla.storage.directory import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, DataDirectory
+from ottla.storage.errors import DirectoryFailed, OutOfOrderSequence, StorageError
+from ottla.storage.files import Files
+from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.memory_files import MemoryFiles
+
+DATA = "/data"
+
+
+def opened(files: Files) -> DataDirectory:
+    return DataDirectory.open(files, DATA, node_id=1, make_id=lambda: TOPIC_ID)
+
+
+def log_of(directory: DataDirectory, topic: str, **config: int) -> PartitionLog:
+    return directory.open_partition(topic, 0, topic_id=TOPIC_ID, config=LogConfig(**config), now_ms=0)
+
+
+def contents(files: Files, path: str = DATA) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for name in files.list(path):
+        below = f"{path}/{name}"
+        try:
+            found[below] = files.read_bytes(below)
+        except IsADirectoryError:
+            found |= contents(files, below)
+    return found
+
+
+def filled(files: Files) -> tuple[DataDirectory, PartitionLog, PartitionLog]:
+    directory = opened(files)
+    orders, rolled = log_of(directory, "orders"), log_of(directory, "rolled", segment_bytes=2000)
+    for number in range(20):
+        orders.append(sequenced(number), now_ms=number)
+        rolled.append(make(bytes(500)), now_ms=number)
+    orders.delete_records_before(3)
+    return directory, orders, rolled
+
+
+def test_a_copy_of_what_was_saved_is_what_a_close_leaves():
+    files = MemoryFiles(lambda: 0)
+    directory, orders, _ = filled(files)
+    assert directory.save()
+    copy = files.fork()
+    copy.open(f"{DATA}/{CLEAN_SHUTDOWN}", create=True).write(0, CLEAN_SHUTDOWN_BYTES)
+    before = contents(copy)
+    assert directory.save() and contents(files) | {f"{DATA}/{CLEAN_SHUTDOWN}": CLEAN_SHUTDOWN_BYTES} == before
+    assert orders.recovery_point == 20
+    directory.close()
+    assert contents(files) == before
+
+
+def test_a_saved_log_goes_on_and_its_copy_is_opened_without_a_recovery():
+    files = MemoryFiles(lambda: 0)
+    directory, orders, _ = filled(files)
+    directory.save()
+    copy = files.fork()
+    orders.append(sequenced(20), now_ms=0)
+    with pytest.raises(OutOfOrderSequence):
+        orders.append(sequenced(30), now_ms=0)
+    directory.close()
+    copy.open(f"{DATA}/{CLEAN_SHUTDOWN}", create=True).write(0, CLEAN_SHUTDOWN_BYTES)
+    for which, end in ((files, 21), (copy, 20)):
+        again = opened(which)
+        assert again.was_clean
+        log = log_of(again, "orders")
+        assert values(log) == [b"%d" % number for number in range(3, end)] and log.log_start_offset == 3
+        assert log.append(sequenced(end), now_ms=0).base_offset == end  # the producer is known
+        again.close()
+
+
+def test_a_crash_after_a_save_loses_nothing_that_was_appended_since_and_synced():
+    files = SimulatedFiles()
+    directory, orders, _ = filled(files)
+    directory.save()
+    orders.append(sequenced(20), now_ms=0)
+    orders.flush()
+    files.lose_power(lambda path, durable, live: durable)
+    again = opened(files)
+    assert not again.was_clean
+    assert values(log_of(again, "orders")) == [b"%d" % number for number in range(3, 21)]
+    again.abandon()
+
+
+def test_partitions_that_need_a_recovery_and_were_not_opened_make_no_clean_copy():
+    files = SimulatedFiles()
+    filled(files)
+    files.restart()
+    again = opened(files)
+    log_of(again, "orders")
+    assert not again.save()
+    log_of(again, "rolled")
+    assert again.save()
+    again.abandon()
+
+
+def test_an_error_of_the_disk_in_a_save_fails_the_directory():
+    files = SimulatedFiles()
+    directory, orders, rolled = filled(files)
+    files.failing = lambda operation, path: operation == "sync" and "orders" in path
+    with pytest.raises(StorageError):
+        directory.save()
+    assert directory.failure is not None
+    for use in (directory.save, orders.save, rolled.save):
+        with pytest.raises(StorageError):
+            use()
+    directory.close()
+    with pytest.raises((DirectoryFailed, StorageError)):
+        orders.save()
