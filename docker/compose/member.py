@@ -1,0 +1,48 @@
+"""Reads TOPIC as a member of GROUP and tells how much it has read, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import alive
+
+from ottla.client import ClientError, Consumer
+
+BOOTSTRAP = os.environ.get("BOOTSTRAP", "broker:9092")
+TOPIC = os.environ.get("TOPIC", "orders")
+GROUP = os.environ.get("GROUP", "billing")
+
+
+async def read() -> None:
+    """Sums up what it gets; a member that has partitions, or waits for some, is well."""
+    count = total = 0
+    options = {
+        "group": GROUP,
+        "offset_reset": "earliest",
+        "allow_auto_create_topics": False,
+        "heartbeat_interval_ms": 500,
+    }
+    async with Consumer(BOOTSTRAP, topics=[TOPIC], **options) as consumer:
+        while True:
+            found = await consumer.getmany(timeout_ms=500)
+            alive.say()
+            for records in found.values():
+                count += len(records)
+                total += sum(int(record.value) for record in records)
+            if found:
+                shares = ",".join(str(partition) for _, partition in consumer.assignment())
+                print(f"consumed {count} sum {total} of partitions {shares}", flush=True)
+
+
+async def main() -> None:
+    """A broker that is not there yet is waited for."""
+    while True:
+        try:
+            await read()
+        except ClientError as error:
+            print(f"not yet: {error}", flush=True)
+            await asyncio.sleep(0.2)
+
+
+alive.run(main())
