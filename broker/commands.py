@@ -7,6 +7,8 @@ codes. Everything is checked before the server is imported, so that a mistake co
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import importlib.util
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +17,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 from .cli import complain
 from .config import Config, ConfigError
-from .options import ServeOptions, StartupError, flags_to_configs, serve_options
+from .options import ServeOptions, StartupError, control_listener, flags_to_configs, serve_options
 from .releases import NEWEST, OWN, RELEASES, UnknownRelease, profile
 
 if TYPE_CHECKING:
     from .server import Running
 
 # Flags that later versions will have: their names are kept free, and using one says so.
-RESERVED_FLAGS = ("--brokers", "--control", "--record")
+RESERVED_FLAGS = ("--brokers", "--record")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -65,6 +67,12 @@ def serve_parser() -> argparse.ArgumentParser:
         metavar="X.Y",
         help=f"behave as that release of Kafka, {RELEASES[0]} to {NEWEST} (default: {OWN}, the ways of no release)",
     )
+    parser.add_argument(
+        "--control",
+        metavar="HOST:PORT",
+        help="serve a control plane there over HTTP, for tests: faults, leaders, the clock, snapshots; it asks nobody "
+        "who they are, so keep it from others (default: none; needs ottla[http])",
+    )
     parser.add_argument("--log-format", choices=["console", "json"], default="console", help="how to log to stderr")
     for flag in RESERVED_FLAGS:
         parser.add_argument(flag, action=_Reserved, nargs="?", help=argparse.SUPPRESS)
@@ -86,6 +94,10 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
     flags = flags_to_configs(parsed.listen, parsed.advertise, parsed.data_dir)
     config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
     options = serve_options(config, flag_listeners=bool(parsed.listen) and "listeners" not in overrides)
+    if parsed.control is not None:
+        options = dataclasses.replace(options, control=control_listener(parsed.control))
+        if importlib.util.find_spec("aiohttp") is None:
+            raise ConfigError("--control needs aiohttp: pip install 'ottla[http]'")
     return options, parsed.log_format
 
 

@@ -50,6 +50,8 @@ class ServeOptions:
     brokers: int = 1
     """How many nodes clients see. They are 1 to N, each on a port of its own for every listener; a lone one has the
     node id of its directory."""
+    control: Listener | None = None
+    """Where the control plane listens; None: there is none."""
 
     def advertised_address(self, name: str, bound_port: int, local_host: str, number: int = 1) -> tuple[str, int]:
         """Where clients of listener `name` are told to connect, for the node of that number, from 1 on.
@@ -87,6 +89,17 @@ def parse_address(text: str) -> tuple[str, int | None]:
     if port is not None and port > 65535:
         raise ConfigError(f"{text!r}: a port is at most 65535")
     return match["v6"] or match["host"] or "", port
+
+
+def control_listener(text: str) -> Listener:
+    """The value of `--control`: HOST:PORT. The host must be said, as whoever reaches it needs no password. Raises
+    ConfigError."""
+    host, port = parse_address(text)
+    if port is None:
+        raise ConfigError(f"--control {text}: the port is missing (0 lets the system choose)")
+    if not host:
+        raise ConfigError(f"--control {text}: the host is missing (127.0.0.1 is this machine alone)")
+    return Listener("CONTROL", host, port)
 
 
 def flags_to_configs(listen: list[str], advertise: list[str], data_dirs: list[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..storage.errors import StorageError
 from ..storage.files import Files
@@ -26,6 +26,9 @@ from .connections import Connections
 from .logs import get_logger
 from .options import WILDCARDS, Listener, ServeOptions, StartupError, format_address
 from .state import BrokerState
+
+if TYPE_CHECKING:
+    from .control.app import ControlServer
 
 BACKLOG = 1024
 DRAIN_SECONDS = 5.0  # for answers in flight; clients wait longer than that for a broker to come back
@@ -57,7 +60,7 @@ async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -
             loop.add_signal_handler(number, lambda: stop.done() or stop.set_result(None))
     _allow_many_files()
     try:
-        running = await start(options, loop, opening=_interruptible())
+        running, control = await _start(options, loop)
     except _Interrupted:
         get_logger().info("stopped before it was ready")
         return 0
@@ -65,6 +68,8 @@ async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -
     gc.freeze()  # what is made at the start lives as long as the process
     for address in running.addresses:
         print(f"ottla ready on {address}", flush=True)
+    if control is not None:
+        print(f"ottla control on {control.url}", flush=True)
     on_ready(running)
     state = running.state
     get_logger().info("serving", profile=state.profile.name, cluster_id=state.cluster_id, topics=len(state.topics))
@@ -72,12 +77,27 @@ async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -
     if state.failed.done():
         get_logger().error("the broker cannot go on and stops", reason=state.failed.result())
     try:
+        if control is not None:
+            await control.stop()
         await running.stop()
     except StorageError as error:
         get_logger().error("stopped, but not everything could be written", reason=str(error))
         return 1
     get_logger().info("stopped")
     return 1 if state.failed.done() else 0
+
+
+async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tuple[Running, ControlServer | None]:
+    """The broker, and its control plane if it is to have one. Raises StartupError, _Interrupted."""
+    if options.control is None:
+        return await start(options, loop, opening=_interruptible()), None
+    from .control import app, operations
+    from .virtual_clock import VirtualClock
+
+    with contextlib.closing(bind(options.control)) as sock:
+        running = await start(options, loop, VirtualClock(loop), opening=_interruptible())
+        control = await app.start_control(operations.Operations(running), options.control.host, sock=sock.dup())
+    return running, control
 
 
 class _Interrupted(BaseException):

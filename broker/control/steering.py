@@ -100,9 +100,10 @@ async def change_node(plane: Plane, call: Call) -> Any:
 
 def _clock(plane: Plane) -> ClockControl:
     """The clock, if it can be moved. Raises Refusal (409)."""
-    if not isinstance(plane.operations.running.state.clock, VirtualClock):
+    running = plane.operations.running
+    if not isinstance(running.state.clock, VirtualClock):
         raise Refusal(409, "this broker goes by the machine's clock")
-    return plane.operations.clock
+    return ClockControl(running)
 
 
 async def get_clock(plane: Plane, call: Call) -> Any:

@@ -136,7 +136,7 @@ def test_mistakes_are_config_errors_before_anything_is_touched(arguments: list[s
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("flag", ["--brokers", "--control", "--record"])
+@pytest.mark.parametrize("flag", ["--brokers", "--record"])
 @pytest.mark.parametrize("value", [[], ["3"]])
 def test_reserved_flags_say_that_they_are(flag: str, value: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

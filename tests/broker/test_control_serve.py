@@ -1,0 +1,88 @@
+"""`ottla serve --control`: when it listens, what it says, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_serve import COMMAND, START_SECONDS, refused, serving
+
+from ottla.broker.control.ctl import ctl
+
+FLAGS = ("--listen", "127.0.0.1:0", "--data-dir", "data")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_the_control_plane_is_and_stops_with_it(
+    number: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(tmp_path, *FLAGS, "--control", "127.0.0.1:0", listeners=2) as (process, lines):
+        assert lines[0].startswith("ottla ready on 127.0.0.1:")
+        match = re.fullmatch(r"ottla control on (http://127\.0\.0\.1:[0-9]+)", lines[1])
+        assert match, lines[1]
+        assert ctl(["--control", match[1], "health"]) == 0
+        assert lines[0].removeprefix("ottla ready on ") in capsys.readouterr().out
+        assert ctl(["clock", "advance", "7d"], {"OTTLA_CONTROL": match[1]}) == 0
+        assert re.search(r"(7d 00:00|6d 23:59):.* ahead of the machine.s clock\n", capsys.readouterr().out)
+        process.send_signal(number)
+        out, error = process.communicate(timeout=START_SECONDS)
+        assert (process.returncode, out) == (0, ""), error
+        assert "Traceback" not in error
+        assert ctl(["--control", match[1], "health"]) == 1
+    assert capsys.readouterr().err == f"ottla ctl: no control plane answers at {match[1]}: Connection refused\n"
+
+
+def test_without_the_flag_there_is_none_and_nothing_of_it_is_imported(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom ottla.broker import commands\n"
+        "def ready(running): print(sorted({'aiohttp', 'ottla.broker.control'} & set(sys.modules)), flush=True)\n"
+        f"commands.serve({list(FLAGS)}, ready)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert [process.stdout.readline().partition(" on ")[0] for _ in range(2)] == ["ottla ready", "[]\n"]
+        process.terminate()
+        process.communicate(timeout=START_SECONDS)
+
+
+def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = refused(tmp_path, *FLAGS, "--control", address)
+        assert line == f"ottla serve: cannot listen on {address}: Address already in use\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("9644", "the port is missing (0 lets the system choose)"),
+        (":9644", "the host is missing (127.0.0.1 is this machine alone)"),
+        ("http://127.0.0.1:1", "is not HOST:PORT"),
+        ("127.0.0.1:70000", "a port is at most 65535"),
+    ],
+)
+def test_a_bad_address_is_refused(value: str, line: str, tmp_path: Path) -> None:
+    assert line in refused(tmp_path, *FLAGS, "--control", value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['aiohttp'] = None; from ottla.broker.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, *COMMAND[3:], *FLAGS]
+    outcome = subprocess.run(
+        [*command, "--control", "127.0.0.1:0"], cwd=tmp_path, capture_output=True, text=True, timeout=START_SECONDS
+    )
+    assert (outcome.returncode, outcome.stdout) == (2, "")
+    assert outcome.stderr == "ottla serve: --control needs aiohttp: pip install 'ottla[http]'\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_says_who_may_ask(tmp_path: Path) -> None:
+    outcome = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=START_SECONDS)
+    assert "it asks nobody who they are" in " ".join(outcome.stdout.split())
