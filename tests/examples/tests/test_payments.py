@@ -54,6 +54,7 @@ def test_good_orders_are_paid(
     assert ottla_broker.records(letters) == []
 
 
+@pytest.mark.parametrize("client", ["confluent-kafka"], indirect=True)
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
