@@ -9,11 +9,17 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from ..protocol.errors import ErrorCode
 from ..protocol.schema import Versions
 
 if TYPE_CHECKING:
     from .client_ledger import Origin
+    from .groups.at_node import GroupsAtNode
+    from .groups.coordinator import GroupCoordinator
+    from .partitions import Partition
     from .state import BrokerState
+    from .transactions.at_node import TransactionsAtNode
+    from .transactions.coordinator import TransactionCoordinator
 
 Handler = Callable[[Any, "RequestContext"], Coroutine[Any, Any, Any]]
 H = TypeVar("H", bound=Handler)
@@ -71,7 +77,7 @@ class Arrival:
 class RequestContext:
     """One request's surroundings."""
 
-    __slots__ = ("api_version", "arrival", "broker", "client_id", "correlation_id")
+    __slots__ = ("api_version", "arrival", "broker", "client_id", "correlation_id", "faulted")
 
     def __init__(
         self, broker: BrokerState, api_version: int, correlation_id: int, client_id: str, arrival: Arrival
@@ -81,6 +87,8 @@ class RequestContext:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.arrival = arrival
+        self.faulted: dict[Any, ErrorCode] | None = None
+        """Of a Fetch: the error codes that are answered on command, by `PartitionKey`."""
 
     @property
     def client_host(self) -> str:
@@ -91,6 +99,29 @@ class RequestContext:
     def node_id(self) -> int:
         """The node that was asked."""
         return self.arrival.node_id
+
+    def partition(self, name: str, index: int, current_leader_epoch: int = -1) -> Partition:
+        """A partition that the node which was asked leads, in the epoch that the client knows; -1 does not ask.
+
+        Raises Refused: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or for the epoch; StorageError if offline.
+        """
+        partition = self.broker.topics.partition(name, index)
+        if partition.leader != self.arrival.node_id:
+            partition.check_leader(self.arrival.node_id, current_leader_epoch)
+        partition.check_epoch(current_leader_epoch)
+        return partition
+
+    @property
+    def groups(self) -> GroupCoordinator | GroupsAtNode:
+        """The groups that the node which was asked coordinates."""
+        broker = self.broker
+        return broker.groups_at(self.arrival.node_id) if broker.nodes.is_cluster else broker.groups
+
+    @property
+    def transactions(self) -> TransactionCoordinator | TransactionsAtNode:
+        """The transactions that it coordinates."""
+        broker = self.broker
+        return broker.transactions_at(self.arrival.node_id) if broker.nodes.is_cluster else broker.transactions
 
     def now_ms(self) -> int:
         """The broker's time."""

@@ -10,6 +10,7 @@ from ..protocol.errors import ErrorCode
 from ..protocol.records import validate
 from ..storage.errors import DirectoryFailed, DuplicateSequence, StorageError
 from .errors import Refused
+from .nodes import NO_LEADER, Assignment
 from .turns import in_thread
 from .waiting import wake_all
 
@@ -23,9 +24,17 @@ if TYPE_CHECKING:
     from .turns import Turns
     from .waiting import FetchWaiter
 
-LEADER_EPOCH = 0  # one node leads everything, from the first epoch on; what was adopted keeps the epoch that it had
+LEADER_EPOCH = 0  # the first one; what was adopted keeps the epoch that it had
 
 Records = bytes | bytearray | memoryview
+
+
+class NotLed(Refused):
+    """A client asked a node that does not lead the partition, or it knows of another epoch than the leader's."""
+
+    def __init__(self, code: ErrorCode, partition: Partition) -> None:
+        super().__init__(code)
+        self.partition = partition
 
 
 async def settled(submitted: Appended | asyncio.Future[Any]) -> Appended:
@@ -37,9 +46,23 @@ async def settled(submitted: Appended | asyncio.Future[Any]) -> Appended:
 
 
 class Partition:
-    """One partition that this broker leads. Appending through it wakes the fetches that wait for it."""
+    """One partition. Appending through it wakes the fetches that wait for it."""
 
-    __slots__ = ("_epoch", "_is_gone", "_last", "_log", "_syncs", "index", "offline", "topic", "waiters")
+    __slots__ = (
+        "_epoch",
+        "_is_gone",
+        "_last",
+        "_log",
+        "_syncs",
+        "assignment",
+        "directory",
+        "index",
+        "is_held",
+        "leader",
+        "offline",
+        "topic",
+        "waiters",
+    )
 
     def __init__(
         self,
@@ -48,13 +71,21 @@ class Partition:
         log: PartitionLog | None,
         durability: Durability,
         offline: str | None = None,
-        leader_epoch: int = LEADER_EPOCH,
+        assignment: Assignment | None = None,
     ) -> None:
-        """Without a log it is offline; `offline` says why, and the epoch is the one to tell."""
+        """Without a log it is offline; `offline` says why, and the assignment's epoch is the one to tell."""
         self.topic = topic
         self.index = index
         self._log = log
-        self._epoch = leader_epoch
+        self.assignment = assignment or Assignment((), (), NO_LEADER)
+        """Who has it. The epoch of its log is at least this one's, and the one that counts."""
+        self.leader = self.assignment.leader
+        """The node that leads it, -1 without one."""
+        self.is_held = False
+        """Whether it is to have no leader."""
+        self._epoch = self.assignment.leader_epoch
+        self.directory: bytes | None = None
+        """The id of the directory that it lies in, where that is known."""
         self.offline = offline
         """Why nothing can be read or written: its directory has failed."""
         self.waiters: set[FetchWaiter] = set()
@@ -241,6 +272,42 @@ class Partition:
             self._syncs.end(Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         wake_all(self.waiters)
 
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """The nodes that have it, the preferred leader first."""
+        return self.assignment.replicas
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """Those that are in sync."""
+        return self.assignment.isr
+
+    def assign(self, assignment: Assignment) -> None:
+        """Takes over who has it now, and a new leader's epoch."""
+        self.assignment = assignment
+        self.leader = assignment.leader
+        if self._log is None:
+            self._epoch = assignment.leader_epoch
+        else:
+            self._log.leader_epoch = assignment.leader_epoch
+
+    def release(self) -> None:
+        """Its leader changed: who waits for it is answered at once."""
+        wake_all(self.waiters)
+
+    def check_leader(self, node_id: int, current_leader_epoch: int = -1) -> None:
+        """Refuses a client that asks another node than the leader, or knows of another epoch. As in Kafka a node that
+        has the partition looks at the epoch first. StorageError if offline and asked with an epoch."""
+        if self.leader != node_id:
+            if current_leader_epoch != -1 and node_id in self.assignment.replicas:
+                self.check_epoch(current_leader_epoch)
+            raise NotLed(ErrorCode.NOT_LEADER_OR_FOLLOWER, self)
+
+    def check_in_sync(self, least: int) -> None:
+        """Refuses where fewer replicas are in sync than `min.insync.replicas` asks for, or all if it has fewer."""
+        if len(self.assignment.isr) < min(least, len(self.assignment.replicas)):
+            raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+
     def lies_in(self, log_dir: LogDir) -> bool:
         """Whether its log is open there."""
         return self._log is not None and log_dir.holds(self._log)
@@ -265,5 +332,5 @@ class Partition:
         if current_leader_epoch in (-1, leader_epoch):
             return
         if current_leader_epoch < leader_epoch:
-            raise Refused(ErrorCode.FENCED_LEADER_EPOCH)
-        raise Refused(ErrorCode.UNKNOWN_LEADER_EPOCH)
+            raise NotLed(ErrorCode.FENCED_LEADER_EPOCH, self)
+        raise NotLed(ErrorCode.UNKNOWN_LEADER_EPOCH, self)

@@ -17,6 +17,7 @@ from .errors import Refused
 from .topics import check_name
 
 if TYPE_CHECKING:
+    from .context import RequestContext
     from .state import BrokerState
 
 InForce = Callable[[str], str | None]  # the value in force of a config, as text
@@ -40,9 +41,11 @@ def check_broker_name(name: str, node_id: int) -> None:
 
 
 def alter(
-    broker: BrokerState, resource_type: int, name: str, changes: Sequence[Change], now_ms: int, *, validate_only: bool
+    context: RequestContext, resource_type: int, name: str, changes: Sequence[Change], *, validate_only: bool
 ) -> None:
-    """Applies changes to a resource, all or none. Raises Refused, ConfigError or StorageError."""
+    """Applies changes to a resource, all or none; a node's configs are those of all nodes, which are one broker. Raises
+    Refused, ConfigError or StorageError."""
+    broker, now_ms = context.broker, context.now_ms()
     nulls = [change.name for change in changes if change.value is None and change.operation != DELETE]
     if nulls:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
@@ -57,7 +60,7 @@ def alter(
         if not validate_only:
             broker.topics.set_configs(topic, configs, now_ms)
     elif resource_type == BROKER:
-        check_broker_name(name, broker.node_id)
+        check_broker_name(name, context.node_id)
         source = ConfigSource.DYNAMIC_BROKER if name else ConfigSource.DYNAMIC_DEFAULT_BROKER
         known = broker.config.facts("broker")
         configs = _changed(broker.config.dynamic(source), changes, known, lambda key: broker.config.describe(key).value)
@@ -67,15 +70,15 @@ def alter(
 
 
 def replace(
-    broker: BrokerState,
+    context: RequestContext,
     resource_type: int,
     name: str,
     configs: Sequence[tuple[str, str | None]],
-    now_ms: int,
     *,
     validate_only: bool,
 ) -> None:
     """AlterConfigs: `configs` are all that the resource has afterwards."""
+    broker = context.broker
     if resource_type == TOPIC:
         check_name(name)
         present: Mapping[str, str] = broker.topics.named(name).config.overrides
@@ -85,7 +88,7 @@ def replace(
     changes = [Change(key, SET, value) for key, value in configs]
     listed = {key for key, _ in configs}
     changes += [Change(key, DELETE, None) for key in present if key not in listed]
-    alter(broker, resource_type, name, changes, now_ms, validate_only=validate_only)
+    alter(context, resource_type, name, changes, validate_only=validate_only)
 
 
 def _changed(

@@ -19,13 +19,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..storage.errors import StorageError
-from ..storage.files import Files
+from ..storage.files import DiskFiles, Files
 from . import router
 from .clock import Clock, SystemClock
 from .connections import Connections
 from .logs import get_logger
 from .options import WILDCARDS, Listener, ServeOptions, StartupError, format_address
 from .state import BrokerState
+from .topology import NOTHING_NOTED, TopologyNote
 
 if TYPE_CHECKING:
     from .control.app import ControlServer
@@ -71,11 +72,11 @@ async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -
     if control is not None:
         print(f"ottla control on {control.url}", flush=True)
     on_ready(running)
-    state = running.state
+    state = running.state  # may be another one later
     get_logger().info("serving", profile=state.profile.name, cluster_id=state.cluster_id, topics=len(state.topics))
-    await asyncio.wait((stop, state.failed), return_when=asyncio.FIRST_COMPLETED)
-    if state.failed.done():
-        get_logger().error("the broker cannot go on and stops", reason=state.failed.result())
+    await asyncio.wait((stop, running.failed), return_when=asyncio.FIRST_COMPLETED)
+    if running.failed.done():
+        get_logger().error("the broker cannot go on and stops", reason=running.failed.result())
     try:
         if control is not None:
             await control.stop()
@@ -84,7 +85,7 @@ async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -
         get_logger().error("stopped, but not everything could be written", reason=str(error))
         return 1
     get_logger().info("stopped")
-    return 1 if state.failed.done() else 0
+    return 1 if running.failed.done() else 0
 
 
 async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tuple[Running, ControlServer | None]:
@@ -145,34 +146,38 @@ class _Door:
     `is_refusing` and `is_stopped` are the two reasons there may be for not listening.
     """
 
-    __slots__ = ("is_refusing", "is_stopped", "listener", "node_id", "server", "sock")
+    __slots__ = ("_is_listening", "is_refusing", "is_stopped", "listener", "node_id", "server", "sock")
 
     def __init__(self, node_id: int, listener: Listener, sock: socket.socket) -> None:
+        """The socket listens already."""
         self.node_id = node_id
         self.listener = listener
         self.sock = sock
         self.server: asyncio.Server | None = None
         self.is_refusing = False
         self.is_stopped = False
+        self._is_listening = True
 
     def update(self, loop: asyncio.AbstractEventLoop, factory: Callable[[], asyncio.BaseProtocol]) -> None:
         """Listens, or does not. Raises OSError."""
         listens = not self.is_refusing and not self.is_stopped
         if listens and self.server is None:
             self.sock.listen(BACKLOG)
+            self._is_listening = True
             # Both do their work without a wait when they are given a socket.
             self.server = server = _at_once(loop.create_server(factory, sock=self.sock, start_serving=False))
             _at_once(server.start_serving())
-        elif not listens and self.server is not None:
+        elif not listens and self._is_listening:
             address = self.sock.getsockname()
             family = self.sock.family
             both = family == socket.AF_INET6 and not self.sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
-            self.server.close()  # with the socket; who waits to be accepted is reset
-            self.server = None
+            self.close()  # who waits to be accepted is reset
+            self._is_listening = False
             # A port that nobody listens on refuses; one that is bound is nobody else's.
             self.sock = _bound(family, address, both, listens=False)
 
     def close(self) -> None:
+        """Closes the socket, and what accepts from it."""
         if self.server is not None:
             self.server.close()
             self.server = None
@@ -194,11 +199,37 @@ def _at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
 class Running:
     """A broker that accepts connections: the sockets of all its nodes, and its state, which may be replaced."""
 
-    def __init__(self, state: BrokerState, connections: Connections, doors: list[_Door]) -> None:
-        self.state = state
+    def __init__(self, state: BrokerState, connections: Connections, doors: list[_Door], store: Files) -> None:
         self.connections = connections
+        self.store = store
+        """Where the data lie."""
+        self.on_failed: Callable[[], object] = lambda: None
+        """Called when `failed` is done."""
         self._doors = doors
-        self._update(doors)
+        self.attach(state)
+
+    def attach(self, state: BrokerState) -> None:
+        """Has a state, the first or another one, answer at these sockets; of nodes that are stopped there none
+        listens. Raises OSError."""
+        self.state = self.connections.broker = state
+        self.failed: asyncio.Future[str] = state.loop.create_future()
+        """Done, with the reason, when the state as it is cannot go on."""
+        state.failed.add_done_callback(partial(self._state_failed, self.failed))
+        state.topology.on_node = self.show_node
+        for door in self._doors:
+            door.is_stopped = door.node_id in state.nodes.stopped
+        self._update(self._doors)
+
+    def _state_failed(self, failed: asyncio.Future[str], of_state: asyncio.Future[str]) -> None:
+        if failed is self.failed and not failed.done() and not of_state.cancelled():
+            failed.set_result(of_state.result())
+            self.on_failed()
+
+    def reopen(self, clock: Clock, note: TopologyNote) -> None:
+        """Opens what `store` has anew, and serves that: the last state was abandoned. Raises StorageError."""
+        old = self.state
+        waits = None if old.waits is old.clock else old.waits
+        self.attach(BrokerState.open(old.options, self.ports, old.apis, clock, old.loop, self.store, waits, note))
 
     @property
     def sockets(self) -> list[socket.socket]:
@@ -269,13 +300,15 @@ async def start(
     clock: Clock | None = None,
     opening: AbstractContextManager[None] | None = None,
     files: Files | None = None,
+    note: TopologyNote = NOTHING_NOTED,
 ) -> Running:
     """Binds, opens the data and accepts; `clock` and `files` are the machine's unless given. Raises StartupError, one
     line.
 
-    The data are opened within `opening`.
+    The data are opened within `opening`; `note` is of an earlier topology on the same data.
     """
     doors: list[_Door] = []
+    files = files or DiskFiles()
     try:
         for node_id, listener in options.nodes():
             doors.append(_Door(node_id, listener, bind(listener)))
@@ -283,7 +316,7 @@ async def start(
         try:
             apis = router.apis_of(options.config.profile)
             with opening or contextlib.nullcontext():
-                state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop, files)
+                state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop, files, note=note)
         except StorageError as error:
             raise StartupError(str(error)) from error
     except BaseException:
@@ -293,7 +326,7 @@ async def start(
     if options.brokers == 1:
         for door in doors:
             door.node_id = state.node_id
-    return Running(state, Connections(state), doors)
+    return Running(state, Connections(state), doors, files)
 
 
 def bind(listener: Listener) -> socket.socket:

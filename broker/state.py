@@ -31,6 +31,7 @@ from .errors import Refused, code_of
 from .fetch_sessions import FetchSessions
 from .forced_upgrade import ForcedUpgrade
 from .format_rules import behaviours_set, forced_upgrade
+from .groups.at_node import GroupsAtNode
 from .groups.coordinator import GroupCoordinator
 from .groups.settings import WRITE_ERRORS, CoordinatorSettings
 from .groups.stored import stored_entries
@@ -38,12 +39,23 @@ from .log_dirs import LogDir, LogDirs
 from .logs import get_logger
 from .maintenance import Maintenance
 from .metadata_log import MetadataLog, read_all
+from .nodes import NO_LEADER, Nodes
 from .options import ServeOptions
-from .partitions import LEADER_EPOCH
+from .partitions import LEADER_EPOCH, Partition
 from .producer_ids import ProducerIds
 from .progress import Opening
 from .resources import BROKER as RESOURCE_BROKER
-from .topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Topic, Topics, internal_configs, internal_prefix
+from .topics import (
+    GROUP_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+    Topic,
+    Topics,
+    internal_configs,
+    internal_prefix,
+)
+from .topology import NOTHING_NOTED, Topology, TopologyNote
+from .transactions.at_node import TransactionsAtNode
 from .transactions.coordinator import TransactionCoordinator
 from .transactions.settings import TransactionSettings
 from .transactions.state import WriteMarkers
@@ -93,6 +105,7 @@ class BrokerState:
         self.loop = loop
         self.logs = logs
         self.node_id: int = logs.node_id
+        self.nodes = Nodes(logs.node_id, options.brokers)
         self.cluster_id: str = logs.cluster_id
         # A lone node has the id of its directory, which was not known when its ports were bound.
         self._ports: Mapping[tuple[int, str], int] = ports
@@ -121,10 +134,12 @@ class BrokerState:
         loop: asyncio.AbstractEventLoop,
         files: Files | None = None,
         waits: Clock | None = None,
+        note: TopologyNote = NOTHING_NOTED,
     ) -> BrokerState:
         """Opens the data directories and rebuilds what they hold. Raises StorageError; then all is closed again.
 
-        `ports` are those of each node's listeners, by (number of the node from 1 on, name).
+        `ports` are those of each node's listeners, by (number of the node from 1 on, name). `note` is what an earlier
+        topology on the same data has noted.
         """
         files = files or DiskFiles()
         node_id = options.config["node.id"] if options.config.is_set("node.id") else None
@@ -132,13 +147,13 @@ class BrokerState:
         _announce(options.config)  # not before the directories are ours: a start that fails so is to be one line
         try:
             state = cls(options, ports, apis, clock, loop, logs, waits)
-            state._load(files)
+            state._load(files, note)
         except BaseException:
             logs.release()
             raise
         return state
 
-    def _load(self, files: Files) -> None:
+    def _load(self, files: Files, note: TopologyNote) -> None:
         now_ms = self.clock.now_ms()
         self.logs.on_offline = self._soon_offline
         for log_dir in self.logs.unusable:
@@ -152,7 +167,7 @@ class BrokerState:
         mark_others(files, self.logs)
         self.producer_ids = ProducerIds(self.metadata_log, self.node_id)
         self.topics = Topics(
-            self.logs, self.metadata_log, self.config, self.node_id, lambda: uuid.uuid4().bytes, self.durability
+            self.logs, self.metadata_log, self.config, self.nodes, lambda: uuid.uuid4().bytes, self.durability
         )
         records = list(self.metadata_log.replay())
         for record in records:
@@ -171,8 +186,11 @@ class BrokerState:
         if self.logs.upgrade is not None:
             self.logs.upgrade.finish()
             self.logs.upgrade = None
+        self.topology = Topology(self.nodes, self.topics, self.clock, self._address)
+        self.topology.begin(note)
         self._load_groups()
         self._load_transactions()
+        self.topology.on_leader = self._leader_changed
         self._maintenance = Maintenance(self.clock, self.waits, self.config, self.logs, self.topics, self.durability)
         if self.config["log.cleaner.enable"]:
             # Not before it is due: what it needs to import would delay the start.
@@ -215,13 +233,7 @@ class BrokerState:
             settings=CoordinatorSettings.from_config(self.config),
         )
         for partition in offsets_topic.partitions if offsets_topic else ():
-            if partition.offline is not None:
-                self.groups.resign(partition.index)
-            elif code := self.groups.load(partition.index, stored_entries(partition.log)):
-                # Kafka too serves the others, and answers for these that their coordinator is not available.
-                get_logger().error(
-                    "groups cannot be read", topic=GROUP_OFFSETS_TOPIC, partition=partition.index, code=code.name
-                )
+            self._load_coordinator(partition)
         self.groups.start()
 
     def _load_transactions(self) -> None:
@@ -240,18 +252,44 @@ class BrokerState:
             waits=self.waits,
         )
         for partition in log_topic.partitions if log_topic else ():
-            if partition.offline is not None:
-                self.transactions.resign(partition.index)
-            elif partition.log.log_end_offset > partition.log.log_start_offset:
-                entries = ((record.key or b"", record.value) for record in read_all(partition.log))
-                if code := self.transactions.load(partition.index, entries):
-                    get_logger().error(
-                        "transactions cannot be read",
-                        topic=TRANSACTION_STATE_TOPIC,
-                        partition=partition.index,
-                        code=code.name,
-                    )
+            self._load_coordinator(partition)
         self.transactions.start()
+
+    def _load_coordinator(self, partition: Partition) -> None:
+        """Has the coordinator of a partition of one of Kafka's own topics take over what its log says."""
+        is_groups = partition.topic == GROUP_OFFSETS_TOPIC
+        coordinator = self.groups if is_groups else self.transactions
+        if partition.offline is not None or partition.leader == NO_LEADER:
+            coordinator.resign(partition.index)
+            return
+        if is_groups:
+            code = self.groups.load(partition.index, stored_entries(partition.log))
+        else:
+            entries = ((record.key or b"", record.value) for record in read_all(partition.log))
+            code = self.transactions.load(partition.index, entries)
+        if code:
+            # Kafka too serves the others, and answers for these that their coordinator is not available.
+            get_logger().error(
+                f"{'groups' if is_groups else 'transactions'} cannot be read",
+                topic=partition.topic,
+                partition=partition.index,
+                code=code.name,
+            )
+
+    def _leader_changed(self, partition: Partition) -> None:
+        """The old leader's coordinator of what lies in a partition gives up, and the new one's reads it."""
+        if partition.topic in INTERNAL_TOPICS:
+            coordinator = self.groups if partition.topic == GROUP_OFFSETS_TOPIC else self.transactions
+            coordinator.resign(partition.index)
+            self._load_coordinator(partition)
+
+    def groups_at(self, node_id: int) -> GroupsAtNode:
+        """The groups that one of several nodes coordinates."""
+        return GroupsAtNode(self.groups, self.topics.led_by(node_id, GROUP_OFFSETS_TOPIC))
+
+    def transactions_at(self, node_id: int) -> TransactionsAtNode:
+        """The transactions that one of several nodes coordinates."""
+        return TransactionsAtNode(self.transactions, self.topics.led_by(node_id, TRANSACTION_STATE_TOPIC))
 
     def _replay_broker_config(self, record: ConfigRecord) -> None:
         source = ConfigSource.DYNAMIC_BROKER if record.resource_name else ConfigSource.DYNAMIC_DEFAULT_BROKER
@@ -262,12 +300,18 @@ class BrokerState:
 
     # Rules that span the parts
 
+    def _address(self, node_id: int) -> tuple[str, int]:
+        """Where a node's first listener is; on every interface, for clients on this machine."""
+        name = self.options.listeners[0].name
+        number = node_id if self.nodes.is_cluster else 1
+        return self.options.advertised_address(name, self._ports.get((node_id, name), -1), "127.0.0.1", number)
+
     def endpoint(self, arrival: Arrival, node_id: int | None = None) -> tuple[str, int]:
         """The host and port at which a client which arrived so is told to find a node; the one it asks, without it."""
         if node_id is None:
             node_id = arrival.node_id
         port = self._ports[node_id, arrival.listener]
-        number = node_id if self.options.brokers > 1 else 1
+        number = node_id if self.nodes.is_cluster else 1
         return self.options.advertised_address(arrival.listener, port, arrival.local_host, number)
 
     def auto_create(self, name: str, now_ms: int) -> Topic:
@@ -309,6 +353,8 @@ class BrokerState:
         """Ends a transaction in one of its partitions. Raises what appending raises; the future is of a sync."""
         # The coordinator's epoch is that of the leader of its log, which is there: it says that the markers are due.
         log = TRANSACTION_STATE_TOPIC, self.transactions.partition_of(markers.transactional_id)
+        if self.topics.has_partition(*partition) and self.topics.partition(*partition).leader == NO_LEADER:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
         is_there = self.topics.has_partition(*log)  # else somebody has deleted it since
         coordinator_epoch = self.topics.partition(*log).leader_epoch if is_there else LEADER_EPOCH
         return self.topics.partition(*partition).write_marker(
@@ -416,6 +462,13 @@ class BrokerState:
         self._maintenance.close()
         self.clients.close()
         self.logs.close()
+
+    def abandon(self) -> None:
+        """Gives everything back and writes nothing more, as for a state that another one is to replace. What was under
+        way is to have ended, see `begin_stop` and `finish_appends`."""
+        self._maintenance.close()
+        self.clients.close()
+        self.logs.release()
 
     def __repr__(self) -> str:
         return f"BrokerState(cluster_id={self.cluster_id!r}, topics={len(self.topics)})"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import ErrorCode
@@ -25,11 +25,11 @@ from .log_dirs import FIRST_DIRECTORY_ID, LogDir, LogDirs
 from .logs import get_logger
 from .metadata_log import TOPIC as METADATA_TOPIC
 from .metadata_log import MetadataLog
+from .nodes import NO_LEADER, REPLICAS, Assignment, Nodes
 from .partitions import LEADER_EPOCH, Partition
 
 if TYPE_CHECKING:
     from ..storage.config import LogConfig
-    from ..storage.log import PartitionLog
 
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -106,7 +106,7 @@ class Topics:
         logs: LogDirs,
         metadata: MetadataLog,
         config: Config,
-        node_id: int,
+        nodes: Nodes,
         random_uuid: Callable[[], bytes],
         durability: Durability,
     ) -> None:
@@ -114,12 +114,12 @@ class Topics:
         self._durability = durability
         self._metadata = metadata
         self._config = config
-        self._node_id = node_id
+        self._nodes = nodes
         self._random_uuid = random_uuid
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._adopted_epochs: dict[tuple[bytes, int], int] = {}  # leader epochs of another Kafka's partitions
+        self._assigned: dict[tuple[bytes, int], Assignment] = {}  # of partitions that are not opened yet
 
     # Looking up
 
@@ -155,6 +155,15 @@ class Topics:
         """Whether that partition exists."""
         return (name, index) in self._partitions
 
+    def leader(self, name: str, index: int) -> int:
+        """The node that leads a partition; -1 where it has none, or is not there."""
+        partition = self._partitions.get((name, index))
+        return NO_LEADER if partition is None or partition.offline is not None else partition.leader
+
+    def led_by(self, node_id: int, name: str) -> Callable[[int], bool]:
+        """Whether a node leads a topic's partition of that index."""
+        return lambda index: self.leader(name, index) == node_id
+
     # Changing
 
     def check_new(self, name: str, configs: Mapping[str, str | None]) -> dict[str, str]:
@@ -174,37 +183,96 @@ class Topics:
         TopicConfig(self._config, kept)
         return kept
 
-    def create(self, name: str, partitions: int, configs: Mapping[str, str | None], now_ms: int) -> Topic:
-        """Creates a topic. Raises Refused, ConfigError or StorageError; then nothing of it remains."""
+    def replication_factor(self, name: str) -> int:
+        """How many replicas a new topic has of each partition if nobody says. Raises Refused for more than nodes.
+
+        As many as its config says if that is set; else all nodes there are, up to three. Kafka's own topics have as
+        many of what is asked for as there can be.
+        """
+        there, config = len(self._nodes.ids), self._config
+        key = "default.replication.factor"
+        if name in INTERNAL_TOPICS:
+            key = f"{internal_prefix(name)}.replication.factor"
+        if there == 1 or not config.is_set(key):
+            return min(REPLICAS, there)
+        factor = config[key]
+        if name in INTERNAL_TOPICS:
+            return min(factor, there)
+        return self.check_factor(factor)
+
+    def check_factor(self, factor: int) -> int:
+        """The factor, if there can be as many replicas; else INVALID_REPLICATION_FACTOR."""
+        there = len(self._nodes.ids)
+        if 1 <= factor <= there:
+            return factor
+        brokers = "is 1 broker" if there == 1 else f"are {there} brokers"
+        problem = (
+            "Replication factor must be larger than 0, or -1 to use the default value."
+            if factor < 1
+            else f"Unable to replicate the partition {factor} time(s): there {brokers}."
+        )
+        raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
+
+    def place(self, count: int, factor: int) -> list[tuple[int, ...]]:
+        """Replicas for as many new partitions, after all that there are."""
+        return self._nodes.place(count, factor, len(self._partitions))
+
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str | None],
+        now_ms: int,
+        replicas: Sequence[Sequence[int]] | None = None,
+    ) -> Topic:
+        """Creates a topic; `replicas` are the node ids of each partition, placed without it. Raises Refused,
+        ConfigError or StorageError; then nothing of it remains."""
         kept = self.check_new(name, configs)
+        if replicas is None:
+            replicas = self.place(partitions, self.replication_factor(name))
         while True:
             try:
-                return self._create(name, partitions, kept, now_ms)
+                return self._create(name, replicas, kept, now_ms)
             except DirectoryFailed:  # with one less to choose from
                 continue
 
-    def _create(self, name: str, partitions: int, kept: dict[str, str], now_ms: int) -> Topic:
+    def _create(self, name: str, replicas: Sequence[Sequence[int]], kept: dict[str, str], now_ms: int) -> Topic:
         topic = Topic(name, new_topic_id(self._random_uuid), TopicConfig(self._config, kept))
-        placed = [(index, self._logs.place()) for index in range(partitions)]
+        placed = [(index, self._logs.place()) for index in range(len(replicas))]
+        self._assign(topic, 0, replicas)
         records: list[Any] = [TopicRecord(name=name, topic_id=topic.id)]
         records += [_config_record(name, key, value) for key, value in kept.items()]
-        records += [self._partition_record(topic, index, directory) for index, directory in placed]
+        records += self._new_records(topic, placed)
         self._metadata.append(records, now_ms)
         try:
             for index, directory in placed:
                 self._open(topic, index, directory, self._log_config(topic), now_ms)
         except StorageError:
             self._drop_logs(topic, at_once=True)  # first: it may be open files that there are too many of
+            for index in range(len(replicas)):
+                self._assigned.pop((topic.id, index), None)
             self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
             raise
         self._by_name[name] = self._by_id[topic.id] = topic
         self._warn_of_format(topic)
         return topic
 
-    def add_partitions(self, topic: Topic, count: int, now_ms: int) -> None:
-        """Grows a topic to `count` partitions in all. Raises StorageError."""
-        placed = [(index, self._logs.place()) for index in range(len(topic.partitions), count)]
-        self._metadata.append([self._partition_record(topic, index, at) for index, at in placed], now_ms)
+    def _assign(self, topic: Topic, first: int, replicas: Sequence[Sequence[int]]) -> None:
+        for index, nodes in enumerate(replicas, first):
+            self._assigned[topic.id, index] = self._nodes.assigned(nodes, LEADER_EPOCH)
+
+    def add_partitions(
+        self, topic: Topic, count: int, now_ms: int, replicas: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        """Grows a topic to `count` partitions in all, the new ones with as many replicas as the others unless they are
+        given. Raises StorageError."""
+        first = len(topic.partitions)
+        placed = [(index, self._logs.place()) for index in range(first, count)]
+        if replicas is None:
+            factor = len(topic.partitions[0].replicas) if topic.partitions else self.replication_factor(topic.name)
+            replicas = self.place(count - first, factor)
+        self._assign(topic, first, replicas)
+        self._metadata.append(self._new_records(topic, placed), now_ms)
         self.open([(topic, index, at) for index, at in placed], now_ms)
 
     def set_configs(self, topic: Topic, configs: Mapping[str, str], now_ms: int) -> None:
@@ -224,6 +292,16 @@ class Topics:
         self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
         del self._by_name[topic.name], self._by_id[topic.id]
         self._drop_logs(topic)
+
+    def reassign(self, changes: Sequence[tuple[Partition, Assignment]], now_ms: int) -> None:
+        """Has partitions led or kept in sync by others, all at once. Raises StorageError; then nothing has changed."""
+        records = [
+            _partition_record(self._by_name[partition.topic].id, partition.index, assignment, partition.directory)
+            for partition, assignment in changes
+        ]
+        self._metadata.append(records, now_ms)
+        for partition, assignment in changes:
+            partition.assign(assignment)
 
     def reconfigure(self) -> None:
         """A broker config changed: every log takes over what it means for it."""
@@ -250,8 +328,7 @@ class Topics:
                 if record.topic_id not in placed:
                     raise StorageError(f"{METADATA_TOPIC}-0: a partition of no topic, {record.topic_id.hex()}")
                 placed[record.topic_id][record.partition_id] = directory
-                if record.leader_epoch > LEADER_EPOCH:
-                    self._adopted_epochs[record.topic_id, record.partition_id] = record.leader_epoch
+                self._assigned[record.topic_id, record.partition_id] = self._stored(record)
             elif isinstance(record, RemoveTopicRecord):
                 found.pop(record.topic_id, None)
                 placed.pop(record.topic_id, None)
@@ -266,6 +343,10 @@ class Topics:
             self._by_name[topic.name] = self._by_id[topic.id] = topic
             self._warn_of_format(topic)
         return [(found[id], index, at) for id, indexes in placed.items() for index, at in sorted(indexes.items())]
+
+    def _stored(self, record: PartitionRecord) -> Assignment:
+        epochs = max(record.leader_epoch, LEADER_EPOCH), max(record.partition_epoch, 0)
+        return self._nodes.found(Assignment(tuple(record.replicas), tuple(record.isr), record.leader, *epochs))
 
     def _readable(self, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
         """The configs that are known here. Others are of a newer or older Kafka: logged, and not in force."""
@@ -290,16 +371,18 @@ class Topics:
             if topic.id not in configs:
                 configs[topic.id] = self._log_config(topic)
             try:
-                lies_in = self._logs.id_of(self._open(topic, index, directory, configs[topic.id], now_ms))
+                lies_in = self._open(topic, index, directory, configs[topic.id], now_ms).directory
             except DirectoryFailed as error:
-                epoch = self._first_epoch(topic, index)
-                self._add(Partition(topic.name, index, None, self._durability, str(error), epoch), topic)
+                assigned = self._assigned.pop((topic.id, index))
+                offline = Partition(topic.name, index, None, self._durability, str(error), assigned)
+                offline.directory = directory
+                self._add(offline, topic)
                 continue
             finally:
                 on_done()
             # A folder that somebody moved: from here on it is looked for where it is.
             if directory is not None and directory >= FIRST_DIRECTORY_ID and lies_in not in (None, directory):
-                moved.append(self._partition_record(topic, index, lies_in))
+                moved.append(_partition_record(topic.id, index, topic.partitions[-1].assignment, lies_in))
         if moved:
             self._metadata.append(moved, now_ms)
 
@@ -311,15 +394,16 @@ class Topics:
             partition.go_offline(reason)
         return found
 
-    def _open(self, topic: Topic, index: int, directory: bytes | None, config: LogConfig, now_ms: int) -> PartitionLog:
+    def _open(self, topic: Topic, index: int, directory: bytes | None, config: LogConfig, now_ms: int) -> Partition:
         log = self._logs.open_partition(topic.name, index, topic.id, config, directory, now_ms)
+        assigned = self._assigned.pop((topic.id, index))
         # Clients that have heard of this epoch do not go back to an older one.
-        log.leader_epoch = max(log.leader_epoch, self._first_epoch(topic, index))
-        self._add(Partition(topic.name, index, log, self._durability), topic)
-        return log
-
-    def _first_epoch(self, topic: Topic, index: int) -> int:
-        return self._adopted_epochs.get((topic.id, index), LEADER_EPOCH)
+        log.leader_epoch = max(log.leader_epoch, assigned.leader_epoch)
+        assigned = assigned._replace(leader_epoch=log.leader_epoch)
+        partition = Partition(topic.name, index, log, self._durability, assignment=assigned)
+        partition.directory = self._logs.id_of(log)
+        self._add(partition, topic)
+        return partition
 
     def _add(self, partition: Partition, topic: Topic) -> None:
         topic.partitions.append(partition)
@@ -350,19 +434,24 @@ class Topics:
                         "a deleted partition's folder stays", folder=repr(partition.log), reason=str(error)
                     )
 
-    def _partition_record(self, topic: Topic, index: int, directory: bytes) -> PartitionRecord:
-        return PartitionRecord(
-            partition_id=index,
-            topic_id=topic.id,
-            replicas=[self._node_id],
-            isr=[self._node_id],
-            removing_replicas=[],
-            adding_replicas=[],
-            leader=self._node_id,
-            leader_epoch=self._first_epoch(topic, index),
-            partition_epoch=0,
-            directories=[directory],
-        )
+    def _new_records(self, topic: Topic, placed: Iterable[tuple[int, bytes]]) -> list[PartitionRecord]:
+        return [_partition_record(topic.id, index, self._assigned[topic.id, index], at) for index, at in placed]
+
+
+def _partition_record(topic_id: bytes, index: int, assignment: Assignment, directory: bytes | None) -> PartitionRecord:
+    """The whole of a partition, made or changed. All its replicas lie in the one directory."""
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(assignment.replicas),
+        isr=list(assignment.isr),
+        removing_replicas=[],
+        adding_replicas=[],
+        leader=assignment.leader,
+        leader_epoch=assignment.leader_epoch,
+        partition_epoch=assignment.partition_epoch,
+        directories=[] if directory is None else [directory] * len(assignment.replicas),
+    )
 
 
 def _config_record(topic: str, name: str, value: str | None) -> ConfigRecord:

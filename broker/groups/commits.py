@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ...protocol.errors import ErrorCode
+from .at_node import GroupsAtNode
 from .coordinator import GroupCoordinator
 
 JUDGED = (ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE)
 """The verdicts on partitions that share the one on the member."""
 
 
-def commit_refusal(groups: GroupCoordinator, topic: str, index: int, metadata: str | None) -> ErrorCode:
+def commit_refusal(groups: GroupCoordinator | GroupsAtNode, topic: str, index: int, metadata: str | None) -> ErrorCode:
     """Why an offset of this partition cannot be committed; NONE if it can."""
     if not groups.partition_exists(topic, index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -18,7 +18,7 @@ async def add_offsets_to_txn(request: AddOffsetsToTxnRequest, context: RequestCo
     """What is added is the partition of `__consumer_offsets` that holds the group; clients of KIP-890's second part add
     it by TxnOffsetCommit itself."""
     answer = await settled(
-        context.broker.transactions.add_offsets(
+        context.transactions.add_offsets(
             request.transactional_id, request.producer_id, request.producer_epoch, request.group_id, client_version=0
         )
     )

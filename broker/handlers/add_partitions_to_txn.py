@@ -65,7 +65,7 @@ def _begin(asked: Asked, context: RequestContext) -> Outcome | dict[Partition, E
     refused = {partition: error for partition in partitions if (error := _refusal(partition, context))}
     if refused:
         return refused
-    transactions = context.broker.transactions
+    transactions = context.transactions
     producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
     if asked.verify_only:
         return transactions.verify(*producer, partitions)

@@ -27,11 +27,10 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -
                 raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             configs = [(config.name, config.value) for config in asked.configs]
             replace(
-                context.broker,
+                context,
                 asked.resource_type,
                 asked.resource_name,
                 configs,
-                context.now_ms(),
                 validate_only=request.validate_only,
             )
         except Exception as error:

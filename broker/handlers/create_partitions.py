@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
@@ -26,9 +27,9 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
             if counts[name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             topic = context.broker.topics.named(name)
-            _check(topic, asked, context.broker.node_id)
+            replicas = _checked(topic, asked, context.broker.nodes.ids)
             if not request.validate_only:
-                context.broker.topics.add_partitions(topic, asked.count, context.now_ms())
+                context.broker.topics.add_partitions(topic, asked.count, context.now_ms(), replicas)
         except Exception as error:
             message = message_of(error)
             results.append(Result(name=name, error_code=code_of(error), error_message=message))
@@ -37,7 +38,8 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
     return CreatePartitionsResponse(results=results)
 
 
-def _check(topic: Topic, asked: Asked, node_id: int) -> None:
+def _checked(topic: Topic, asked: Asked, nodes: Sequence[int]) -> list[list[int]] | None:
+    """The new partitions' replicas where they are assigned by hand."""
     now = len(topic.partitions)
     if asked.count <= now:
         problem = "which is the number it has" if asked.count == now else f"which is lower than the {now} it has"
@@ -46,11 +48,14 @@ def _check(topic: Topic, asked: Asked, node_id: int) -> None:
         )
     if asked.count - now > PARTITIONS_AT_ONCE_MAX:
         raise Refused(ErrorCode.POLICY_VIOLATION, f"A request creates at most {PARTITIONS_AT_ONCE_MAX} partitions.")
-    if asked.assignments is not None:
-        if len(asked.assignments) != asked.count - now:
-            raise Refused(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{asked.count - now} partition(s) are added, but {len(asked.assignments)} assignment(s) were given.",
-            )
-        assigned = {now + index: given.broker_ids for index, given in enumerate(asked.assignments)}
-        check_assignments(assigned, now, asked.count - now, node_id)
+    if asked.assignments is None:
+        return None
+    if len(asked.assignments) != asked.count - now:
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{asked.count - now} partition(s) are added, but {len(asked.assignments)} assignment(s) were given.",
+        )
+    replicas = [given.broker_ids for given in asked.assignments]
+    factor = len(topic.partitions[0].replicas) if topic.partitions else None
+    check_assignments(dict(enumerate(replicas, now)), now, asked.count - now, nodes, factor)
+    return replicas

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -44,18 +45,24 @@ def _create(asked: Asked, validate_only: bool, left: int, context: RequestContex
     if len(configs) < len(asked.configs):
         raise Refused(ErrorCode.INVALID_REQUEST, "A config is listed twice.")
     kept = TopicConfig(broker.config, broker.topics.check_new(asked.name, configs))
-    partitions = _partitions(asked, broker.node_id)
-    if partitions == BROKER_DEFAULT:
-        partitions = broker.config["num.partitions"]
+    replicas = _assigned(asked, broker.nodes.ids)
+    partitions = len(replicas or ()) or asked.num_partitions
+    factor = len(replicas[0]) if replicas else asked.replication_factor
+    if replicas is None:
+        topics = broker.topics
+        factor = topics.replication_factor(asked.name) if factor == BROKER_DEFAULT else topics.check_factor(factor)
+        partitions = _count(partitions, context)
     if partitions > left:
         raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     if validate_only:
         result = Result(name=asked.name, error_code=0, error_message=None)
     else:
-        topic = broker.topics.create(asked.name, partitions, configs, context.now_ms())
+        if replicas is None:
+            replicas = broker.topics.place(partitions, factor)
+        topic = broker.topics.create(asked.name, partitions, configs, context.now_ms(), replicas)
         result = Result(name=asked.name, topic_id=topic.id, error_code=0, error_message=None)
     result.num_partitions = partitions
-    result.replication_factor = 1
+    result.replication_factor = factor
     if context.api_version >= 5:
         entries = [kept.describe(name) for name in kept.names()]
         result.configs = [
@@ -71,39 +78,45 @@ def _create(asked: Asked, validate_only: bool, left: int, context: RequestContex
     return result
 
 
-def _partitions(asked: Asked, node_id: int) -> int:
-    """How many partitions are asked for; there is one node, so one replica of each."""
+def _count(asked: int, context: RequestContext) -> int:
+    if asked == BROKER_DEFAULT:
+        return context.broker.config["num.partitions"]
+    if asked < 1:
+        raise Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+    return asked
+
+
+def _assigned(asked: Asked, nodes: Sequence[int]) -> list[list[int]] | None:
+    """The replicas of each partition where they are assigned by hand."""
     if not asked.assignments:
-        if asked.replication_factor not in (BROKER_DEFAULT, 1):
-            problem = (
-                "Replication factor must be larger than 0, or -1 to use the default value."
-                if asked.replication_factor < 1
-                else f"Unable to replicate the partition {asked.replication_factor} time(s): there is 1 broker."
-            )
-            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
-        if asked.num_partitions < 1 and asked.num_partitions != BROKER_DEFAULT:
-            raise Refused(
-                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
-            )
-        return asked.num_partitions
+        return None
     if asked.num_partitions != -1 or asked.replication_factor != -1:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
             "Partition count and replication factor must be -1 where replicas are assigned by hand.",
         )
-    check_assignments({a.partition_index: a.broker_ids for a in asked.assignments}, 0, len(asked.assignments), node_id)
-    return len(asked.assignments)
+    assigned = {a.partition_index: a.broker_ids for a in asked.assignments}
+    check_assignments(assigned, 0, len(asked.assignments), nodes)
+    return [assigned[index] for index in range(len(assigned))]
 
 
-def check_assignments(assigned: dict[int, list[int]], first: int, count: int, node_id: int) -> None:
-    """Refuses assignments that are not to this node, or not of the partitions `first` .. `first + count - 1`."""
+def check_assignments(
+    assigned: dict[int, list[int]], first: int, count: int, nodes: Sequence[int], factor: int | None = None
+) -> None:
+    """Refuses assignments that are not to these nodes, not of the partitions `first` .. `first + count - 1`, or not all
+    of as many replicas: `factor` if others are there."""
     if sorted(assigned) != list(range(first, first + count)):
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions should be a consecutive 0-based integer sequence."
         )
-    for index, nodes in assigned.items():
-        if nodes != [node_id]:
-            raise Refused(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"Partition {index} must have the one replica [{node_id}], not {nodes}.",
-            )
+    for index, replicas in sorted(assigned.items()):
+        factor = len(replicas) if factor is None else factor
+        if len(nodes) == 1 and replicas != list(nodes):
+            problem = f"must have the one replica {list(nodes)}, not {replicas}."
+        elif not replicas or len(set(replicas)) < len(replicas) or not set(replicas) <= set(nodes):
+            problem = f"must have its replicas on nodes among {list(nodes)}, on each once, not {replicas}."
+        elif len(replicas) != factor:
+            problem = f"has {len(replicas)} replica(s) where others have {factor}."
+        else:
+            continue
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Partition {index} {problem}")

@@ -12,7 +12,7 @@ async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -
     """One result per group, also if it is named twice."""
     results = []
     for name in dict.fromkeys(request.groups_names):
-        error = context.broker.groups.delete(name)
+        error = context.groups.delete(name)
         if error is ErrorCode.NONE:
             error = await context.broker.group_records_durable(name)
         results.append(DeleteGroupsResponse.DeletableGroupResult(group_id=name, error_code=error))

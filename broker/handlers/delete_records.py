@@ -45,7 +45,7 @@ def _target(name: str, index: int, offset: int, context: RequestContext) -> tupl
         topic = context.broker.topics.named(name)
         if topic.is_internal:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        log = context.broker.topics.partition(name, index).log
+        log = context.partition(name, index).log
         if "delete" not in topic.config["cleanup.policy"]:
             raise Refused(ErrorCode.POLICY_VIOLATION)
         target = log.high_watermark if offset == HIGH_WATERMARK else offset

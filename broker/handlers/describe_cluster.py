@@ -12,7 +12,7 @@ BROKERS, CONTROLLERS = 1, 2
 
 @handles(DescribeClusterRequest)
 async def describe_cluster(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
-    """The one node, which is broker and controller."""
+    """The nodes that run; those that are stopped are fenced, and listed where that is asked for."""
     broker = context.broker
     if request.endpoint_type != BROKERS:
         code = (
@@ -21,13 +21,25 @@ async def describe_cluster(request: DescribeClusterRequest, context: RequestCont
             else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         )
         return DescribeClusterResponse(error_code=code, error_message=code.name, cluster_id="", brokers=[])
-    host, port = broker.endpoint(context.arrival)
+    nodes = broker.nodes
     return DescribeClusterResponse(
         error_code=0,
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=[DescribeClusterResponse.DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port)],
+        controller_id=nodes.controller,
+        brokers=[
+            _described(node_id, context)
+            for node_id in nodes.ids
+            if node_id not in nodes.stopped or request.include_fenced_brokers
+        ],
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def _described(node_id: int, context: RequestContext) -> DescribeClusterResponse.DescribeClusterBroker:
+    host, port = context.broker.endpoint(context.arrival, node_id)
+    made = DescribeClusterResponse.DescribeClusterBroker(broker_id=node_id, host=host, port=port)
+    if node_id in context.broker.nodes.stopped:
+        made.is_fenced = True
+    return made

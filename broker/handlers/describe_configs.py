@@ -72,7 +72,7 @@ def _config(asked: Asked, context: RequestContext) -> Config | TopicConfig:
         check_name(asked.resource_name)
         return broker.topics.named(asked.resource_name).config
     if asked.resource_type == BROKER:
-        check_broker_name(asked.resource_name, broker.node_id)
+        check_broker_name(asked.resource_name, context.node_id)
         return broker.config
     raise Refused(ErrorCode.INVALID_REQUEST, f"Resource type {asked.resource_type} is not served.")
 

@@ -27,7 +27,7 @@ async def describe_groups(request: DescribeGroupsRequest, context: RequestContex
 
 
 def _described(group_id: str, context: RequestContext, operations: int) -> Described:
-    error, group = context.broker.groups.describe(group_id)
+    error, group = context.groups.describe(group_id)
     message = None
     state = GroupState.DEAD.value if error is ErrorCode.NONE else ""
     if error is ErrorCode.NONE and group is None and context.api_version >= NOT_FOUND_SINCE:

@@ -31,6 +31,8 @@ async def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestCon
         topics: dict[str, list[PartitionSize]] = {}
         for topic in context.broker.topics:
             for partition in topic.online_partitions():
+                if context.node_id not in partition.replicas:
+                    continue
                 if (wanted is None or (topic.name, partition.index) in wanted) and directory.holds(partition.log):
                     size = PartitionSize(
                         partition_index=partition.index,

@@ -56,7 +56,7 @@ def _log(name: str, index: int, context: RequestContext) -> PartitionLog:
     check_name(name)
     if topics.get(name) is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
-    return topics.partition(name, index).log
+    return context.partition(name, index).log
 
 
 def _state(producer_id: int, known: Producer) -> State:

@@ -1,6 +1,6 @@
 """DescribeTopicPartitions v0: topics page by page (KIP-966).
 
-With one replica the only eligible leader that there can be is that of an offline partition.
+Eligible leaders are those who were in sync last, of a partition without a leader: no other replica is ever behind.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from ...protocol.messages.describe_topic_partitions import (
 from ...protocol.primitives import ZERO_UUID
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
+from ..nodes import NO_LEADER
 from ..partitions import Partition as Described
 from ..topics import check_name
-from .metadata import NO_LEADER, TOPIC_OPERATIONS
+from .metadata import TOPIC_OPERATIONS
 
 Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = Topic.DescribeTopicPartitionsResponsePartition
@@ -73,16 +74,17 @@ def _topic(name: str, start: int, limit: int, context: RequestContext) -> Topic:
 
 
 def _partition(partition: Described, context: RequestContext) -> Partition:
-    node_id, offline = context.broker.node_id, partition.offline is not None
-    eligible = [node_id] if offline and context.broker.profile.behaviour.eligible_leaders else []
+    broker, is_there = context.broker, partition.offline is None
+    leader, replicas, isr = partition.leader if is_there else NO_LEADER, list(partition.replicas), list(partition.isr)
+    eligible = isr if leader == NO_LEADER and broker.profile.behaviour.eligible_leaders else []
     return Partition(
         error_code=0,
         partition_index=partition.index,
-        leader_id=NO_LEADER if offline else node_id,
+        leader_id=leader,
         leader_epoch=partition.leader_epoch,
-        replica_nodes=[node_id],
-        isr_nodes=[] if eligible else [node_id],
+        replica_nodes=replicas,
+        isr_nodes=[] if eligible else isr,
         eligible_leader_replicas=eligible,
         last_known_elr=eligible,
-        offline_replicas=[node_id] if offline else [],
+        offline_replicas=[node for node in replicas if not is_there or node in broker.nodes.stopped],
     )

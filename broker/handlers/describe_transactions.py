@@ -22,7 +22,7 @@ async def describe_transactions(
 
 
 def _state(transactional_id: str, context: RequestContext) -> State:
-    error, found = context.broker.transactions.describe(transactional_id)
+    error, found = context.transactions.describe(transactional_id)
     if found is None:
         return State(error_code=error, transactional_id=transactional_id, topics=[])
     indexes: dict[str, list[int]] = {}

@@ -20,7 +20,7 @@ async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResp
     """The answer says that the decision is durable; the markers follow it."""
     version = context.api_version
     answer = await settled(
-        context.broker.transactions.end(
+        context.transactions.end(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,

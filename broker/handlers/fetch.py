@@ -3,7 +3,8 @@
 KIP-74 (bounds over the whole answer), KIP-227 (sessions), KIP-320 (leader epochs), KIP-516 (topic ids), KIP-724. v0-v3
 are given records in the format that they know, by the rules of the release; v0-v2 are given exactly as many bytes as
 they asked for, the last message cut. KIP-98: READ_COMMITTED (v4+) reads to the last stable offset, and is told which
-transactions were aborted. Left out: followers' fetches are answered like consumers', there being one node.
+transactions were aborted. Left out: followers' fetches are answered like consumers', replicas being labels; only the
+leader of a partition answers, whatever its racks (KIP-392).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ..format_rules import down_converts
 from ..partitions import Partition
 from ..state import BrokerState
 from ..waiting import FetchWaiter
+from .leaders import endpoints_of, tell_leader
 
 Topic = FetchResponse.FetchableTopicResponse
 Answer = Topic.PartitionData
@@ -36,6 +38,7 @@ BATCHES_FROM = 4  # the first version that takes record batches v2
 ONE_BATCH_FROM = 3  # the first that is given a whole batch even if it is larger than it asked for (KIP-74)
 STORAGE_ERROR_FROM = 6
 ZSTD_FROM = 10
+LEADERS_FROM = 16  # the first version that tells who leads (KIP-951)
 # Where nothing is read Kafka has an empty list of aborted transactions; where that failed it has none.
 _BEFORE_READING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 # A message that is announced and not there: a client that gets nothing else sees that it is too large, or asks again.
@@ -64,13 +67,16 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
         session_id, sent = broker.fetch_sessions.conclude(plan, answers, uses_topic_ids, context.now_ms())
     except Refused as refused:
         return FetchResponse(error_code=refused.code, session_id=request.session_id, responses=[])
-    return FetchResponse(
+    response = FetchResponse(
         session_id=session_id,
         responses=[
             Topic(topic=topic, topic_id=topic_id, partitions=[answer for _, answer in group])
             for (topic, topic_id), group in groupby(sent, key=lambda pair: pair[0][:2])
         ],
     )
+    if broker.nodes.is_cluster and context.api_version >= LEADERS_FROM:
+        response.node_endpoints = endpoints_of(FetchResponse, (answer for _, answer in sent), context)
+    return response
 
 
 def _max_bytes(request: FetchRequest, context: RequestContext) -> int:
@@ -90,10 +96,15 @@ def _read(
     found = 0
     enough = request.max_wait_ms <= 0 or not plan.partitions
     committed = request.isolation_level == READ_COMMITTED
+    node_id = context.arrival.node_id
     answers = []
     for key, wanted in plan.partitions.items():
         try:
+            if context.faulted is not None and key in context.faulted:
+                raise Refused(context.faulted[key], "on command")
             partition = _partition(key, context.broker, context.api_version >= 13)
+            if partition.leader != node_id:
+                partition.check_leader(node_id, wanted.current_leader_epoch)
             partition.check_epoch(wanted.current_leader_epoch)
             hard_limit = context.api_version < ONE_BATCH_FROM
             answer = _read_partition(partition, wanted, left, found == 0, committed, hard_limit)
@@ -115,7 +126,7 @@ def _failed(index: int, error: Exception, context: RequestContext) -> Answer:
     code = code_of(error)
     if code == ErrorCode.KAFKA_STORAGE_ERROR and context.api_version < STORAGE_ERROR_FROM:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which these clients know, and try again (KIP-112)
-    return Answer(
+    answer = Answer(
         partition_index=index,
         error_code=code,
         high_watermark=-1,
@@ -123,6 +134,8 @@ def _failed(index: int, error: Exception, context: RequestContext) -> Answer:
         aborted_transactions=[] if code in _BEFORE_READING else None,
         records=b"",
     )
+    tell_leader(answer, error, context, LEADERS_FROM)
+    return answer
 
 
 def _is_enough_there(

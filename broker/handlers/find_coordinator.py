@@ -1,7 +1,9 @@
-"""FindCoordinator v0-v6: which broker keeps a group or a transaction. It is this one. KIP-98, KIP-699.
+"""FindCoordinator v0-v6: which broker keeps a group or a transaction: who leads the partition that it lies in. KIP-98,
+KIP-699.
 
-The topic that a coordinator of transactions keeps its state in is made when somebody first asks for one. Left out:
-share groups. Their key type (2) answers INVALID_REQUEST, as Kafka does without share groups.
+The topic that a coordinator of transactions keeps its state in is made when somebody first asks for one, as is that of
+groups where there are several nodes. Left out: share groups. Their key type (2) answers INVALID_REQUEST, as Kafka does
+without share groups.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ..context import RequestContext, handles
 from ..errors import code_of
-from ..topics import TRANSACTION_STATE_TOPIC
+from ..nodes import NO_LEADER
+from ..topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 UNAVAILABLE = "The coordinator is not available."
@@ -21,16 +24,16 @@ SEVERAL_KEYS_SINCE = 4
 async def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     """Host and port are those of the listener that was asked. In an error the node is -1."""
     if context.api_version < SEVERAL_KEYS_SINCE:
-        error, message = _refusal(request.key_type, request.key, context)
-        node_id, host, port = _address(error, context)
+        error, message, found = _found(request.key_type, request.key, context)
+        node_id, host, port = _address(found, context)
         # Kafka writes the text of the code here, also of NONE.
         return FindCoordinatorResponse(
             error_code=error, error_message=message or error.name, node_id=node_id, host=host, port=port
         )
     coordinators = []
     for key in request.coordinator_keys:
-        error, message = _refusal(request.key_type, key, context)
-        node_id, host, port = _address(error, context)
+        error, message, found = _found(request.key_type, key, context)
+        node_id, host, port = _address(found, context)
         coordinators.append(
             FindCoordinatorResponse.Coordinator(
                 key=key,
@@ -44,31 +47,39 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _refusal(key_type: int, key: str, context: RequestContext) -> tuple[ErrorCode, str]:
-    """Why nobody coordinates it, and in words where the code does not say it all."""
+def _found(key_type: int, key: str, context: RequestContext) -> tuple[ErrorCode, str, int]:
+    """The node that coordinates it; -1 with the reason why nobody does, and with words where the code does not say it
+    all."""
     broker = context.broker
+    is_alone = not broker.nodes.is_cluster
     if key_type == GROUP_KEY:
-        is_available = not broker.groups.has_resigned(key)
+        is_available = (is_alone or _has_topic(GROUP_OFFSETS_TOPIC, context)) and not broker.groups.has_resigned(key)
+        topic, index = GROUP_OFFSETS_TOPIC, broker.groups.partition_of(key)
     elif key_type == TRANSACTION_KEY:
-        is_available = _has_transactions(context) and not broker.transactions.has_resigned(key)
+        is_available = _has_topic(TRANSACTION_STATE_TOPIC, context) and not broker.transactions.has_resigned(key)
+        topic, index = TRANSACTION_STATE_TOPIC, broker.transactions.partition_of(key)
     else:
-        return ErrorCode.INVALID_REQUEST, ""
+        return ErrorCode.INVALID_REQUEST, "", NO_LEADER
+    node_id = NO_LEADER
+    if is_available:
+        node_id = broker.node_id if is_alone else broker.topics.leader(topic, index)
     # One that has resigned: as in Kafka, where the partition has no leader.
-    return (ErrorCode.NONE, "") if is_available else (ErrorCode.COORDINATOR_NOT_AVAILABLE, UNAVAILABLE)
+    error = ErrorCode.NONE if node_id != NO_LEADER else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return error, "" if error is ErrorCode.NONE else UNAVAILABLE, node_id
 
 
-def _has_transactions(context: RequestContext) -> bool:
+def _has_topic(name: str, context: RequestContext) -> bool:
     """Makes the topic if it is not there."""
     try:
-        context.broker.internal_topic(TRANSACTION_STATE_TOPIC, context.now_ms())
+        context.broker.internal_topic(name, context.now_ms())
     except Exception as error:
         code_of(error)  # logs what is a defect
         return False
     return True
 
 
-def _address(error: ErrorCode, context: RequestContext) -> tuple[int, str, int]:
+def _address(node_id: int, context: RequestContext) -> tuple[int, str, int]:
     """Node, host and port."""
-    if error is not ErrorCode.NONE:
+    if node_id == NO_LEADER:
         return -1, "", -1
-    return context.broker.node_id, *context.broker.endpoint(context.arrival)
+    return node_id, *context.broker.endpoint(context.arrival, node_id)

@@ -8,7 +8,7 @@ from ..context import RequestContext, handles
 
 @handles(HeartbeatRequest)
 async def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    error = context.broker.groups.heartbeat(
+    error = context.groups.heartbeat(
         request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,

@@ -32,11 +32,10 @@ async def incremental_alter_configs(
                 raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             changes = [Change(config.name, config.config_operation, config.value) for config in asked.configs]
             alter(
-                context.broker,
+                context,
                 asked.resource_type,
                 asked.resource_name,
                 changes,
-                context.now_ms(),
                 validate_only=request.validate_only,
             )
         except Exception as error:

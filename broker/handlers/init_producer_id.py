@@ -27,7 +27,7 @@ async def init_producer_id(request: InitProducerIdRequest, context: RequestConte
             answer = Answer(ErrorCode.NONE, context.broker.producer_ids.allocate(context.now_ms()), 0)
         else:
             answer = await settled(
-                context.broker.transactions.init_producer_id(
+                context.transactions.init_producer_id(
                     request.transactional_id,
                     timeout_ms=request.transaction_timeout_ms,
                     producer_id=request.producer_id,

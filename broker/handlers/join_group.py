@@ -20,7 +20,7 @@ SKIP_ASSIGNMENT_SINCE = 9
 async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     """Waits until the rebalance is complete; the leader then has the members to assign for."""
     rebalance_timeout_ms = request.rebalance_timeout_ms
-    reply = await context.broker.groups.join(
+    reply = await context.groups.join(
         request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,

@@ -14,7 +14,7 @@ async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Le
     """Before v3 the one member's error is the answer's; after, each member has its own."""
     alone = context.api_version < SEVERAL_MEMBERS_SINCE
     members = [(member.member_id, member.group_instance_id) for member in request.members]
-    reply = context.broker.groups.leave(request.group_id, [(request.member_id, None)] if alone else members)
+    reply = context.groups.leave(request.group_id, [(request.member_id, None)] if alone else members)
     if reply.error is ErrorCode.NONE:
         error = await context.broker.group_records_durable(request.group_id)
         if error is not ErrorCode.NONE:

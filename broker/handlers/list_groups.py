@@ -9,7 +9,7 @@ from ..context import RequestContext, handles
 @handles(ListGroupsRequest)
 async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """An empty filter lets all through; an unknown name in one matches nothing."""
-    error, groups = context.broker.groups.list_groups(request.states_filter, request.types_filter)
+    error, groups = context.groups.list_groups(request.states_filter, request.types_filter)
     return ListGroupsResponse(
         error_code=error,
         groups=[

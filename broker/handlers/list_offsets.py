@@ -50,8 +50,7 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
 
 
 def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: RequestContext) -> Answer:
-    partition = context.broker.topics.partition(topic, asked.partition_index)
-    partition.check_epoch(asked.current_leader_epoch)
+    partition = context.partition(topic, asked.partition_index, asked.current_leader_epoch)
     log = partition.log
     answer = Answer(partition_index=asked.partition_index, error_code=0)
     end = log.last_stable_offset if isolation_level == READ_COMMITTED else log.high_watermark

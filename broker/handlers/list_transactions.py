@@ -15,7 +15,7 @@ State = ListTransactionsResponse.TransactionState
 @handles(ListTransactionsRequest)
 async def list_transactions(request: ListTransactionsRequest, context: RequestContext) -> ListTransactionsResponse:
     """All filters must let an id through; an empty one lets all through. Names that are no state's are told."""
-    error, unknown, found = context.broker.transactions.list(
+    error, unknown, found = context.transactions.list(
         states=request.state_filters,
         producer_ids=request.producer_id_filters,
         duration_ms=request.duration_filter,

@@ -14,16 +14,20 @@ from ...protocol.primitives import ZERO_UUID
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
 from ..format_rules import target_magic
+from ..nodes import NO_LEADER
 from ..topics import Topic, check_name
+from .leaders import endpoint
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from ..partitions import Partition
     from ..state import BrokerState
 
 TopicAnswer = MetadataResponse.MetadataResponseTopic
 PartitionAnswer = TopicAnswer.MetadataResponsePartition
 
 NOT_ASKED = -(1 << 31)
-NO_LEADER = -1  # of a partition whose only replica lies in a directory that has failed
 # Bits of AclOperation: what a client may do where nothing forbids it.
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
@@ -39,11 +43,11 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         # Each once, in the order in which they were asked for.
         asked = dict.fromkeys((topic.name, topic.topic_id) for topic in request.topics)
         topics = [_asked_topic(name, topic_id, request, context) for name, topic_id in asked]
-    host, port = broker.endpoint(context.arrival)
+    node = MetadataResponse.MetadataResponseBroker
     return MetadataResponse(
-        brokers=[MetadataResponse.MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
+        brokers=[endpoint(node, node_id, context) for node_id in broker.nodes.running],
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.nodes.controller,
         topics=topics,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
@@ -81,28 +85,34 @@ def _created(name: str, allowed: bool, context: RequestContext) -> Topic:
 
 
 def _topic_answer(topic: Topic, request: MetadataRequest, broker: BrokerState) -> TopicAnswer:
-    node_id = broker.node_id
+    stopped = broker.nodes.stopped
     has_eligible = broker.profile.behaviour.eligible_leaders
     answer = TopicAnswer(
         error_code=0,
         name=topic.name,
         topic_id=topic.id or ZERO_UUID,
         is_internal=topic.is_internal,
-        partitions=[
-            PartitionAnswer(
-                error_code=0 if partition.offline is None else ErrorCode.LEADER_NOT_AVAILABLE,
-                partition_index=partition.index,
-                leader_id=node_id if partition.offline is None else NO_LEADER,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=[node_id],
-                isr_nodes=[] if has_eligible and partition.offline is not None else [node_id],
-                offline_replicas=[] if partition.offline is None else [node_id],
-            )
-            for partition in topic.partitions
-        ],
+        partitions=[_partition_answer(partition, stopped, has_eligible) for partition in topic.partitions],
         topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
     )
     if request.include_message_format:
         answer.message_format_version = target_magic(topic.config, broker.config)
         answer.max_message_bytes = topic.config["max.message.bytes"]
     return answer
+
+
+def _partition_answer(partition: Partition, stopped: Container[int], has_eligible: bool) -> PartitionAnswer:
+    """Without a leader, as of a partition whose directory has failed, nobody is in sync where a release knows who else
+    may lead it (KIP-966)."""
+    is_there = partition.offline is None
+    leader = partition.leader if is_there else NO_LEADER
+    replicas = partition.replicas
+    return PartitionAnswer(
+        error_code=0 if leader != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(replicas),
+        isr_nodes=[] if has_eligible and leader == NO_LEADER else list(partition.isr),
+        offline_replicas=list(replicas) if not is_there else [node for node in replicas if node in stopped],
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ..context import RequestContext, handles
+from ..groups.at_node import GroupsAtNode
 from ..groups.commits import JUDGED, commit_refusal
 from ..groups.coordinator import GroupCoordinator
 from ..groups.offsets import CommittedOffset
@@ -24,7 +25,7 @@ Asked = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartitio
 async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
     """Unknown partitions are left out; the rest share one verdict on the member, and are committed together but for
     those whose metadata is too long."""
-    groups, now_ms = context.broker.groups, context.now_ms()
+    groups, now_ms = context.groups, context.now_ms()
     errors: list[list[ErrorCode]] = []
     commits = []
     for topic in request.topics:
@@ -65,7 +66,7 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     )
 
 
-def _refusal(groups: GroupCoordinator, name: str | None, partition: Asked) -> ErrorCode:
+def _refusal(groups: GroupCoordinator | GroupsAtNode, name: str | None, partition: Asked) -> ErrorCode:
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     return commit_refusal(groups, name, partition.partition_index, partition.committed_metadata)

@@ -12,7 +12,7 @@ Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 @handles(OffsetDeleteRequest)
 async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     """A partition that was never committed is deleted already; one that does not exist is in error."""
-    groups = context.broker.groups
+    groups = context.groups
     asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
     known = [partition for partition in asked if groups.partition_exists(*partition)]
     error, results = groups.delete_offsets(request.group_id, known) if known or not asked else (ErrorCode.NONE, {})

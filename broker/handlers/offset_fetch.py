@@ -30,7 +30,7 @@ AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 @handles(OffsetFetchRequest)
 async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     """From v8 several groups, each with its own error; before, one."""
-    groups = context.broker.groups
+    groups = context.groups
     if context.api_version >= GROUPS_SINCE:
         by_id = context.api_version >= TOPIC_IDS_SINCE
         found = [await _group(context, asked, request.require_stable, by_id) for asked in request.groups]
@@ -56,7 +56,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
 
 async def _group(context: RequestContext, asked: AskedGroup, require_stable: bool, by_id: bool) -> Group:
     """One group's answer. By id, an unknown topic is in error; asking for all leaves out topics that have no id."""
-    groups = context.broker.groups
+    groups = context.groups
     partitions = None
     topics: list[Group.OffsetFetchResponseTopics] = []
     if asked.topics is not None:

@@ -26,8 +26,7 @@ async def offset_for_leader_epoch(
 
 def _answer(topic: str, asked: Asked, context: RequestContext) -> Answer:
     try:
-        partition = context.broker.topics.partition(topic, asked.partition)
-        partition.check_epoch(asked.current_leader_epoch)
+        partition = context.partition(topic, asked.partition, asked.current_leader_epoch)
         epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)
     except Exception as error:
         return Answer(error_code=code_of(error), partition=asked.partition)

@@ -1,9 +1,10 @@
-"""Produce v0-v13: appends message sets and record batches (KIP-32, 98, 192, 467, 516, 724, 890).
+"""Produce v0-v13: appends message sets and record batches (KIP-32, 98, 192, 467, 516, 724, 890, 951).
 
 v0-v2 carry message sets of the old formats, any number of messages in each; from v3 on it is exactly one batch v2. What
 a release does with them is `releases.py`'s, and what batches of transactions have to pass `verification.py`'s.
-With one node there is nothing to wait for beyond the append, so acks 1 and -1 are the same. Where `flush.messages` asks
-for a sync the append ends with it, as in Kafka: every answer waits, and so does what follows an acks=0 request.
+All replicas are one log, so there is nothing to wait for beyond the append; acks -1 only asks for enough in sync. Where
+`flush.messages` asks for a sync the append ends with it, as in Kafka: every answer waits, and so does what follows an
+acks=0 request.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from ...storage.errors import RecordListTooLarge, StorageError
 from ...storage.log import Appended
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
-from ..partitions import Partition, settled
+from ..partitions import NotLed, Partition, settled
 from ..topics import INTERNAL_TOPICS
 from ..verification import Gate, Unverified, has_transactional, is_transactional
+from .leaders import endpoints_of, tell_leader
 
 Topic = ProduceResponse.TopicProduceResponse
 Answer = Topic.PartitionProduceResponse
@@ -39,6 +41,7 @@ RecordErrorAnswer = Answer.BatchIndexAndErrorMessage
 ADMIN_CLIENT_ID = "__admin_client"  # the one client id that may write to internal topics, as in Kafka
 BATCHES_FROM = 3  # the first version whose sets are one batch v2
 ZSTD_FROM = 7
+LEADERS_FROM = 10  # the first version that tells who leads (KIP-951)
 STORAGE_ERROR_FROM = 4  # the first version whose clients know KAFKA_STORAGE_ERROR
 # Thrown before the log is looked at: these answers carry no log start offset (semantics of ReplicaManager; the first
 # is KafkaApis').
@@ -55,7 +58,8 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
     behaviour = broker.profile.behaviour
     if behaviour.wrong_batches == "close" and version >= BATCHES_FROM:
         _close_for_wrong_batches(request, version)
-    topics = broker.topics
+    topics, node_id = broker.topics, context.arrival.node_id
+    needs_replicas = request.acks == -1 and broker.nodes.is_cluster
     gate = None
     if has_transactional(request):
         try:
@@ -81,6 +85,10 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                 if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
                     raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
                 partition = topics.partition(name, data.index)
+                if partition.leader != node_id:
+                    partition.check_leader(node_id)
+                if needs_replicas:
+                    partition.check_in_sync(topics.named(name).config["min.insync.replicas"])
                 if not data.records:
                     if version >= BATCHES_FROM:
                         raise WrongBatches("a partition without a record batch")
@@ -110,7 +118,11 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
         if failed:  # the only way to tell a client that does not listen
             raise ProtocolViolation("records of a request with acks=0 were refused")
         return None
-    return ProduceResponse(responses=responses)
+    response = ProduceResponse(responses=responses)
+    if failed and version >= LEADERS_FROM:
+        answered = (answer for topic in responses for answer in topic.partition_responses)
+        response.node_endpoints = endpoints_of(ProduceResponse, answered, context)
+    return response
 
 
 def _close_for_wrong_batches(request: ProduceRequest, version: int) -> None:
@@ -141,7 +153,8 @@ def _gate(request: ProduceRequest, context: RequestContext) -> Gate:
                 continue
             partition = None
             if request.acks in (-1, 0, 1) and (name not in INTERNAL_TOPICS or context.client_id == ADMIN_CLIENT_ID):
-                partition = topics.partition(name, data.index) if topics.has_partition(name, data.index) else None
+                leads = topics.leader(name, data.index) == context.arrival.node_id
+                partition = topics.partition(name, data.index) if leads else None
             sent.append((partition, data.records))
     gate = Gate(context)
     gate.ask(request.transactional_id, sent)
@@ -200,8 +213,9 @@ def _refusal(index: int, partition: Partition | None, error: Exception, context:
     before_the_log = isinstance(error, _WITHOUT_LOG_START) or code in _CODES_WITHOUT_LOG_START
     if isinstance(error, UnsupportedCodec) and version < ZSTD_FROM:
         before_the_log = True
-    if partition is not None and not before_the_log:
+    if partition is not None and not before_the_log and not isinstance(error, NotLed):
         answer.log_start_offset = partition.log.log_start_offset
+    tell_leader(answer, error, context, LEADERS_FROM)
     if isinstance(error, Unverified):
         answer.error_message = error.message or None
     if isinstance(error, InvalidRecords) and error.record_errors:

@@ -17,7 +17,7 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
         request.protocol_type is None or request.protocol_name is None
     ):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
-    reply = await context.broker.groups.sync(
+    reply = await context.groups.sync(
         request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,

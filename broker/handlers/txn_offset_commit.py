@@ -28,7 +28,7 @@ Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
     """Unknown partitions are left out; the rest share one verdict on transaction and member, and are written together
     but for those whose metadata is too long."""
-    groups = context.broker.groups
+    groups = context.groups
     errors, commits = _judged(request, context)
     outcome = ErrorCode.NONE
     if not request.topics or any(error in JUDGED for found in errors for error in found):
@@ -70,7 +70,7 @@ def _judged(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> tuple[list[list[ErrorCode]], list[tuple[Partition, CommittedOffset]]]:
     """What is wrong with each partition, and what is to be written of those with which nothing is."""
-    groups, now_ms = context.broker.groups, context.now_ms()
+    groups, now_ms = context.groups, context.now_ms()
     errors: list[list[ErrorCode]] = []
     commits = []
     for topic in request.topics:
@@ -90,7 +90,7 @@ async def _transaction_error(request: TxnOffsetCommitRequest, context: RequestCo
     """Why the transaction does not hold the group's offsets, and whether others had their turn meanwhile; it is made to
     where the client leaves that to us."""
     broker, version = context.broker, context.api_version
-    error = broker.groups.unavailable(request.group_id)
+    error = context.groups.unavailable(request.group_id)
     if error is ErrorCode.NONE and (request.producer_id < 0 or request.producer_epoch < 0):
         error = ErrorCode.INVALID_PRODUCER_ID_MAPPING  # no transaction is without, whether it is verified or not
     if error is not ErrorCode.NONE:

@@ -23,6 +23,7 @@ from ottla.broker.clock import ManualClock
 from ottla.broker.config import Config
 from ottla.broker.options import serve_options
 from ottla.broker.releases import profile
+from ottla.broker.topology import NOTHING_NOTED, TopologyNote
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.headers import API_VERSIONS_KEY
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
@@ -185,11 +186,12 @@ async def running(
     release: str = "ottla",
     files: Files | None = None,
     brokers: int = 1,
+    note: TopologyNote = NOTHING_NOTED,
 ) -> AsyncIterator[Broker]:
     """A broker over data directories, of one node or several, stopped at the end."""
     clock = clock or ManualClock()
     loop = asyncio.get_running_loop()
-    started = await server.start(options(folders, overrides, release, brokers), loop, clock, files=files)
+    started = await server.start(options(folders, overrides, release, brokers), loop, clock, files=files, note=note)
     broker = Broker(started, clock)
     try:
         yield broker

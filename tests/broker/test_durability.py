@@ -321,12 +321,13 @@ async def test_the_checkpoint_goes_on_after_a_failure(tmp_path: Path, monkeypatc
 def test_the_records_of_a_topic_are_those_that_are_replayed() -> None:
     """A topic that is made, removed and made again has nothing of its first life."""
     from ottla.broker.config import Config
+    from ottla.broker.nodes import Nodes
     from ottla.broker.topics import Topics
     from ottla.protocol.messages.metadata_records import RemoveTopicRecord
 
     first, second = b"1" * 16, b"2" * 16
     partition = {"replicas": [1], "isr": [1], "removing_replicas": [], "adding_replicas": []}
-    found = Topics(None, None, Config(), 1, lambda: b"", None).replay(  # type: ignore[arg-type]
+    found = Topics(None, None, Config(), Nodes(1), lambda: b"", None).replay(  # type: ignore[arg-type]
         [
             TopicRecord(name="t", topic_id=first),
             ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="9"),

@@ -52,12 +52,12 @@ class Wire:
             return ErrorCode.NONE
 
         broker = SimpleNamespace(
-            groups=self.harness.coordinator, node_id=1, endpoint=lambda arrival: (f"host-of-{arrival}", 9092),
-            group_records_durable=durable,
+            groups=self.harness.coordinator, node_id=1, nodes=SimpleNamespace(is_cluster=False),
+            endpoint=lambda arrival, node_id: (f"host-of-{arrival}", 9092), group_records_durable=durable,
         )  # fmt: skip
         context: Any = SimpleNamespace(
-            broker=broker, api_version=version, client_id="cl", client_host="10.0.0.1", arrival="PLAIN",
-            now_ms=self.harness.clock.now_ms,
+            broker=broker, groups=broker.groups, api_version=version, client_id="cl", client_host="10.0.0.1",
+            arrival="PLAIN", now_ms=self.harness.clock.now_ms,
         )  # fmt: skip
         response = await handler(parse(type(request), version, build(request, version)), context)
         return parse(type(response), version, build(response, version))

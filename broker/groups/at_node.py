@@ -1,0 +1,116 @@
+"""The groups of one of several nodes: the coordinator, as the node that was asked has it.
+
+Owns the answer of a node that does not coordinate a group, NOT_COORDINATOR, in the form of each request; what a node
+does coordinate is the coordinator's. Where there is one node nobody needs this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from ...protocol.errors import ErrorCode
+from .coordinator import GroupCoordinator, ListedGroup
+from .offsets import CommittedOffset, FetchedOffset, Partition
+from .settings import CoordinatorSettings
+from .state import Group, JoinReply, LeaveReply, SyncReply
+
+
+class GroupsAtNode:
+    """What handlers ask of a `GroupCoordinator`, for the groups whose partition of `__consumer_offsets` the node
+    `leads`."""
+
+    def __init__(self, groups: GroupCoordinator, leads: Callable[[int], bool]) -> None:
+        self._groups = groups
+        self._leads = leads
+
+    @property
+    def settings(self) -> CoordinatorSettings:
+        """As the coordinator's."""
+        return self._groups.settings
+
+    def partition_exists(self, topic: str, index: int) -> bool:
+        """As the coordinator's."""
+        return self._groups.partition_exists(topic, index)
+
+    def topic_name(self, id: bytes) -> str | None:
+        """As the coordinator's."""
+        return self._groups.topic_name(id)
+
+    def topic_id(self, name: str) -> bytes | None:
+        """As the coordinator's."""
+        return self._groups.topic_id(name)
+
+    def unavailable(self, group_id: str, *, may_be_empty: bool = False) -> ErrorCode:
+        """Why the group cannot be served here and now; NONE if it can."""
+        if not group_id and not may_be_empty:
+            return ErrorCode.INVALID_GROUP_ID
+        if not self._leads(self._groups.partition_of(group_id)):
+            return ErrorCode.NOT_COORDINATOR
+        return self._groups.unavailable(group_id, may_be_empty=may_be_empty)
+
+    def _elsewhere(self, group_id: str, *, may_be_empty: bool = False) -> bool:
+        return self.unavailable(group_id, may_be_empty=may_be_empty) is ErrorCode.NOT_COORDINATOR
+
+    async def join(self, group_id: str, *, member_id: str, **more: Any) -> JoinReply:
+        """JoinGroup."""
+        if self._elsewhere(group_id):
+            return JoinReply(ErrorCode.NOT_COORDINATOR, member_id)
+        return await self._groups.join(group_id, member_id=member_id, **more)
+
+    async def sync(self, group_id: str, **more: Any) -> SyncReply:
+        """SyncGroup."""
+        if self._elsewhere(group_id):
+            return SyncReply(ErrorCode.NOT_COORDINATOR)
+        return await self._groups.sync(group_id, **more)
+
+    def heartbeat(self, group_id: str, **more: Any) -> ErrorCode:
+        """Heartbeat."""
+        return ErrorCode.NOT_COORDINATOR if self._elsewhere(group_id) else self._groups.heartbeat(group_id, **more)
+
+    def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> LeaveReply:
+        """LeaveGroup."""
+        if self._elsewhere(group_id):
+            return LeaveReply(ErrorCode.NOT_COORDINATOR)
+        return self._groups.leave(group_id, members)
+
+    def commit(self, group_id: str, *, commits: Sequence[tuple[Partition, CommittedOffset]], **more: Any) -> ErrorCode:
+        """OffsetCommit and TxnOffsetCommit."""
+        if self._elsewhere(group_id, may_be_empty=True):
+            return ErrorCode.NOT_COORDINATOR
+        return self._groups.commit(group_id, commits=commits, **more)
+
+    def fetch(
+        self, group_id: str, partitions: Iterable[Partition] | None, *, require_stable: bool
+    ) -> tuple[ErrorCode, list[FetchedOffset]]:
+        """OffsetFetch."""
+        if self._elsewhere(group_id, may_be_empty=True):
+            return ErrorCode.NOT_COORDINATOR, []
+        return self._groups.fetch(group_id, partitions, require_stable=require_stable)
+
+    def delete_offsets(
+        self, group_id: str, partitions: Collection[Partition]
+    ) -> tuple[ErrorCode, dict[Partition, ErrorCode]]:
+        """OffsetDelete."""
+        if self._elsewhere(group_id):
+            return ErrorCode.NOT_COORDINATOR, {}
+        return self._groups.delete_offsets(group_id, partitions)
+
+    def describe(self, group_id: str) -> tuple[ErrorCode, Group | None]:
+        """DescribeGroups."""
+        if self._elsewhere(group_id, may_be_empty=True):
+            return ErrorCode.NOT_COORDINATOR, None
+        return self._groups.describe(group_id)
+
+    def delete(self, group_id: str) -> ErrorCode:
+        """DeleteGroups."""
+        if self._elsewhere(group_id, may_be_empty=True):
+            return ErrorCode.NOT_COORDINATOR
+        return self._groups.delete(group_id)
+
+    def list_groups(
+        self, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> tuple[ErrorCode, list[ListedGroup]]:
+        """ListGroups: those of this node."""
+        error, found = self._groups.list_groups(states, types)
+        return error, [one for one in found if self._leads(self._groups.partition_of(one.group_id))]

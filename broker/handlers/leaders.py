@@ -1,0 +1,32 @@
+"""What an answer tells of a leader that the client did not know (KIP-951): who it is, since when, and where.
+
+Only where there are several nodes: one alone has nothing to tell, and its answers stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..context import RequestContext
+from ..nodes import NO_LEADER
+from ..partitions import NotLed
+
+
+def tell_leader(answer: Any, error: Exception, context: RequestContext, since: int) -> None:
+    """Puts the leader into a partition's answer to Produce or Fetch, from version `since` on."""
+    if isinstance(error, NotLed) and context.api_version >= since and context.broker.nodes.is_cluster:
+        leader = type(answer).LeaderIdAndEpoch
+        answer.current_leader = leader(leader_id=error.partition.leader, leader_epoch=error.partition.leader_epoch)
+
+
+def endpoints_of(response: type, answers: Iterable[Any], context: RequestContext) -> list[Any]:
+    """Where the leaders are that these partitions' answers name, each once, as the `NodeEndpoint`s of a response."""
+    leaders = dict.fromkeys(answer.current_leader.leader_id for answer in answers)
+    return [endpoint(response.NodeEndpoint, leader, context) for leader in leaders if leader != NO_LEADER]  # type: ignore[attr-defined]
+
+
+def endpoint(made: type, node_id: int, context: RequestContext) -> Any:
+    """A node and where this client finds it, as `made`, whose fields are node_id, host and port."""
+    host, port = context.broker.endpoint(context.arrival, node_id)
+    return made(node_id=node_id, host=host, port=port)

@@ -1,0 +1,210 @@
+"""Who leads what, changed on command: leaders that move, partitions without one, nodes that stop and run again.
+
+Owns the changes; `nodes.py` has the rules and `topics.py` writes them down. Each change is durable before it shows;
+then those who wait for a partition are answered, and the coordinators of what lies in it go with its leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from .nodes import NO_LEADER, Assignment, Nodes
+
+if TYPE_CHECKING:
+    from .clock import Clock
+    from .partitions import Partition
+    from .topics import Topics
+
+
+class TopologyError(ValueError):
+    """A change that cannot be: a node or partition that is not, or a leader that has no replica. One line."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node and where its first listener is."""
+
+    id: int
+    host: str
+    port: int
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """Who has a partition; the leader is -1 where there is none."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyView:
+    """All nodes, and all partitions by topic and index."""
+
+    nodes: tuple[NodeView, ...]
+    partitions: tuple[PartitionView, ...]
+
+
+class TopologyNote(NamedTuple):
+    """What of a topology is not written down: nodes that are stopped, and partitions taken offline, by (topic,
+    index)."""
+
+    stopped: frozenset[int] = frozenset()
+    offline: frozenset[tuple[str, int]] = frozenset()
+
+
+NOTHING_NOTED = TopologyNote()
+
+
+class Topology:
+    """The nodes and leaders of one broker. All methods belong on its event loop."""
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        topics: Topics,
+        clock: Clock,
+        address: Callable[[int], tuple[str, int]],
+    ) -> None:
+        """`address` is where a node's first listener is."""
+        self.nodes = nodes
+        self._topics = topics
+        self._clock = clock
+        self._address = address
+        self.on_leader: Callable[[Partition], None] = lambda partition: None
+        """Told of each partition whose leader changed, after the start."""
+        self.on_node: Callable[[int, bool], None] = lambda node_id, is_running: None
+        """Told of a node that stopped or runs again; set by whoever has its sockets."""
+
+    def begin(self, note: TopologyNote) -> None:
+        """At the start: what the note says is so, and who led and cannot any more is replaced. Raises StorageError."""
+        self.nodes.stopped.update(node for node in note.stopped if node in self.nodes.ids)
+        for partition in self._partitions():
+            partition.is_held = (partition.topic, partition.index) in note.offline
+        if self.nodes.is_cluster or note.offline:
+            self._elect(self._partitions())
+
+    def note(self) -> TopologyNote:
+        """For another start on the same data: what `begin` takes."""
+        held = ((one.topic, one.index) for one in self._partitions() if one.is_held)
+        return TopologyNote(frozenset(self.nodes.stopped), frozenset(held))
+
+    # Changes
+
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Has another replica lead a partition. Raises TopologyError, StorageError."""
+        moved = self._found(topic, partition)
+        self._check_node(node_id)
+        now = moved.assignment
+        if node_id not in now.replicas:
+            raise TopologyError(f"node {node_id} has no replica of {topic}-{partition}: {list(now.replicas)} have")
+        if moved.is_held:
+            raise TopologyError(f"{topic}-{partition} is offline: bring it online first")
+        if node_id not in now.isr:
+            problem = "is stopped" if node_id in self.nodes.stopped else "is not in sync"
+            raise TopologyError(f"node {node_id} cannot lead {topic}-{partition}: it {problem}")
+        self._change([(moved, now.next(node_id, now.isr))])
+
+    def take_offline(self, topic: str, partition: int) -> None:
+        """Leaves a partition without a leader until `bring_online`. Raises TopologyError, StorageError."""
+        self._hold(self._found(topic, partition), True)
+
+    def bring_online(self, topic: str, partition: int) -> None:
+        """Ends what `take_offline` began: one in sync leads it again. Raises TopologyError, StorageError."""
+        self._hold(self._found(topic, partition), False)
+
+    def stop_node(self, node_id: int) -> None:
+        """A node goes: others in sync lead what it led, its listeners refuse and its connections are cut. Raises
+        TopologyError, StorageError."""
+        self._check_node(node_id)
+        self.nodes.stopped.add(node_id)
+        try:
+            self._elect(self._partitions())
+        except Exception:
+            self.nodes.stopped.discard(node_id)
+            raise
+        self.on_node(node_id, False)
+
+    def start_node(self, node_id: int) -> None:
+        """A node runs again: in sync at once, and leading only what nobody else could. Raises TopologyError,
+        StorageError."""
+        self._check_node(node_id)
+        was_stopped = node_id in self.nodes.stopped
+        self.nodes.stopped.discard(node_id)
+        try:
+            self._elect(self._partitions())
+        except Exception:
+            if was_stopped:
+                self.nodes.stopped.add(node_id)
+            raise
+        self.on_node(node_id, True)
+
+    def spread_leaders(self) -> None:
+        """Has every partition led by its preferred replica, the first one, where that runs. Raises StorageError."""
+        moved = [one for one in self._partitions() if not one.is_held and one.replicas[0] in one.isr]
+        preferred = ((one, one.assignment) for one in moved if one.replicas[0] not in self.nodes.stopped)
+        self._change([(one, now.next(now.replicas[0], now.isr)) for one, now in preferred])
+
+    def describe(self) -> TopologyView:
+        """Everything as it is now."""
+        nodes = (NodeView(id, *self._address(id), id not in self.nodes.stopped) for id in self.nodes.ids)
+        partitions = (
+            PartitionView(
+                one.topic,
+                one.index,
+                NO_LEADER if one.offline is not None else one.leader,
+                one.leader_epoch,
+                one.replicas,
+                one.isr,
+            )
+            for one in self._partitions()
+        )
+        return TopologyView(tuple(nodes), tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))))
+
+    # How
+
+    def _partitions(self) -> list[Partition]:
+        return [partition for topic in self._topics for partition in topic.partitions]
+
+    def _found(self, topic: str, index: int) -> Partition:
+        if not self._topics.has_partition(topic, index):
+            raise TopologyError(f"there is no partition {topic}-{index}")
+        return self._topics.partition(topic, index)
+
+    def _check_node(self, node_id: int) -> None:
+        if node_id not in self.nodes.ids:
+            raise TopologyError(f"there is no node {node_id}: the nodes are {', '.join(map(str, self.nodes.ids))}")
+
+    def _hold(self, partition: Partition, is_held: bool) -> None:
+        before, partition.is_held = partition.is_held, is_held
+        try:
+            self._elect([partition])
+        except Exception:
+            partition.is_held = before
+            raise
+
+    def _elect(self, partitions: Iterable[Partition]) -> None:
+        unclean = {topic.name: topic.config["unclean.leader.election.enable"] for topic in self._topics}
+        self._change(
+            [
+                (one, self.nodes.elected(one.assignment, is_held=one.is_held, unclean=unclean[one.topic]))
+                for one in partitions
+            ]
+        )
+
+    def _change(self, wanted: list[tuple[Partition, Assignment]]) -> None:
+        changes = [(partition, made) for partition, made in wanted if made != partition.assignment]
+        if not changes:
+            return
+        moved = [partition for partition, made in changes if made.leader != partition.leader]
+        self._topics.reassign(changes, self._clock.now_ms())
+        for partition in moved:
+            self.on_leader(partition)
+            partition.release()
