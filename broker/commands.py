@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 from .cli import complain
 from .config import Config, ConfigError
-from .options import ServeOptions, StartupError, control_listener, flags_to_configs, serve_options
+from .options import BROKERS_MAX, ServeOptions, StartupError, control_listener, flags_to_configs, serve_options
 from .releases import NEWEST, OWN, RELEASES, UnknownRelease, profile
 
 if TYPE_CHECKING:
     from .server import Running
 
 # Flags that later versions will have: their names are kept free, and using one says so.
-RESERVED_FLAGS = ("--brokers", "--record")
+RESERVED_FLAGS = ("--record",)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -68,6 +68,13 @@ def serve_parser() -> argparse.ArgumentParser:
         help=f"behave as that release of Kafka, {RELEASES[0]} to {NEWEST} (default: {OWN}, the ways of no release)",
     )
     parser.add_argument(
+        "--brokers",
+        type=int,
+        default=1,
+        metavar="N",
+        help=f"show clients N nodes, 1 to {BROKERS_MAX}, each on the next port, with one log store (default: 1)",
+    )
+    parser.add_argument(
         "--control",
         metavar="HOST:PORT",
         help="serve a control plane there over HTTP, for tests: faults, leaders, the clock, snapshots; it asks nobody "
@@ -93,7 +100,8 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
         overrides[name.strip()] = value
     flags = flags_to_configs(parsed.listen, parsed.advertise, parsed.data_dir)
     config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
-    options = serve_options(config, flag_listeners=bool(parsed.listen) and "listeners" not in overrides)
+    named_by_flags = bool(parsed.listen) and "listeners" not in overrides
+    options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers)
     if parsed.control is not None:
         options = dataclasses.replace(options, control=control_listener(parsed.control))
         if importlib.util.find_spec("aiohttp") is None:

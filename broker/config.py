@@ -49,7 +49,9 @@ __all__ = [
 # modules read.
 ACTED_ON = frozenset(
     """
-    advertised.listeners auto.create.topics.enable broker.id cleanup.policy compression.gzip.level
+    advertised.listeners default.replication.factor min.insync.replicas offsets.topic.replication.factor
+    transaction.state.log.replication.factor unclean.leader.election.enable
+    auto.create.topics.enable broker.id cleanup.policy compression.gzip.level
     compression.lz4.level compression.type compression.zstd.level controller.listener.names delete.topic.enable
     fetch.max.bytes file.delete.delay.ms flush.messages flush.ms group.initial.rebalance.delay.ms
     group.max.session.timeout.ms group.max.size group.min.session.timeout.ms
@@ -313,6 +315,13 @@ class Config:
             layer.pop(name, None)
         else:
             layer[name] = text
+        self._values.clear()
+        self.revision += 1
+
+    def forget_dynamic(self) -> None:
+        """Removes all dynamic values, as for a broker that is started anew and reads them from its metadata."""
+        for layer in self._dynamic.values():
+            layer.clear()
         self._values.clear()
         self.revision += 1
 

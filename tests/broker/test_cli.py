@@ -136,7 +136,14 @@ def test_mistakes_are_config_errors_before_anything_is_touched(arguments: list[s
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("flag", ["--brokers", "--record"])
+def test_the_number_of_nodes() -> None:
+    assert parse("--data-dir", "d").brokers == 1
+    assert parse("--data-dir", "d", "--brokers", "3", "--listen", ":9092").brokers == 3
+    with pytest.raises(ConfigError, match="there can be 1 to 100"):
+        parse("--data-dir", "d", "--brokers", "0")
+
+
+@pytest.mark.parametrize("flag", ["--record"])
 @pytest.mark.parametrize("value", [[], ["3"]])
 def test_reserved_flags_say_that_they_are(flag: str, value: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
