@@ -9,6 +9,7 @@ waiting, so that a slow reader costs the memory of its socket and no more.
 from __future__ import annotations
 
 import asyncio
+import select
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.connection import BufferPool, ServerConnection, Slot
@@ -18,6 +19,7 @@ from .logs import get_logger
 from .router import Call, call, failure
 
 if TYPE_CHECKING:
+    from .faults.injection import FaultedCall
     from .state import BrokerState
 
 IN_FLIGHT_MAX = 256  # waiting requests of one connection; Java clients keep 5, librdkafka without idempotence more
@@ -69,7 +71,7 @@ class _Running:
 
     __slots__ = ("call", "closed", "connection", "slot")
 
-    def __init__(self, connection: ClientConnection, made: Call, slot: Slot) -> None:
+    def __init__(self, connection: ClientConnection, made: Call | FaultedCall, slot: Slot) -> None:
         self.connection = connection
         self.call = made
         self.slot = slot
@@ -109,6 +111,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_all",
         "_alone",
         "_arrival",
+        "_cut",
         "_paused",
         "_reading",
         "_running",
@@ -126,6 +129,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._running: set[_Running] | None = None
         self._paused = False
         self._alone = False  # the newest request is one that others wait for
+        self._cut: tuple[_Running, ProtocolViolation] | None = None  # closes once what is before it is answered
         self._reading = True
         self._transport: Any = None
 
@@ -225,6 +229,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                     self._running = set()
                 self._running.add(running)
                 self._alone = made.is_alone
+                if made.is_faulted:
+                    made.connection = self  # type: ignore[union-attr]
                 running.wait_for(future)
                 return 0
         return self._wire.answer(slot, parts, ready)
@@ -234,7 +240,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             parts = running.call.parts(response)
         except ProtocolViolation as violation:
-            self._violated(violation)
+            self._ended(running, violation)
             return
         self.finished(running, parts)
 
@@ -242,12 +248,17 @@ class ClientConnection(asyncio.BufferedProtocol):
         """A handler that waited has its answer."""
         if self._running is not None:
             self._running.discard(running)
-        if running.call.is_alone:  # while it waited, none was begun behind it
-            self._alone = False
+        call = running.call
+        if call.is_alone:  # while it waited, none was begun behind it
+            self._alone = call.mute_ms > 0
+            if self._alone:
+                self._all.broker.loop.call_later(call.mute_ms / 1000, self._unmute)
         ready: list[Any] = []
         self._wire.answer(running.slot, parts, ready)
         self._send(ready)
-        if self._all.stopping:
+        if self._cut is not None:
+            self._ended(*self._cut)
+        elif self._all.stopping:
             self.stop()
         elif not self._reading:
             self._process()
@@ -257,9 +268,37 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             parts = failure(running.call, error)
         except ProtocolViolation as violation:
-            self._violated(violation)
+            self._ended(running, violation)
             return
         self.finished(running, parts)
+
+    def _ended(self, running: _Running, violation: ProtocolViolation) -> None:
+        """A handler that waited closes the connection; where that is a fault's doing, in its turn."""
+        if running.call.is_faulted:
+            if not self._wire.is_next(running.slot):
+                self._cut = running, violation
+                return
+            if running.call.last_bytes:  # type: ignore[union-attr]
+                self._send([running.call.last_bytes])  # type: ignore[union-attr]
+        self._violated(violation)
+
+    def _unmute(self) -> None:
+        """The time is over for which no request was looked at."""
+        self._alone = False
+        if not self._transport.is_closing():
+            self._process()
+
+    def is_wanted(self) -> bool:
+        """Whether it is of use to hold an answer up: the peer is there, also where reading has stopped, and no stop of
+        the broker waits for it."""
+        if self._all.stopping:
+            return False
+        sock = self._transport.get_extra_info("socket")
+        if self._reading or sock is None or not hasattr(select, "POLLRDHUP"):
+            return True  # what is read shows when the peer has gone
+        poll = select.poll()
+        poll.register(sock.fileno(), select.POLLRDHUP)
+        return not poll.poll(0)
 
     # Answers
 
@@ -280,7 +319,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def stop(self) -> None:
-        """Takes no more requests; closes as soon as those in flight are answered and sent."""
+        """Takes no more requests; closes as soon as those in flight are answered and sent. What a fault holds up is not
+        waited for."""
+        if any(running.call.is_faulted and running.call.is_held for running in self._running or ()):  # type: ignore[union-attr]
+            self.abort()
+            return
         if self._reading and not self._transport.is_closing():
             self._reading = False
             self._transport.pause_reading()

@@ -143,6 +143,21 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         return FetchPlan(dict(session.partitions), session)
 
+    def keys(self, request: Any) -> list[PartitionKey]:
+        """What `request` would read, in no order; nothing is changed by asking."""
+        keys = {
+            PartitionKey(topic.topic, topic.topic_id, partition.partition): None
+            for topic in request.topics
+            for partition in topic.partitions
+        }
+        session = self._sessions.get(request.session_id)
+        if session is not None and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+            keys |= dict.fromkeys(session.partitions)
+            for topic in request.forgotten_topics_data:
+                for index in topic.partitions:
+                    keys.pop(PartitionKey(topic.topic, topic.topic_id, index), None)
+        return list(keys)
+
     def conclude(
         self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
     ) -> tuple[int, list[tuple[PartitionKey, Any]]]:

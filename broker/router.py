@@ -24,6 +24,7 @@ from .handlers import HANDLERS
 
 if TYPE_CHECKING:
     from .context import Arrival
+    from .faults.injection import FaultedCall
     from .releases import Profile
     from .state import BrokerState
 
@@ -83,6 +84,10 @@ class Call(NamedTuple):
     api_version: int
     route: Route
 
+    # What faults make otherwise.
+    is_faulted = False
+    mute_ms = 0
+
     @property
     def is_alone(self) -> bool:
         """Whether the connection's next request has to wait for this one."""
@@ -122,7 +127,7 @@ def _both(one: Versions | None, other: Versions) -> Versions | None:
     return shared if shared.first <= shared.last else None
 
 
-def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call:
+def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call | FaultedCall:
     """Reads one request and makes the handler's coroutine, not yet started. Raises ProtocolViolation."""
     prefix = read_prefix(frame)
     api_key, api_version, correlation_id, _ = prefix
@@ -145,6 +150,14 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call:
         broker.clients.note(arrival.origin, client_id, api_key, api_version)
     context = RequestContext(broker, api_version, correlation_id, client_id, arrival)
     header = response_header(correlation_id, api_key, flexible)
+    if broker.faults is not None and broker.faults.requests:
+        from .faults.injection import faulted
+
+        # It may be looked at when the frame's buffer is somebody else's.
+        kept = memoryview(bytearray(frame))
+        request = read(_as_meant(kept, position, api_key, api_version), position)
+        if found := faulted(route, request, context, header):
+            return found
     return Call(route.handler(request, context), None, header, api_version, route)
 
 
@@ -170,7 +183,7 @@ def _unknown_api_versions(broker: BrokerState) -> ApiVersionsResponse:
     return response
 
 
-def failure(made: Call, error: Exception) -> list[Any]:
+def failure(made: Call | FaultedCall, error: Exception) -> list[Any]:
     """The answer to a request whose handler raised: its error code at the top and nothing else.
 
     Raises ProtocolViolation when that was raised, and for an API whose answers have no place for an error of the whole.

@@ -132,6 +132,10 @@ class ServerConnection(FrameReceiver):
         """Requests whose answers have not left."""
         return len(self._slots)
 
+    def is_next(self, slot: Slot) -> bool:
+        """Whether all answers before that place have left."""
+        return bool(self._slots) and self._slots[0] is slot
+
     def expect(self) -> Slot:
         """Reserves the next place in the order of answers."""
         slot = Slot()

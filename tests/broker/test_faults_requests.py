@@ -1,0 +1,479 @@
+"""Requests that meet faults: what is done of them, in which order answers leave, and what becomes of the connection.
+
+Delays are real time and short; what must not happen meanwhile is shown by order, never by waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, Client, Closed, fetch, only, ping, produce, records, running, values
+
+from ottla.broker.faults import Faults, FaultsView
+from ottla.protocol.connection import READ_BYTES
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.primitives import ZERO_UUID
+from ottla.protocol.records import batch
+
+NOT_LEADER = 6
+
+
+@contextlib.asynccontextmanager
+async def world(folder: Path, **more: Any) -> AsyncIterator[tuple[Broker, Client, FaultsView]]:
+    """A broker with faults and topic t of two partitions."""
+    async with running(folder / "data", **more) as broker:
+        broker.state.faults = faults = Faults()
+        await broker.topic("t", 2)
+        yield broker, await broker.client(), FaultsView(faults)
+
+
+def produce_all(*partitions: tuple[str, int, bytes], acks: int = -1, topic_id: bytes = ZERO_UUID) -> ProduceRequest:
+    """One request for several partitions, each in an entry of its own."""
+    parts = [produce(records(value), topic, index, topic_id=topic_id) for topic, index, value in partitions]
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[part.topic_data[0] for part in parts])
+
+
+def answers(response: Any) -> dict[tuple[str, int], int]:
+    return {
+        (topic.name, one.index): one.error_code for topic in response.responses for one in topic.partition_responses
+    }
+
+
+def ends(broker: Broker) -> list[int]:
+    return [broker.log("t", index).log_end_offset for index in (0, 1)]
+
+
+# Errors
+
+
+async def test_the_other_partitions_of_a_request_are_appended(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        with faults.error("Produce", NOT_LEADER, topic="t", partition=1, nth=2) as fault:
+            for expected in (0, NOT_LEADER, 0):
+                response = await client.call(produce_all(("t", 0, b"x"), ("t", 1, b"y")), 9)
+                assert answers(response) == {("t", 0): 0, ("t", 1): expected}
+            assert answers(await client.call(produce_all(("t", 0, b"z")), 9)) == {("t", 0): 0}
+        assert (fault.matched, fault.fired) == (3, 1)
+        assert ends(broker) == [4, 2]
+        assert only(await client.call(produce(records(b"x"), "t", 1), 9)).error_code == 0
+
+
+async def test_an_error_answer_has_nothing_else(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        with faults.error("Produce", "KAFKA_STORAGE_ERROR"):
+            answer = only(await client.call(produce(records(b"x")), 9))
+        assert (answer.error_code, answer.base_offset, answer.log_append_time_ms, answer.log_start_offset) == (
+            56,
+            -1,
+            -1,
+            -1,
+        )
+        with faults.error("Produce", 1234):
+            assert only(await client.call(produce(records(b"x")), 9)).error_code == 1234
+        assert ends(broker) == [0, 0]
+
+
+async def test_rules_may_divide_a_request_among_them(tmp_path: Path) -> None:
+    """The older of two that are about the same partition answers it; the other is not asked."""
+    async with world(tmp_path) as (broker, client, faults):
+        first = faults.error("Produce", 5, partition=1)
+        second = faults.error("Produce", 7, topic="t")
+        response = await client.call(produce_all(("t", 0, b"x"), ("t", 1, b"y"), ("u", 0, b"z")), 9)
+        assert answers(response) == {("t", 0): 7, ("t", 1): 5, ("u", 0): 3}
+        assert (first.fired, second.fired) == (1, 1)
+        assert only(await client.call(produce(records(b"y"), "t", 1), 9)).error_code == 5
+        assert (first.fired, second.fired, second.matched) == (2, 1, 1)
+        assert ends(broker) == [0, 0]
+
+
+async def test_topics_by_id_are_found_by_their_names(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        id = broker.state.topics.named("t").id
+        with faults.error("Produce", NOT_LEADER, topic="t", partition=0):
+            response = await client.call(produce_all(("", 0, b"x"), ("", 1, b"y"), topic_id=id), 13)
+            assert answers(response) == {("", 0): NOT_LEADER, ("", 1): 0}
+            assert [topic.topic_id for topic in response.responses] == [id]  # one answer for both
+        with faults.error("Fetch", NOT_LEADER, topic="t"):
+            assert only(await client.call(fetch((id, 1, 0)), 13)).error_code == NOT_LEADER
+            unknown = only(await client.call(fetch((b"?" * 16, 1, 0)), 13))
+            assert unknown.error_code == 100
+
+
+async def test_refused_records_of_acks_0_close_the_connection(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        with faults.error("Produce", NOT_LEADER, partition=1):
+            await client.send(produce_all(("t", 0, b"x"), ("t", 1, b"y"), acks=0), 9)
+            assert await client.is_closed()
+            again = await broker.client()
+            await again.send(produce_all(("t", 0, b"x"), acks=0), 9)
+            assert (await again.call(ping(), 0)).error_code == 0
+        assert ends(broker) == [2, 0]
+
+
+async def test_who_is_meant(tmp_path: Path) -> None:
+    configs = {
+        "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+        "inter.broker.listener.name": "A",
+    }
+    async with world(tmp_path, overrides=configs) as (broker, client, faults):
+        other = await broker.client(1)
+
+        async def codes() -> list[int]:
+            sent = [(client, "app-1"), (client, "other"), (other, "app-1")]
+            return [only(await by.call(produce(records(b"x")), 9, name)).error_code for by, name in sent]
+
+        with faults.error("Produce", NOT_LEADER, client_id="app-*"):
+            assert await codes() == [NOT_LEADER, 0, NOT_LEADER]
+        with faults.error("Produce", NOT_LEADER, listener="B"):
+            assert await codes() == [0, 0, NOT_LEADER]
+        with faults.error("Produce", NOT_LEADER, node=broker.state.node_id):
+            assert await codes() == [NOT_LEADER] * 3
+        with faults.error("Produce", NOT_LEADER, node=77):
+            assert await codes() == [0, 0, 0]
+
+
+async def test_a_version_of_api_versions_that_is_refused_is_answered_as_v0(tmp_path: Path) -> None:
+    async with world(tmp_path) as (_, client, faults):
+        with faults.error("ApiVersions", "UNSUPPORTED_VERSION"):
+            await client.send(ping(), 4)
+            assert (await client.receive_bytes())[4:] == b"\0\x23" + b"\0\0\0\0"
+        with faults.error("ApiVersions", "INVALID_REQUEST"):
+            assert (await client.call(ping(), 3)).error_code == 42
+
+
+# Metadata
+
+
+def asking(*names: str) -> MetadataRequest:
+    topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics if names else None)
+
+
+async def test_metadata_of_all_topics_tells_the_error_of_one(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        await broker.topic("u")
+        with faults.error("Metadata", "LEADER_NOT_AVAILABLE", topic="t") as fault:
+            for request in (asking(), asking("t", "u"), asking("u", "t")):
+                response = await client.call(request, 9)
+                found = {topic.name: (topic.error_code, len(topic.partitions)) for topic in response.topics}
+                assert found == {"t": (5, 0), "u": (0, 1)}
+            assert [topic.error_code for topic in (await client.call(asking("u"), 9)).topics] == [0]
+            assert not (await client.call(MetadataRequest(topics=[]), 9)).topics
+        assert (fault.matched, fault.fired) == (3, 3)
+
+
+async def test_metadata_tells_the_error_of_one_partition(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        with faults.error("Metadata", "LEADER_NOT_AVAILABLE", topic="t", partition=1):
+            (topic,) = (await client.call(asking("t"), 9)).topics
+        first, second = topic.partitions
+        node = broker.state.node_id
+        assert (topic.error_code, first.error_code, first.leader_id) == (0, 0, node)
+        assert (second.error_code, second.leader_id, second.partition_index, second.replica_nodes) == (5, -1, 1, [node])
+
+
+# Fetch
+
+
+async def test_a_partition_of_a_session_is_in_error_and_recovers(tmp_path: Path) -> None:
+    async with world(tmp_path) as (_, client, faults):
+        for index in (0, 1):
+            await client.call(produce(records(b"a"), "t", index), 9)
+        first = await client.call(fetch(("t", 0, 0), ("t", 1, 0), session_epoch=0), 11)
+        assert first.session_id and len(first.responses) == 1
+        # Nothing is named, as nothing has changed; a wait is asked for, and not made.
+        again = fetch(session_id=first.session_id, session_epoch=1, max_wait_ms=60_000, min_bytes=1 << 20)
+        with faults.error("Fetch", NOT_LEADER, topic="t", partition=1) as fault:
+            response = await client.call(again, 11)
+            ((zero, one),) = [topic.partitions for topic in response.responses]
+            assert (zero.error_code, values(zero.records)) == (0, [b"a"])
+            assert (one.error_code, one.high_watermark, len(one.records)) == (NOT_LEADER, -1, 0)
+        assert fault.fired == 1
+        response = await client.call(fetch(session_id=first.session_id, session_epoch=2), 11)
+        found = {one.partition_index: (one.error_code, values(one.records)) for one in response.responses[0].partitions}
+        assert found == {0: (0, [b"a"]), 1: (0, [b"a"])}
+        with faults.error("Fetch", "FETCH_SESSION_ID_NOT_FOUND"):
+            response = await client.call(fetch(session_id=first.session_id, session_epoch=3), 11)
+            assert (response.error_code, response.responses) == (70, [])
+        # The session does not know that: the broker's own answer was never made.
+        assert (await client.call(fetch(session_id=first.session_id, session_epoch=3), 11)).error_code == 0
+
+
+async def test_a_partition_that_is_forgotten_meets_no_rule(tmp_path: Path) -> None:
+    async with world(tmp_path) as (_, client, faults):
+        first = await client.call(fetch(("t", 0, 0), ("t", 1, 0), session_epoch=0), 11)
+        forgotten = [type(fetch()).ForgottenTopic(topic="t", partitions=[1])]
+        with faults.error("Fetch", NOT_LEADER, partition=1) as fault:
+            request = fetch(session_id=first.session_id, session_epoch=1, forgotten_topics_data=forgotten)
+            assert (await client.call(request, 11)).responses == []
+        assert fault.matched == 0
+
+
+async def test_a_partition_in_error_takes_no_room_in_the_answer(tmp_path: Path) -> None:
+    async with world(tmp_path) as (_, client, faults):
+        for index in (0, 1):
+            await client.call(produce(records(b"a" * 5000), "t", index), 9)
+        wanted = fetch(("t", 0, 0), ("t", 1, 0), max_bytes=100)
+        ((zero, one),) = [topic.partitions for topic in (await client.call(wanted, 10)).responses]
+        assert len(zero.records) > 5000 and len(one.records) == 0
+        with faults.error("Fetch", NOT_LEADER, topic="t", partition=0):
+            response = await client.call(wanted, 10)
+            ((zero, one),) = [topic.partitions for topic in response.responses]
+            assert zero.error_code == NOT_LEADER and len(one.records) > 5000
+
+
+@pytest.mark.parametrize("version", [3, 4, 11])
+async def test_records_with_a_wrong_crc(version: int, tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        assert len(only(await client.call(fetch(("t", 1, 0)), version)).records) == 0
+        for _ in range(2):
+            await client.call(produce(records(b"abc", b"abc"), "t", 1), 9)
+        good = bytes(only(await client.call(fetch(("t", 1, 0)), version)).records)
+        with faults.wrong_crc(topic="t", partition=1, nth=2) as fault:
+            # Answers without records do not count.
+            assert len(only(await client.call(fetch(("t", 0, 0)), version)).records) == 0
+            assert len(only(await client.call(fetch(("t", 1, 4)), version)).records) == 0
+            answered = [bytes(only(await client.call(fetch(("t", 1, 0)), version)).records) for _ in range(3)]
+            assert (fault.matched, fault.fired) == (3, 1)
+        assert answered[0] == answered[2] == good
+        (changed,) = [at for at, pair in enumerate(zip(good, answered[1], strict=True)) if pair[0] != pair[1]]
+        assert (good[changed] ^ answered[1][changed]).bit_count() == 1
+        if version >= 4:
+            header = batch.read_header(answered[1])
+            assert not batch.crc_matches(answered[1], 0, header) and changed < header.size_bytes
+            assert values(answered[1])[0:2] == [b"abc", b"abb"]
+        log = bytes(broker.log("t", 1).read(0, 1 << 20).records)
+        assert batch.crc_matches(log, 0, batch.read_header(log))
+
+
+# Time
+
+
+async def test_answers_stay_in_order_behind_a_delay(tmp_path: Path) -> None:
+    """What is behind a delayed request is not begun: records of one connection keep their order."""
+    async with world(tmp_path) as (broker, client, faults):
+        with faults.delay("Produce", 60, times=1) as fault:
+            started = time.monotonic()
+            sent = [await client.send(produce(records(value)), 9) for value in (b"1", b"2", b"3")]
+            sent.append(await client.send(ping(), 0))
+            other = await broker.client()
+            assert only(await other.call(produce(records(b"0")), 9)).base_offset == 0
+            received = [await client.receive() for _ in sent]
+            assert time.monotonic() - started >= 0.06
+        assert [number for number, _ in received] == sent
+        assert [only(answer).base_offset for _, answer in received[:3]] == [1, 2, 3]
+        assert (fault.matched, fault.fired) == (4, 1)
+
+
+async def test_a_delay_after_the_work(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        with faults.delay("Produce", 60, "after", times=1):
+            await client.send(produce(records(b"1")), 9)
+            other = await broker.client()
+            assert only(await other.call(produce(records(b"2")), 9)).base_offset == 1
+            assert only((await client.receive())[1]).base_offset == 0
+
+
+async def test_a_stalled_request_goes_on_when_the_rule_goes(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        fault = faults.stall("Produce", topic="t")
+        sent = [await client.send(produce(records(value)), 9) for value in (b"1", b"2")]
+        sent.append(await client.send(ping(), 0))
+        await broker.settle()
+        assert ends(broker)[0] == 0 and fault.fired == 1
+        fault.remove()
+        received = [await client.receive() for _ in sent]
+        assert [number for number, _ in received] == sent
+        assert values(broker.log("t").read(0, 1 << 20).records) == [b"1", b"2"]
+
+
+async def test_a_held_request_keeps_its_records(tmp_path: Path) -> None:
+    """The buffer that they came in is read into again meanwhile."""
+    async with world(tmp_path) as (broker, client, faults):
+        fault = faults.stall("Produce", client_id="held")
+        await client.send(produce(records(b"v" * 1000)), 9, "held")
+        await broker.settle()
+        other = await broker.client()
+        for _ in range(3):
+            await other.call(produce(records(b"w" * (READ_BYTES // 2)), "t", 1), 9)
+        fault.remove()
+        assert only((await client.receive())[1]).error_code == 0
+        assert values(broker.log("t").read(0, 1 << 20).records) == [b"v" * 1000]
+
+
+@pytest.mark.parametrize("behind", [0, 3])
+@pytest.mark.parametrize("abruptly", [False, True])
+async def test_a_stalled_client_that_goes_away_is_forgotten(behind: int, abruptly: bool, tmp_path: Path) -> None:
+    """Also with requests behind the stalled one, for which nothing is read any more."""
+    async with world(tmp_path) as (broker, client, faults):
+        fault = faults.stall("Produce")
+        await broker.settle()
+        before = set(broker.running.connections.open)
+        for _ in range(1 + behind):
+            await client.send(produce(records(b"x" * 1000)), 9)
+        await broker.settle()
+        if abruptly:
+            client.writer.transport.abort()
+        else:
+            client.close()
+        async with asyncio.timeout(5):
+            while broker.running.connections.open & before:
+                await asyncio.sleep(0.01)
+        fault.remove()
+        await broker.settle()
+        assert ends(broker) == [0, 0]
+
+
+@pytest.mark.parametrize("kind", ["stall", "delay", "throttle"])
+async def test_a_stop_does_not_wait_for_faults(kind: str, tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        if kind == "stall":
+            faults.stall("Produce")
+        elif kind == "delay":
+            faults.delay("Produce", 3_600_000)
+        else:
+            faults.throttle("Produce", 3_600_000)
+        for _ in range(3):
+            await client.send(produce(records(b"x")), 9)
+        await broker.settle()
+        started = time.monotonic()
+        await broker.running.stop()
+        assert time.monotonic() - started < 2
+        broker.running.stop = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
+
+
+async def test_a_slow_reader_is_waited_for_also_with_faults(tmp_path: Path) -> None:
+    """Back-pressure: answers that are not taken hold up what is behind them, and none is lost."""
+    async with world(tmp_path) as (broker, client, faults):
+        await client.call(produce(records(b"v" * 900_000)), 9)
+        faults.delay("Fetch", 1)
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        sent = [await client.send(fetch(("t", 0, 0), partition_max_bytes=2 << 20), 11) for _ in range(20)]
+        await broker.settle()
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert [(await client.receive())[0] for _ in sent] == sent
+
+
+async def test_throttled_connections_are_told_and_then_not_heard(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        with faults.throttle("Produce", 80, times=1):
+            started = time.monotonic()
+            await client.send(produce(records(b"1")), 9)
+            behind = await client.send(ping(), 0)
+            answer = (await client.receive())[1]
+            assert (answer.throttle_time_ms, only(answer).error_code) == (80, 0)
+            assert (await (await broker.client()).call(ping(), 0)).error_code == 0
+            assert time.monotonic() - started < 0.08
+            assert (await client.receive())[0] == behind
+            assert time.monotonic() - started >= 0.08
+        assert (await client.call(produce(records(b"2")), 9)).throttle_time_ms == 0
+
+
+async def test_a_version_without_throttle_times_is_only_not_heard(tmp_path: Path) -> None:
+    async with world(tmp_path) as (_, client, faults):
+        with faults.throttle("Metadata", 30, times=1):
+            started = time.monotonic()
+            await client.call(MetadataRequest(topics=[]), 2)
+            await client.call(ping(), 0)
+            assert time.monotonic() - started >= 0.03
+
+
+# Connections
+
+
+async def test_disconnected_before_and_after_the_append(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        with faults.disconnect("Produce", times=1):
+            await client.send(produce(records(b"1")), 9)
+            assert await client.is_closed()
+            assert ends(broker) == [0, 0]
+        client = await broker.client()
+        with faults.disconnect("Produce", "after", topic="t", partition=1):
+            assert only(await client.call(produce(records(b"1")), 9)).error_code == 0
+            await client.send(produce_all(("t", 0, b"2"), ("t", 1, b"3")), 9)
+            assert await client.is_closed()
+        assert ends(broker) == [2, 1]
+
+
+async def test_answers_before_a_disconnect_leave_first(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        waiting = await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
+        with faults.disconnect("Produce", "after"):
+            await client.send(produce(records(b"1"), "t", 1), 9)
+            behind = await client.send(produce(records(b"2"), "t", 1), 9)
+            await broker.settle()
+        assert ends(broker) == [0, 1]  # done, and what is behind it never is
+        await (await broker.client()).call(produce(records(b"x")), 9)
+        number, answer = await client.receive()
+        assert (number, values(only(answer).records)) == (waiting, [b"x"]) and behind
+        assert await client.is_closed()
+        assert ends(broker) == [1, 1]
+
+
+async def test_truncated_answers(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        await client.send(produce(records(b"1")), 9)
+        whole = await client.receive_bytes()
+        with faults.truncate("Produce", 11):
+            await client.send(produce(records(b"2")), 9)
+            data = await client.reader.read()
+        assert data == len(whole).to_bytes(4, "big") + (2).to_bytes(4, "big") + whole[4:11]
+        with faults.truncate("Produce", 1 << 20):
+            client = await broker.client()
+            await client.send(produce(records(b"3")), 9)
+            assert len(await client.receive_bytes()) == len(whole)
+            with pytest.raises(Closed):
+                await client.receive_bytes()
+        assert ends(broker) == [3, 0]
+
+
+async def test_garbled_answers_are_the_same_for_a_seed(tmp_path: Path) -> None:
+    async with world(tmp_path) as (_, client, faults):
+
+        async def answer(seed: int | None) -> bytes:
+            with faults.garble("Metadata", seed) if seed is not None else contextlib.nullcontext():
+                await client.send(asking("t"), 9)
+                return await client.receive_bytes()
+
+        good, first, second, third = [await answer(seed) for seed in (None, 1, 1, 2)]
+        assert first[5:] == second[5:] != good[5:] and first[5:] != third[5:]
+        for number, one in enumerate((good, first, second, third), 1):
+            assert one[:5] == number.to_bytes(4, "big") + b"\0" and len(one) == len(good)
+
+
+async def test_faults_come_together(tmp_path: Path) -> None:
+    async with world(tmp_path) as (broker, client, faults):
+        faults.error("Produce", NOT_LEADER, partition=1)
+        faults.delay("Produce", 5)
+        faults.delay("Produce", 5, "after")
+        throttle = faults.throttle("Produce", 5)
+        started = time.monotonic()
+        answer = await client.call(produce_all(("t", 0, b"1"), ("t", 1, b"2")), 9)
+        assert answers(answer) == {("t", 0): 0, ("t", 1): NOT_LEADER} and answer.throttle_time_ms == 5
+        assert time.monotonic() - started >= 0.01
+        throttle.remove()
+        faults.truncate("Produce", 0)
+        await client.send(produce_all(("t", 0, b"1")), 9)
+        with pytest.raises(Closed):
+            await client.receive_bytes()
+        assert ends(broker) == [2, 0]
+
+
+async def test_what_a_rule_is_not_about_is_answered_as_ever(tmp_path: Path) -> None:
+    async with world(tmp_path) as (_, client, faults):
+        faults.stall("Produce", topic="other")
+        faults.stall("Heartbeat")
+        faults.error("Produce", NOT_LEADER, probability=1e-12, seed=1)
+        assert only(await client.call(produce(records(b"x")), 9)).error_code == 0
+        assert values(only(await client.call(fetch(("t", 0, 0)), 11)).records) == [b"x"]
+        assert [fault.fired for fault in faults.list()] == [0, 0, 0]
+        faults.clear()
+        assert (await client.call(ping(), 0)).error_code == 0
