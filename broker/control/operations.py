@@ -320,7 +320,7 @@ def _topic_info(state: BrokerState, topic: Topic) -> TopicInfo:
 
 
 def _partition_info(state: BrokerState, partition: Partition) -> PartitionInfo:
-    leader, epoch = state.node_id, partition.leader_epoch
+    leader, epoch = partition.leader, partition.leader_epoch
     try:
         log = partition.log
         offsets = (log.log_start_offset, log.high_watermark, log.last_stable_offset, log.size_bytes)

@@ -6,7 +6,6 @@ Owns the order between requests that move everything at once (reset, snapshot, r
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import Any
 
 from .route import Refusal
@@ -44,8 +43,3 @@ class Plane:
     def close(self) -> None:
         """Lets go of the snapshots."""
         self.snapshots.clear()
-
-
-async def done(value: Any) -> Any:
-    """What an operation returns, at once or when it has been awaited."""
-    return await value if inspect.isawaitable(value) else value

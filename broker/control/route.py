@@ -50,7 +50,7 @@ class Route:
     body: str | None = None  # of `schemas.SCHEMAS`
     needs_body: bool = False
     query: Mapping[str, Schema] = field(default_factory=dict)
-    refusals: tuple[int, ...] = ()  # beside 400, which every route may answer
+    refusals: tuple[int, ...] = (409,)  # beside 400; 409 is also what a broker answers that cannot go on
 
     @property
     def parameters(self) -> tuple[str, ...]:

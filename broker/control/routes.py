@@ -31,18 +31,20 @@ async def health(plane: Plane, call: Call) -> Any:
 
 
 _GENERAL = (
-    Route("GET", "/openapi.json", "getOpenapi", "This document", "OpenApi", openapi),
-    Route("GET", "/health", "getHealth", "Whether the broker serves, as what, and where", "Health", health),
+    Route("GET", "/openapi.json", "getOpenapi", "This document", "OpenApi", openapi, refusals=()),
+    Route(
+        "GET", "/health", "getHealth", "Whether the broker serves, as what, and where", "Health", health, refusals=()
+    ),
 )
 _TOPICS = (
     Route("GET", "/topics", "listTopics", "All topics, Kafka's own too", "Topics", acts.list_topics),
     Route(
         "POST", "/topics", "createTopic", "Make a topic", "Topic", acts.create_topic,
-        status=201, body="NewTopic", refusals=(409,),
+        status=201, body="NewTopic",
     ),
-    Route("GET", "/topics/{topic}", "getTopic", "One topic", "Topic", acts.get_topic, refusals=(404,)),
+    Route("GET", "/topics/{topic}", "getTopic", "One topic", "Topic", acts.get_topic, refusals=(404, 409)),
     Route(
-        "DELETE", "/topics/{topic}", "deleteTopic", "Delete a topic", "Removed", acts.delete_topic, refusals=(404,)
+        "DELETE", "/topics/{topic}", "deleteTopic", "Delete a topic", "Removed", acts.delete_topic, refusals=(404, 409)
     ),
     Route(
         "GET", "/topics/{topic}/records", "listRecords", "Committed records, by partition and offset", "Records",
@@ -61,10 +63,10 @@ _TOPICS = (
 )  # fmt: skip
 _CLIENTS = (
     Route("GET", "/groups", "listGroups", "All groups", "Groups", acts.list_groups),
-    Route("GET", "/groups/{group}", "getGroup", "One group", "Group", acts.get_group, refusals=(404,)),
+    Route("GET", "/groups/{group}", "getGroup", "One group", "Group", acts.get_group, refusals=(404, 409)),
     Route(
         "GET", "/producers", "listProducers", "What partitions know of producers with ids", "Producers",
-        acts.list_producers, query={"topic": TOPIC}, refusals=(404,),
+        acts.list_producers, query={"topic": TOPIC}, refusals=(404, 409),
     ),
 )  # fmt: skip
 
@@ -72,13 +74,13 @@ _FAULTS = (
     Route("GET", "/faults", "listFaults", "The faults in force, oldest first", "Faults", steering.list_faults),
     Route(
         "POST", "/faults", "addFault", "Put a fault in force", "Fault", steering.add_fault,
-        status=201, body="Rule", needs_body=True, refusals=(409,),
+        status=201, body="Rule", needs_body=True,
     ),
     Route("DELETE", "/faults", "clearFaults", "Take all faults out of force", "Removed", steering.clear_faults),
-    Route("GET", "/faults/{fault}", "getFault", "One fault", "Fault", steering.get_fault, refusals=(404,)),
+    Route("GET", "/faults/{fault}", "getFault", "One fault", "Fault", steering.get_fault, refusals=(404, 409)),
     Route(
         "DELETE", "/faults/{fault}", "removeFault", "Take a fault out of force", "Removed", steering.remove_fault,
-        refusals=(404,),
+        refusals=(404, 409),
     ),
 )  # fmt: skip
 _TOPOLOGY = (
@@ -93,7 +95,7 @@ _TOPOLOGY = (
     ),
     Route(
         "POST", "/topology/spread", "spreadLeaders", "Have each partition led by its preferred node", "Topology",
-        steering.spread_leaders, body="Nothing", refusals=(409,),
+        steering.spread_leaders, body="Nothing",
     ),
     Route(
         "POST", "/topology/nodes/{node}", "changeNode", "Stop a node, or start it again", "Topology",
@@ -103,38 +105,37 @@ _TOPOLOGY = (
 _CLOCK = (
     Route(
         "GET", "/clock", "getClock", "The broker's time, and whether it stands", "Clock", steering.get_clock,
-        refusals=(409,),
     ),
     Route(
         "POST", "/clock/freeze", "freezeClock", "Have the clock stand still", "Clock", steering.freeze_clock,
-        body="Nothing", refusals=(409,),
+        body="Nothing",
     ),
     Route(
         "POST", "/clock/run", "runClock", "Have the clock go on by itself", "Clock", steering.run_clock,
-        body="Nothing", refusals=(409,),
+        body="Nothing",
     ),
     Route(
         "POST", "/clock/set", "setClock", "Set the clock; what becomes due is done before the answer", "Clock",
-        steering.set_clock, body="Moment", needs_body=True, refusals=(409,),
+        steering.set_clock, body="Moment", needs_body=True,
     ),
     Route(
         "POST", "/clock/advance", "advanceClock", "Move the clock on; what becomes due is done before the answer",
-        "Clock", steering.advance_clock, body="Advance", needs_body=True, refusals=(409,),
+        "Clock", steering.advance_clock, body="Advance", needs_body=True,
     ),
 )  # fmt: skip
 _STATE = (
     Route(
         "POST", "/state/reset", "reset", "Bring the broker back to how it started; snapshots stay", "Nothing",
-        steering.reset, body="Nothing", refusals=(409,),
+        steering.reset, body="Nothing",
     ),
     Route("GET", "/snapshots", "listSnapshots", "The snapshots", "Snapshots", steering.list_snapshots),
     Route(
         "POST", "/snapshots", "takeSnapshot", "Keep all that the broker holds now", "Snapshot",
-        steering.take_snapshot, status=201, body="NewSnapshot", refusals=(409,),
+        steering.take_snapshot, status=201, body="NewSnapshot",
     ),
     Route(
         "DELETE", "/snapshots/{snapshot}", "deleteSnapshot", "Let go of a snapshot", "Removed",
-        steering.delete_snapshot, refusals=(404,),
+        steering.delete_snapshot, refusals=(404, 409),
     ),
     Route(
         "POST", "/snapshots/{snapshot}/restore", "restoreSnapshot", "Bring the broker back to a snapshot, which stays",

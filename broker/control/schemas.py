@@ -18,7 +18,6 @@ MAX_NAME = 249  # letters of a topic's name
 MAX_ID = 32_767  # letters of a group's or a client's id, as long as the protocol has room for
 MAX_RECORDS = 10_000  # in one request or one answer
 MAX_PARTITIONS = 10_000
-MAX_NODES = 100
 MAX_MOVE_MS = 100 * 366 * 86_400_000  # of the clock, at once: a hundred years
 LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
@@ -49,7 +48,7 @@ def ref(name: str) -> Schema:
 
 TOPIC = _text(MAX_NAME, "a topic's name", 1)
 PARTITION = _whole(0, INT32_MAX, "a partition")
-NODE = _whole(1, MAX_NODES, "a node's id")
+NODE = _whole(0, INT32_MAX, "a node's id")
 OFFSET = _whole(-1, INT64_MAX)
 TIME_MS = _whole(-1, INT64_MAX, "milliseconds since 1970")
 COUNT = _whole(0, INT64_MAX)
@@ -242,7 +241,7 @@ _RULE: Mapping[str, Schema] = {
     "partition": PARTITION,
     "client_id": _text(MAX_ID, "a client's id, or a pattern with * and ?"),
     "listener": _text(MAX_ID, "a listener's name"),
-    "node": _whole(0, INT32_MAX, "a node's id"),
+    "node": NODE,
     "nth": _whole(1, INT64_MAX, "only the match of this number fires, the first behind `after` being 1"),
     "times": _whole(1, INT64_MAX, "how often it fires at most"),
     "after": _whole(0, INT64_MAX, "so many matches are let through first", default=0),

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...storage.errors import StorageError
 from ..faults import Faults, Rule, UnknownFault
+from ..topology import TopologyError
 from ..virtual_clock import VirtualClock
 from .clock import ClockControl
-from .plane import Plane, done
+from .plane import Plane
 from .route import Call, Refusal
+from .views import OperationError
+
+if TYPE_CHECKING:
+    from ..topology import Topology
 
 MAX_FAULTS = 1000
 
@@ -66,36 +74,61 @@ async def clear_faults(plane: Plane, call: Call) -> Any:
 
 async def get_topology(plane: Plane, call: Call) -> Any:
     """The nodes, and who leads what."""
-    return asdict(await done(plane.operations.topology.describe()))
+    return asdict(_topology(plane).describe())
 
 
 async def move_leader(plane: Plane, call: Call) -> Any:
     """Has another node lead a partition."""
     body = call.body
-    await done(plane.operations.topology.move_leader(body["topic"], body["partition"], body["node"]))
-    return await get_topology(plane, call)
+    with _found(plane, topic=body["topic"], partition=body["partition"], node=body["node"]) as topology:
+        topology.move_leader(body["topic"], body["partition"], body["node"])
+        return asdict(topology.describe())
 
 
 async def set_offline(plane: Plane, call: Call) -> Any:
     """Takes a partition's leader away, or gives it one again."""
-    topology = plane.operations.topology
-    change = topology.take_offline if call.body.get("offline", True) else topology.bring_online
-    await done(change(call.body["topic"], call.body["partition"]))
-    return await get_topology(plane, call)
+    body = call.body
+    with _found(plane, topic=body["topic"], partition=body["partition"]) as topology:
+        change = topology.take_offline if body.get("offline", True) else topology.bring_online
+        change(body["topic"], body["partition"])
+        return asdict(topology.describe())
 
 
 async def spread_leaders(plane: Plane, call: Call) -> Any:
     """Has each partition led by its preferred node."""
-    await done(plane.operations.topology.spread_leaders())
-    return await get_topology(plane, call)
+    with _found(plane) as topology:
+        topology.spread_leaders()
+        return asdict(topology.describe())
 
 
 async def change_node(plane: Plane, call: Call) -> Any:
     """Stops a node, or starts it again."""
-    topology = plane.operations.topology
-    change = topology.start_node if call.body["running"] else topology.stop_node
-    await done(change(call.path["node"]))
-    return await get_topology(plane, call)
+    with _found(plane, node=call.path["node"]) as topology:
+        change = topology.start_node if call.body["running"] else topology.stop_node
+        change(call.path["node"])
+        return asdict(topology.describe())
+
+
+def _topology(plane: Plane) -> Topology:
+    """The nodes and leaders as they are now: another object after a restore."""
+    return plane.operations.running.state.topology
+
+
+@contextlib.contextmanager
+def _found(
+    plane: Plane, topic: str | None = None, partition: int | None = None, node: int | None = None
+) -> Iterator[Topology]:
+    """The topology, in which there are these; what it refuses then is a matter of its state. Raises Refusal."""
+    topology = _topology(plane)
+    view = topology.describe()
+    if topic is not None and not any((one.topic, one.partition) == (topic, partition) for one in view.partitions):
+        raise Refusal(404, f"there is no partition {topic}-{partition}")
+    if node is not None and not any(one.id == node for one in view.nodes):
+        raise Refusal(404, f"there is no node {node}")
+    try:
+        yield topology
+    except (TopologyError, StorageError, OSError) as error:
+        raise Refusal(409, error) from error
 
 
 def _clock(plane: Plane) -> ClockControl:
@@ -135,10 +168,20 @@ async def advance_clock(plane: Plane, call: Call) -> Any:
         return asdict(await _clock(plane).advance(call.body["ms"], keep_members=call.body.get("keep_members", False)))
 
 
+@contextlib.contextmanager
+def _in_this_state() -> Iterator[None]:
+    """In it whatever the broker refuses is a matter of its state: nothing was asked that makes no sense."""
+    try:
+        yield
+    except OperationError as error:
+        raise Refusal(409, error) from error
+
+
 async def reset(plane: Plane, call: Call) -> Any:
     """Brings the broker back to how it started; the snapshots stay."""
     async with plane.alone:
-        await plane.operations.reset()
+        with _in_this_state():
+            await plane.operations.reset()
     return {}
 
 
@@ -151,14 +194,17 @@ async def take_snapshot(plane: Plane, call: Call) -> Any:
     """Keeps all that the broker holds now."""
     async with plane.alone:
         name = plane.free_name(call.body.get("name"))
-        plane.snapshots[name] = await plane.operations.snapshot()
+        with _in_this_state():
+            plane.snapshots[name] = await plane.operations.snapshot()
     return {"name": name}
 
 
 async def restore_snapshot(plane: Plane, call: Call) -> Any:
     """Brings the broker back to a snapshot, which stays."""
     async with plane.alone:
-        await plane.operations.restore(plane.snapshot_named(call.path["snapshot"]))
+        snapshot = plane.snapshot_named(call.path["snapshot"])
+        with _in_this_state():
+            await plane.operations.restore(snapshot)
     return {}
 
 

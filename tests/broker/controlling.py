@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import json
@@ -12,9 +13,11 @@ from typing import Any
 import aiohttp
 import harness
 import jsonschema
+import yarl
 
 from ottla.broker.control.app import start_control
 from ottla.broker.control.operations import Operations
+from ottla.broker.virtual_clock import VirtualClock
 
 PATIENCE_SECONDS = 30
 
@@ -42,6 +45,13 @@ class Api:
         schema = content["content"]["application/json"]["schema"]
         return jsonschema.Draft202012Validator({**schema, "components": self.described["components"]})
 
+    async def raw(self, method: str, path: str, body: bytes | None) -> tuple[int, Any]:
+        """Status and JSON of what answers any request."""
+        url = yarl.URL(f"{self.url}/v1{path}", encoded=True)
+        data = None if body is None else io.BytesIO(body)
+        async with self._http.request(method, url, data=data) as answer:
+            return answer.status, await answer.json()
+
     async def ask(self, method: str, path: str, body: Any = None, status: int | None = None) -> Any:
         """The answer's JSON. It has the status (default: that of a success), and both have the documented shape."""
         template, operation = self.operation(method, "/v1" + path)
@@ -51,10 +61,8 @@ class Api:
             if body is not None:
                 self.validator(operation["requestBody"]).validate(body)
         assert str(status) in answers, f"{method} {template} does not say that it may answer {status}"
-        data = None if body is None else io.BytesIO(json.dumps(body).encode())
-        async with self._http.request(method, f"{self.url}/v1{path}", data=data) as answer:
-            told = await answer.json()
-            assert answer.status == status, (answer.status, told)
+        found, told = await self.raw(method, path, None if body is None else json.dumps(body).encode())
+        assert found == status, (found, told)
         self.validator(answers[str(status)]).validate(told)
         self.called.add((method, template))
         return told["error"] if status >= 400 else told
@@ -62,8 +70,9 @@ class Api:
 
 @contextlib.asynccontextmanager
 async def controlled(folder: Path, **more: Any) -> AsyncIterator[tuple[harness.Broker, Api]]:
-    """A broker in `folder` and its control plane, both stopped at the end."""
-    async with harness.running(folder, **more) as broker:
+    """A broker in `folder` with a clock that can be moved, and its control plane; both are stopped at the end."""
+    clock: Any = VirtualClock(asyncio.get_running_loop())
+    async with harness.running(folder, clock=clock, **more) as broker:
         server = await start_control(Operations(broker.running))
         try:
             timeout = aiohttp.ClientTimeout(PATIENCE_SECONDS)

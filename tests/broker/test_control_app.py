@@ -84,7 +84,7 @@ async def asked(answering: Any) -> tuple[int, Any]:
         ("GET", "/topics/a?least=1", None, 400, "no parameter 'least' here; it takes limit"),
         ("GET", "/topics/" + "a" * 250, None, 400, "topic has 250 letters, more than 249"),
         ("GET", "/topics/a", b"1", 400, "GET /v1/topics/a takes no body"),
-        ("POST", "/nodes/0", b"null", 400, "node is 0, less than 1"),
+        ("POST", "/nodes/-1", b"null", 400, "node is -1, less than 0"),
         ("POST", "/nodes/1", b"", 400, "a body of JSON is needed"),
         ("POST", "/nodes/1", b"{", 400, "the body is no JSON: Expecting property name enclosed in double quotes"),
         ("POST", "/nodes/1", b"\xff\xfe\xfd", 400, "the body is no JSON: "),

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -60,11 +61,15 @@ async def test_topics_and_records(tmp_path: Path) -> None:
             "0 1 0 0 0 0 0",
             "1 1 0 0 0 0 0",
         ]
+        at = "2023-11-14 22:13:20.000"
+        await told(api, "clock", "freeze")
+        assert (await told(api, "clock", "set", "2023-11-14T22:13:20Z"))[0].startswith(
+            f"{at} UTC (1700000000000), frozen,"
+        )
         sent = await told(
             api, "records", "send", "orders", "a\tb", "grüße", "--key", "k", "--header", "h=1=2", "--partition", "1"
         )
         assert sent == ["offset 0", "offset 1"]
-        at = "2023-11-14 22:13:20.000"
         assert await told(api, "records", "list", "orders") == [
             "PARTITION OFFSET TIMESTAMP (UTC) KEY VALUE HEADERS",
             f"1 0 {at} k a\\tb h=1=2",
@@ -80,6 +85,44 @@ async def test_topics_and_records(tmp_path: Path) -> None:
         assert "UNKNOWN_TOPIC_OR_PARTITION" in await refused(api, "records", "list", "orders")
         assert "UNKNOWN_TOPIC_OR_PARTITION" in await refused(api, "topics", "show", "..")
         assert "'x' is not NAME=VALUE" in await refused(api, "topics", "create", "--config", "x")
+
+
+async def test_clock(tmp_path: Path) -> None:
+    async with controlled(tmp_path) as (_, api):
+        assert re.fullmatch(r"[-0-9]+ [:.0-9]+ UTC \([0-9]+\), running, .* clock", (await told(api, "clock"))[0])
+        await told(api, "clock", "freeze")
+        await told(api, "clock", "set", "2040-01-31T12:00:00+01:00")
+        (line,) = await told(api, "clock", "advance", "1h30m", "--keep-members")
+        assert line.startswith("2040-01-31 12:30:00.000 UTC (2211625800000), frozen, ") and line.endswith(
+            " ahead of the machine's clock"
+        )
+        (line,) = await told(api, "clock", "set", "0")
+        assert line.startswith("1970-01-01 00:00:00.000 UTC (0), frozen, ") and " behind the machine's clock" in line
+        assert "running" in (await told(api, "clock", "run"))[0]
+
+
+async def test_topology(tmp_path: Path) -> None:
+    async with controlled(tmp_path, brokers=2) as (broker, api):
+        await told(api, "topics", "create", "t")
+        first, second = (f"127.0.0.1:{port}" for port in broker.ports)
+        partition = (await api.ask("GET", "/topology"))["partitions"][0]
+        leader, other = partition["replicas"]
+        epoch = partition["leader_epoch"]
+        assert await told(api, "topology", "move", "t", "0", str(other)) == [
+            "NODE ADDRESS RUNNING",
+            f"1 {first} yes",
+            f"2 {second} yes",
+            "",
+            "TOPIC PARTITION LEADER EPOCH REPLICAS IN SYNC",
+            f"t 0 {other} {epoch + 1} {leader},{other} {leader},{other}",
+        ]
+        assert (await told(api, "topology", "stop", "2"))[2] == f"2 {second} no"
+        assert (await told(api, "topology", "start", "2"))[2] == f"2 {second} yes"
+        assert (await told(api, "topology", "offline", "t", "0"))[-1].startswith("t 0 - ")
+        assert (await told(api, "topology", "online", "t", "0"))[-1].startswith("t 0 ")
+        assert (await told(api, "topology", "spread"))[-1].startswith(f"t 0 {leader} ")
+        assert await refused(api, "topology", "move", "t", "0", "3") == "there is no node 3"
+        assert await refused(api, "topology", "offline", "t", "7") == "there is no partition t-7"
 
 
 async def test_health_groups_and_producers(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from controlling import Api, controlled
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from ottla.broker.clock import SystemClock
 from ottla.broker.control.app import application
 from ottla.broker.control.openapi import document
 from ottla.broker.control.plane import Plane
@@ -97,7 +97,77 @@ async def test_topics_and_records(tmp_path: Path) -> None:
         await topics_and_records(api)
 
 
-@pytest.mark.parametrize("name", ["a", "a/b", "ä b", "%2F"])
-async def test_groups_are_found_by_any_id(name: str, tmp_path: Path) -> None:
+async def topology(api: Api) -> None:
+    """Every route of the topology, over three nodes."""
+    await api.ask("POST", "/topics", {"name": "t"})
+    before = await api.ask("GET", "/topology")
+    assert [(node["id"], node["running"]) for node in before["nodes"]] == [(1, True), (2, True), (3, True)]
+    (partition,) = before["partitions"]
+    leader, other = partition["replicas"][:2]
+    assert (partition["leader"], sorted(partition["isr"])) == (leader, [1, 2, 3])
+
+    told = await api.ask("POST", "/topology/leaders", {"topic": "t", "partition": 0, "node": other})
+    moved = partition | {"leader": other, "leader_epoch": partition["leader_epoch"] + 1}
+    assert told["partitions"] == [moved]
+    assert (await api.ask("GET", "/topics/t"))["partitions"][0]["leader"] == other
+    told = await api.ask("POST", f"/topology/nodes/{other}", {"running": False})
+    assert [node["id"] for node in told["nodes"] if not node["running"]] == [other]
+    assert told["partitions"][0]["leader"] not in (-1, other) and other not in told["partitions"][0]["isr"]
+    refused = await api.ask("POST", "/topology/leaders", {"topic": "t", "partition": 0, "node": other}, 409)
+    assert refused == f"node {other} cannot lead t-0: it is stopped"
+    await api.ask("POST", f"/topology/nodes/{other}", {"running": True})
+    assert (await api.ask("POST", "/topology/spread"))["partitions"][0]["leader"] == leader
+    told = await api.ask("POST", "/topology/offline", {"topic": "t", "partition": 0})
+    assert told["partitions"][0]["leader"] == -1
+    told = await api.ask("POST", "/topology/offline", {"topic": "t", "partition": 0, "offline": False})
+    assert told["partitions"][0]["leader"] == leader
+    for path, body in (
+        ("/topology/leaders", {"topic": "t", "partition": 1, "node": 1}),
+        ("/topology/leaders", {"topic": "t", "partition": 0, "node": 4}),
+        ("/topology/offline", {"topic": "none", "partition": 0}),
+        ("/topology/nodes/4", {"running": True}),
+    ):
+        assert "there is no" in await api.ask("POST", path, body, 404)
+
+
+async def test_topology(tmp_path: Path) -> None:
+    overrides = {"default.replication.factor": "3"}
+    async with controlled(tmp_path, brokers=3, overrides=overrides) as (_, api):
+        await topology(api)
+
+
+async def clock(api: Api) -> None:
+    """Every route of the clock."""
+    frozen = await api.ask("POST", "/clock/freeze")
+    assert frozen["is_frozen"] and await api.ask("GET", "/clock") == await api.ask("GET", "/clock")
+    moved = await api.ask("POST", "/clock/advance", {"ms": 7 * 86_400_000, "keep_members": True})
+    assert (moved["now_ms"] - frozen["now_ms"], moved["is_frozen"]) == (7 * 86_400_000, True)
+    assert (await api.ask("POST", "/clock/set", {"ms": 1_000}))["now_ms"] == 1_000
+    assert (await api.ask("POST", "/clock/set", {"ms": moved["now_ms"]}))["now_ms"] == moved["now_ms"]
+    assert not (await api.ask("POST", "/clock/run"))["is_frozen"]
+    assert "ms is -1, less than 0" in await api.ask("POST", "/clock/advance", {"ms": -1}, 400)
+    await api.ask("POST", "/clock/advance", status=400)
+    await api.ask("POST", "/clock/set", {"ms": 253_402_300_799_999})
+    assert "is no time between 1970 and 9999" in await api.ask("POST", "/clock/advance", {"ms": 86_400_000}, 400)
+
+
+async def test_records_are_gone_when_the_clock_has_passed_their_retention(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (_, api):
-        assert await api.ask("GET", "/groups") == {"groups": []}
+        await api.ask("POST", "/topics", {"name": "t", "configs": {"retention.ms": "604800000"}})
+        await api.ask("POST", "/topics/t/records", {"records": [{"value": "a"}]})
+        await api.ask("POST", "/clock/advance", {"ms": 86_400_000})
+        assert len((await api.ask("GET", "/topics/t/records"))["records"]) == 1
+        await api.ask("POST", "/clock/advance", {"ms": 7 * 86_400_000})
+        assert (await api.ask("GET", "/topics/t/records"))["records"] == []
+        await clock(api)
+
+
+async def test_a_broker_by_the_machines_clock_says_so(tmp_path: Path) -> None:
+    async with controlled(tmp_path) as (broker, api):
+        broker.state.clock = SystemClock(broker.state.loop)
+        for method, path, body in (
+            ("GET", "/clock", None),
+            ("POST", "/clock/freeze", None),
+            ("POST", "/clock/advance", {"ms": 1}),
+        ):
+            assert await api.ask(method, path, body, 409) == "this broker goes by the machine's clock"
