@@ -307,11 +307,15 @@ class ClientLedger:
             return 0
         return self.seen.written_ms + LAST_SEEN_WRITE_MS if self._moved else None
 
-    def close(self) -> None:
-        """Writes what is not written yet, and notes no more times."""
-        self._timer.cancel()
+    def save(self) -> None:
+        """Writes what is not written yet."""
         if self._news or self._moved:
             self._write(self._clock.now_ms())
+
+    def close(self) -> None:
+        """The same, and notes no more times."""
+        self._timer.cancel()
+        self.save()
 
     def _write(self, now_ms: int) -> None:
         before_ms, self.seen.written_ms = self.seen.written_ms, now_ms

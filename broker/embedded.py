@@ -12,6 +12,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -21,6 +22,7 @@ from ..storage.memory_files import MemoryFiles
 from . import logs, server
 from .config import Config
 from .config_facts import broker_fact
+from .control.clock import ClockControl, ClockState, ClockView
 from .control.operations import Operations, config_texts
 from .control.views import (
     AlreadyExists,
@@ -37,6 +39,8 @@ from .control.views import (
 from .options import ServeOptions, flags_to_configs, serve_options
 from .produced import difference
 from .releases import profile
+from .snapshots import Snapshot
+from .topology import Topology, TopologyView
 from .virtual_clock import VirtualClock
 
 __all__ = [
@@ -49,7 +53,9 @@ __all__ = [
     "OperationError",
     "ProducerInfo",
     "Record",
+    "Snapshot",
     "TopicInfo",
+    "TopologyFacade",
 ]
 
 MEMORY_DIR = "/ottla"  # the data directory of a broker that keeps everything in memory
@@ -89,6 +95,61 @@ def embedded_options(
     return serve_options(Config(texts, profile=played), flag_listeners=bool(addresses), brokers=brokers)
 
 
+def _first_addresses(running: server.Running) -> list[str]:
+    """The first listener of each node."""
+    count = len(running.state.options.listeners)
+    return running.addresses[::count]
+
+
+def _shut(running: server.Running) -> None:
+    """A broker that failed is as one whose process has ended: it refuses, until another state is served."""
+    for node_id in running.state.nodes.ids:
+        running.show_node(node_id, False)
+
+
+class TopologyFacade:
+    """The nodes and leaders of a broker, for another thread: each change is done when its method returns. Raises
+    TopologyError, a ValueError, for what cannot be."""
+
+    def __init__(self, call: Callable[[Callable[[Topology], Any]], Any]) -> None:
+        self._call = call
+
+    def describe(self) -> TopologyView:
+        """All nodes, and who leads each partition."""
+        return self._call(lambda topology: topology.describe())
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The node that leads a partition; -1 where there is none. Raises NotFound."""
+        for one in self.describe().partitions:
+            if (one.topic, one.partition) == (topic, partition):
+                return one.leader
+        raise NotFound(f"UNKNOWN_TOPIC_OR_PARTITION: there is no {topic}-{partition}")
+
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Has another node lead a partition."""
+        self._call(lambda topology: topology.move_leader(topic, partition, node_id))
+
+    def take_offline(self, topic: str, partition: int) -> None:
+        """Takes a partition's leader away."""
+        self._call(lambda topology: topology.take_offline(topic, partition))
+
+    def bring_online(self, topic: str, partition: int) -> None:
+        """Gives it one again."""
+        self._call(lambda topology: topology.bring_online(topic, partition))
+
+    def stop_node(self, node_id: int) -> None:
+        """Stops a node: others lead what it led, it refuses connections, and those it has are cut."""
+        self._call(lambda topology: topology.stop_node(node_id))
+
+    def start_node(self, node_id: int) -> None:
+        """Has a node run again, at the port that it had."""
+        self._call(lambda topology: topology.start_node(node_id))
+
+    def spread_leaders(self) -> None:
+        """Has each partition led by its preferred node."""
+        self._call(lambda topology: topology.spread_leaders())
+
+
 class Embedded:
     """A broker in a thread of this process, for tests: up in milliseconds, and gone with its context.
 
@@ -114,7 +175,11 @@ class Embedded:
         """Checks what is asked for, and starts nothing. Raises ValueError."""
         self.options = embedded_options(release, configs, data_dir, brokers, listeners)
         self.release = release
-        self._files: Files = DiskFiles() if data_dir is not None else MemoryFiles(lambda: self._now_ns())
+        self.clock = ClockView(self._with_clock)
+        """The broker's clock: freeze, run, set, advance."""
+        self.topology = TopologyFacade(self._with_topology)
+        """The nodes and leaders: move, take offline, stop, start."""
+        self._files: Files = DiskFiles() if data_dir is not None else MemoryFiles(self._now_ns)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._operations: Operations | None = None
@@ -123,7 +188,10 @@ class Embedded:
         self._clock: VirtualClock | None = None
 
     def _now_ns(self) -> int:
-        return 0 if self._clock is None else self._clock.now_ms() * 1_000_000
+        """The broker's time, which files in memory get."""
+        operations = self._operations
+        clock = self._clock if operations is None else operations.running.state.clock
+        return 0 if clock is None else clock.now_ms() * 1_000_000
 
     # Starting and stopping
 
@@ -233,18 +301,27 @@ class Embedded:
         loop = asyncio.get_running_loop()
         self._clock = VirtualClock(loop)
         running = await server.start(self.options, loop, self._clock, files=self._files)
-        self._stop = loop.create_future()
-        self._loop = loop
-        self._operations = Operations(running)
-        self.bootstrap = running.addresses[0]
-        ready.set_result(None)
-        await self._stop
-        has_failed = running.state.failed.done()
+        try:
+            operations = Operations(running)
+            await operations.keep_start()
+            running.on_failed = partial(_shut, running)
+            self.bootstrap = ",".join(_first_addresses(running))
+            self._stop = loop.create_future()
+            self._loop, self._operations = loop, operations
+            ready.set_result(None)
+            await self._stop
+        finally:
+            await self._close(running)
+
+    async def _close(self, running: server.Running) -> None:
+        has_failed = running.failed.done()
         try:
             await running.stop()
         except StorageError as error:
             if not has_failed:
                 raise OperationError(f"stopped, but not everything could be written: {error}") from error
+        finally:
+            self._files = running.store
 
     def _check_thread(self) -> None:
         if self._thread is threading.current_thread():
@@ -270,6 +347,31 @@ class Embedded:
             return future.result()
         except concurrent.futures.CancelledError as error:
             raise OperationError("the broker stopped before it was done") from error
+
+    def _with_clock(self, work: Callable[[ClockControl], Awaitable[ClockState]]) -> ClockState:
+        return self._call(lambda operations: operations.moving(work))
+
+    def _with_topology(self, work: Callable[[Topology], T]) -> T:
+        async def done(operations: Operations) -> T:
+            return work(operations.topology)
+
+        return self._call(done)
+
+    # The whole state
+
+    def snapshot(self) -> Snapshot:
+        """Keeps all that the broker holds, for `restore`; clients notice nothing."""
+        return self._call(lambda operations: operations.snapshot())
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Has the broker hold what it held then, with the clock, the leaders and the stopped nodes of that time, behind
+        the same ports; faults stay. Clients are cut off, and find it so when they come back. A broker whose disk failed
+        works again."""
+        self._call(lambda operations: operations.restore(snapshot))
+
+    def reset(self) -> None:
+        """Has the broker be as it was at its start: data, clock, leaders, and no faults."""
+        self._call(lambda operations: operations.reset())
 
     # Topics
 

@@ -126,7 +126,7 @@ class MemoryFile:
         end = position + length
         if position < 0 or length < 0:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self._path)
-        if end > content.size:
+        if length and end > content.size:
             early = length - max(content.size - position, 0)
             raise OSError(errno.EIO, f"file ends {early} bytes early", self._path)
         if length < MAP_BYTES:

@@ -11,18 +11,22 @@ import asyncio
 import contextlib
 import itertools
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...protocol.errors import ErrorCode
 from ...protocol.murmur2 import java_partition
 from ...protocol.records import batch, formats
 from ...storage.errors import StorageError
+from ...storage.memory_files import MemoryFiles
 from ...storage.partition_metadata import encode_id
+from .. import snapshots
 from ..errors import CODES, Refused, code_of
 from ..groups.state import CONSUMER_PROTOCOL_TYPE
 from ..groups.subscription import partitions_of, topics_of
 from ..partitions import settled
+from ..snapshots import Snapshot
+from .clock import ClockControl
 from .views import (
     AlreadyExists,
     BrokerFailed,
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
     from ..server import Running
     from ..state import BrokerState
     from ..topics import Topic
+    from ..topology import Topology
 
 __all__ = [
     "AlreadyExists",
@@ -61,13 +66,18 @@ __all__ = [
     "PartitionInfo",
     "ProducerInfo",
     "Record",
+    "Snapshot",
     "TopicInfo",
 ]
 
+START_BYTES = 256 << 20
 PRODUCE_VERSION = 13  # of a producer of today, whose records any topic takes, whatever its format
 BATCH_BYTES = 256 * 1024  # of what is sent at once to one partition
 READ_BYTES = 1 << 20
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -91,7 +101,16 @@ class Operations:
 
     def __init__(self, running: Running) -> None:
         self.running = running
+        self.clock = ClockControl(running)
+        """The broker's clock, to be frozen, set and moved on."""
         self._turns: dict[str, Iterator[int]] = {}
+        self._start: Snapshot | None = None
+        self._alone = asyncio.Lock()
+
+    @property
+    def topology(self) -> Topology:
+        """The nodes and leaders, as they are now: another object after a `restore`."""
+        return self._state.topology
 
     @property
     def _state(self) -> BrokerState:
@@ -100,6 +119,43 @@ class Operations:
         if state.failed.done():
             raise BrokerFailed(state.failed.result())
         return state
+
+    # The whole state
+
+    async def keep_start(self) -> None:
+        """Keeps the state as it is now, for `reset`; to be called once, before clients are told where the broker is.
+
+        Data directories on a disk are copied if they hold START_BYTES at most, and not kept otherwise.
+        """
+        running = self.running
+        if isinstance(running.store, MemoryFiles) or _size_of(running.state) <= START_BYTES:
+            self._start = await self.snapshot()
+
+    async def snapshot(self) -> Snapshot:
+        """Keeps all that the broker holds, when nothing is under way; clients notice nothing."""
+        async with self._alone:
+            self._state  # noqa: B018  BrokerFailed comes before a settling that may never end
+            return await snapshots.take(self.running)
+
+    async def restore(self, snapshot: Snapshot) -> None:
+        """Has the broker hold what it held then, with the clock, the leaders and the stopped nodes of that time; faults
+        stay. Ports, cluster and topic ids are the same. Clients are cut off, and find it so when they come back."""
+        async with self._alone:
+            await snapshots.restore(self.running, snapshot)
+
+    async def moving(self, work: Callable[[ClockControl], Awaitable[T]]) -> T:
+        """Does something with the clock, while nothing else is done to the state as a whole."""
+        async with self._alone:
+            self._state  # noqa: B018
+            return await work(self.clock)
+
+    async def reset(self) -> None:
+        """Has the broker be as it was at its start, without faults."""
+        if self._start is None:
+            raise OperationError("what the broker held at its start was too large to be kept")
+        if self.running.state.faults is not None:
+            self.running.state.faults.clear()
+        await self.restore(self._start)
 
     # Topics
 
@@ -307,6 +363,11 @@ def _committed(log: PartitionLog) -> Iterator[list[batch.Record]]:
             return
         offset = after
         yield found
+
+
+def _size_of(state: BrokerState) -> int:
+    """The bytes of all logs."""
+    return sum(log.size_bytes for log_dir in state.logs.directories for log in log_dir.logs.values())
 
 
 def _topic_info(state: BrokerState, topic: Topic) -> TopicInfo:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from batches import make, open_log, values
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.storage.files import MAP_BYTES, DiskFiles, Files, write_atomically
@@ -158,7 +158,6 @@ class World:
         return found
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.one_of(ON_NAMES, ON_FILES), max_size=25))
 def test_the_same_operations_come_to_the_same_as_on_the_disk(operations: list[tuple[Any, ...]]):
     with tempfile.TemporaryDirectory() as folder:
@@ -172,7 +171,6 @@ def test_the_same_operations_come_to_the_same_as_on_the_disk(operations: list[tu
             remembered.end()
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.one_of(ON_NAMES, ON_FILES, st.just(("fork",)))), max_size=40))
 def test_forks_go_their_own_ways(operations: list[tuple[int, tuple[Any, ...]]]):
     """Each fork is compared with one that had the same operations, on bytes of its own."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from batches import TOPIC_ID, make, sequenced, values
 from simulated_files import SimulatedFiles
@@ -19,7 +21,7 @@ def opened(files: Files) -> DataDirectory:
     return DataDirectory.open(files, DATA, node_id=1, make_id=lambda: TOPIC_ID)
 
 
-def log_of(directory: DataDirectory, topic: str, **config: int) -> PartitionLog:
+def log_of(directory: DataDirectory, topic: str, **config: Any) -> PartitionLog:
     return directory.open_partition(topic, 0, topic_id=TOPIC_ID, config=LogConfig(**config), now_ms=0)
 
 

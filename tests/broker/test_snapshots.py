@@ -1,0 +1,354 @@
+"""A broker's whole state kept and brought back: data, ids, groups, producers, transactions, clock and nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Client, Closed, fetch, produce, records
+from hypothesis import given
+from hypothesis import strategies as st
+from transacting import Owner
+
+from ottla.broker import Embedded
+from ottla.broker.embedded import BrokerFailed, OperationError
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.join_group import JoinGroupRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.storage.memory_files import MemoryFiles
+
+DAY_MS = 86_400_000
+
+
+async def client_of(broker: Embedded, node: int = 1) -> Client:
+    host, _, port = broker.bootstrap.split(",")[node - 1].rpartition(":")
+    return await Client.connect(int(port), host)
+
+
+def connects(broker: Embedded, node: int = 1) -> bool:
+    host, _, port = broker.bootstrap.split(",")[node - 1].rpartition(":")
+    try:
+        socket.create_connection((host, int(port))).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+def values(broker: Embedded, topic: str) -> list[bytes | None]:
+    return [record.value for record in broker.records(topic)]
+
+
+def commit(group: str, topic: str, offset: int) -> OffsetCommitRequest:
+    partition = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset, committed_metadata=""
+    )
+    return OffsetCommitRequest(
+        group_id=group,
+        topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[partition])],
+    )
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_what_was_there_is_there_again_any_number_of_times(tmp_path: Path, on_disk: bool):
+    with Embedded(data_dir=tmp_path / "data" if on_disk else None) as broker:
+        broker.create_topic("kept", partitions=2, configs={"retention.ms": 5000})
+        broker.send_many("kept", [("a", "1"), ("b", "2"), ("c", "3")])
+        first, topics = broker.snapshot(), broker.topics()
+        found = broker.records("kept")
+        broker.send("kept", "4", key="a")
+        broker.create_topic("late")
+        second = broker.snapshot()
+        broker.delete_topic("kept")
+        for _ in range(2):
+            broker.restore(first)
+            assert broker.topics() == topics and broker.records("kept") == found
+            assert broker.send("kept", "5", partition=0) == sum(record.partition == 0 for record in found)
+            broker.restore(second)
+            assert {topic.name for topic in broker.topics()} == {"kept", "late"}
+            assert sorted(value for value in values(broker, "kept") if value) == [b"1", b"2", b"3", b"4"]
+        broker.reset()
+        assert broker.topics() == []
+        broker.send("kept", "anew")
+    if on_disk:
+        with Embedded(data_dir=tmp_path / "data") as broker:
+            assert values(broker, "kept") == [b"anew"]
+
+
+async def test_clients_are_cut_off_and_find_the_same_cluster_at_the_same_port():
+    async with Embedded() as broker:
+        broker.create_topic("t")
+        broker.send("t", "x")
+        snapshot = broker.snapshot()
+        client = await client_of(broker)
+        before = await client.call(MetadataRequest(topics=None), 12)
+        waiting = asyncio.ensure_future(client.call(fetch(("t", 0, 1), max_wait_ms=60_000), 12))
+        await asyncio.sleep(0)
+        joining = await client_of(broker)
+        protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0")]
+        join = JoinGroupRequest(
+            group_id="g", member_id="", protocol_type="consumer", protocols=protocols, session_timeout_ms=10_000
+        )
+        await joining.call(join, 3)
+        await joining.send(join, 3)
+        broker.restore(snapshot)
+        with pytest.raises(Closed):
+            await waiting
+        assert await joining.is_closed()
+        assert broker.group("g").state == "Dead"
+        for one in (client, joining):
+            one.close()
+        client = await client_of(broker)
+        after = await client.call(MetadataRequest(topics=None), 12)
+        client.close()
+        assert after == before
+
+
+async def test_groups_and_producers_go_on_from_the_snapshot():
+    async with Embedded() as broker:
+        broker.create_topic("t")
+        client = await client_of(broker)
+        owner = Owner(client)
+        assert await owner.init() == 0
+        now_ms = broker.clock.now_ms  # what is older than a day is forgotten
+        identity: dict[str, Any] = {"producer_id": owner.id, "producer_epoch": owner.epoch, "timestamp": now_ms}
+        first = produce(records(b"0", base_sequence=0, **identity))
+        second = produce(records(b"1", base_sequence=1, **identity))
+        assert (await client.call(first, 9)).responses[0].partition_responses[0].error_code == 0
+        await client.call(commit("g", "t", 1), 8)
+        snapshot = broker.snapshot()
+        assert broker.group("g").committed == {("t", 0): 1} and broker.group("g").lag == 0
+        await client.call(second, 9)
+        await client.call(commit("g", "t", 2), 8)
+        assert broker.producers("t")[0].last_sequence == 1
+        broker.restore(snapshot)
+        assert broker.producers("t")[0].last_sequence == 0
+        assert broker.group("g").committed == {("t", 0): 1} and broker.group("g").lag == 0
+        client.close()
+        client = await client_of(broker)
+        again = (await client.call(second, 9)).responses[0].partition_responses[0]
+        assert (again.error_code, again.base_offset) == (0, 1)
+        repeated = (await client.call(first, 9)).responses[0].partition_responses[0]
+        assert (repeated.error_code, repeated.base_offset) == (0, 0)  # a copy
+        assert values(broker, "t") == [b"0", b"1"] and broker.group("g").lag == 1
+        client.close()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_transaction_that_was_open_is_open_again(committed: bool):
+    async with Embedded() as broker:
+        broker.create_topic("t")
+        client = await client_of(broker)
+        owner = Owner(client)
+        await owner.init()
+        await owner.add(("t", 0))
+        assert await owner.send(b"in the transaction") == 0
+        snapshot = broker.snapshot()
+        assert await owner.end(committed=not committed) == 0
+        assert values(broker, "t") == ([] if committed else [b"in the transaction"])
+        broker.restore(snapshot)
+        assert values(broker, "t") == [] and broker.producers("t")[0].transaction_start_offset == 0
+        client.close()
+        owner.client = client = await client_of(broker)
+        assert await owner.end(committed=committed) == 0
+        broker.clock.advance(0)
+        assert values(broker, "t") == ([b"in the transaction"] if committed else [])
+        client.close()
+
+
+async def test_configs_of_the_broker_that_were_set_since_are_gone():
+    async with Embedded() as broker:
+        snapshot = broker.snapshot()
+        change = IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig(
+            name="log.retention.ms", config_operation=0, value="12345"
+        )
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=4, resource_name="1", configs=[change]
+        )
+        asked = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsRequest.DescribeConfigsResource(
+                    resource_type=4, resource_name="1", configuration_keys=["log.retention.ms"]
+                )
+            ]
+        )
+
+        async def told() -> Any:
+            client = await client_of(broker)
+            try:
+                return (await client.call(asked, 4)).results[0].configs[0].value
+            finally:
+                client.close()
+
+        client = await client_of(broker)
+        before = await told()
+        await client.call(IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1)
+        client.close()
+        later = broker.snapshot()
+        assert await told() == "12345" != before
+        broker.restore(snapshot)
+        assert await told() == before
+        broker.restore(later)
+        assert await told() == "12345"
+
+
+def test_the_clock_and_the_nodes_are_those_of_the_snapshot():
+    with Embedded(brokers=3) as broker:
+        broker.create_topic("t", partitions=3)
+        broker.clock.freeze()
+        broker.clock.advance(DAY_MS)
+        broker.topology.move_leader("t", 0, 2) if broker.topology.leader("t") != 2 else None
+        broker.topology.stop_node(3)
+        at_ms, nodes = broker.clock.now_ms, broker.topology.describe()
+        snapshot = broker.snapshot()
+        broker.topology.start_node(3)
+        broker.clock.run()
+        broker.clock.advance(7 * DAY_MS)
+        broker.restore(snapshot)
+        assert broker.clock.is_frozen and broker.clock.now_ms == at_ms
+        assert broker.topology.describe() == nodes and broker.bootstrap.count(",") == 2
+        assert [connects(broker, node) for node in (1, 2, 3)] == [True, True, False]
+        broker.topology.start_node(3)
+        assert connects(broker, 3)
+        broker.reset()
+        assert not broker.clock.is_frozen and abs(broker.clock.offset_ms) < 1000
+        assert all(node.running for node in broker.topology.describe().nodes)
+
+
+def test_what_a_timer_was_to_do_before_a_restore_is_not_done_after_it():
+    with Embedded(configs={"log.retention.check.interval.ms": 1000}) as broker:
+        broker.create_topic("t", configs={"retention.ms": DAY_MS, "segment.ms": 1000, "file.delete.delay.ms": 0})
+        broker.clock.freeze()
+        broker.send("t", "old")
+        snapshot = broker.snapshot()
+        for _ in range(2):
+            broker.clock.advance(DAY_MS - 10)
+            assert values(broker, "t") == [b"old"]
+            broker.clock.advance(2000)
+            assert values(broker, "t") == []
+            broker.restore(snapshot)
+            assert values(broker, "t") == [b"old"]
+
+
+def test_a_snapshot_goes_into_another_broker_in_memory():
+    with Embedded() as one, Embedded() as other, Embedded("3.9") as older, Embedded(brokers=2) as two:
+        one.send("t", "x")
+        snapshot = one.snapshot()
+        other.restore(snapshot)
+        one.send("t", "y")
+        other.send("t", "z")
+        assert values(one, "t") == [b"x", b"y"] and values(other, "t") == [b"x", b"z"]
+        for misfit in (older, two):
+            with pytest.raises(OperationError, match="a snapshot of"):
+                misfit.restore(snapshot)
+            assert misfit.topics() == []
+
+
+def test_a_snapshot_in_memory_does_not_stand_for_one_on_a_disk(tmp_path: Path):
+    with Embedded() as one, Embedded(data_dir=tmp_path / "data") as other:
+        for first, second in ((one, other), (other, one)):
+            with pytest.raises(OperationError, match="cannot stand for each other"):
+                first.restore(second.snapshot())
+
+
+def test_a_copy_on_the_disk_goes_with_its_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with Embedded(data_dir=tmp_path / "data") as broker:
+        broker.send("t", "x")
+        kept = set(tmp_path.glob("ottla-snapshot-*"))
+        snapshot = broker.snapshot()
+        assert len(set(tmp_path.glob("ottla-snapshot-*")) - kept) == 1
+        del snapshot
+        assert set(tmp_path.glob("ottla-snapshot-*")) == kept
+    del broker
+    assert not set(tmp_path.glob("ottla-snapshot-*"))
+
+
+class BadDisk(MemoryFiles):
+    """Files in memory whose syncs can fail."""
+
+    is_bad = False
+
+    def sync_directory(self, path: str) -> None:
+        if self.is_bad:
+            raise OSError(errno.EIO, "injected", path)
+        super().sync_directory(path)
+
+
+def test_a_broker_whose_disk_failed_says_so_and_is_brought_back(capfd: pytest.CaptureFixture[str]):
+    broker = Embedded()
+    broker._files = files = BadDisk(broker._now_ns)
+    with broker:
+        broker.send("t", "x")
+        snapshot = broker.snapshot()
+        files.is_bad = True
+        broker.delete_topic("t")
+        for call in (broker.topics, lambda: broker.send("t", "y"), broker.snapshot, broker.clock.state):
+            with pytest.raises(BrokerFailed, match="injected"):
+                call()
+        assert not connects(broker)
+        broker.restore(snapshot)
+        assert values(broker, "t") == [b"x"] and connects(broker)
+    assert "log directory failed" in capfd.readouterr().err
+
+
+def test_a_broker_whose_disk_failed_can_be_stopped():
+    broker = Embedded()
+    broker._files = files = BadDisk(broker._now_ns)
+    with broker:
+        broker.create_topic("t")
+        files.is_bad = True
+        broker.delete_topic("t")
+    with pytest.raises(OperationError, match="does not run"):
+        broker.topics()
+
+
+NAMES = st.sampled_from(["a", "b"])
+STEPS = st.one_of(
+    st.tuples(st.just("send"), NAMES, st.integers(1, 40)),
+    st.tuples(st.just("create"), NAMES),
+    st.tuples(st.just("delete"), NAMES),
+    st.tuples(st.just("advance"), st.sampled_from([1, 999, DAY_MS])),
+    st.tuples(st.just("snapshot")),
+    st.tuples(st.just("restore"), st.integers(0, 5)),
+    st.tuples(st.just("reset")),
+)
+
+
+@given(st.lists(STEPS, max_size=20))
+def test_it_is_always_what_it_was(steps: list[tuple[Any, ...]]):
+    """Against a dict: whatever is done before and after a snapshot, restoring it gives what was there."""
+    with Embedded(configs={"log.retention.ms": -1}) as broker:
+        broker.clock.freeze()
+        now: dict[str, list[bytes]] = {}
+        at_ms = broker.clock.now_ms
+        kept: list[tuple[Any, dict[str, list[bytes]], int]] = []
+        for number, (step, *arguments) in enumerate(steps):
+            if step == "send":
+                sent = [b"%d-%d" % (number, one) for one in range(arguments[1])]
+                broker.send_many(arguments[0], sent)
+                now = {**now, arguments[0]: [*now.get(arguments[0], []), *sent]}
+            elif step == "create" and arguments[0] not in now:
+                broker.create_topic(arguments[0])
+                now = {**now, arguments[0]: []}
+            elif step == "delete" and arguments[0] in now:
+                broker.delete_topic(arguments[0])
+                now = {name: found for name, found in now.items() if name != arguments[0]}
+            elif step == "advance":
+                at_ms = broker.clock.advance(arguments[0]).now_ms
+            elif step == "snapshot":
+                kept.append((broker.snapshot(), now, at_ms))
+            elif step == "restore" and kept:
+                snapshot, now, at_ms = kept[arguments[0] % len(kept)]
+                broker.restore(snapshot)
+            elif step == "reset":
+                broker.reset()
+                broker.clock.freeze()
+                now, at_ms = {}, broker.clock.now_ms
+            assert {topic.name: values(broker, topic.name) for topic in broker.topics()} == now
+            assert broker.clock.now_ms == at_ms
