@@ -17,6 +17,7 @@ import yarl
 
 from ottla.broker.control.app import start_control
 from ottla.broker.control.operations import Operations
+from ottla.broker.faults import Faults
 from ottla.broker.virtual_clock import VirtualClock
 
 PATIENCE_SECONDS = 30
@@ -70,9 +71,12 @@ class Api:
 
 @contextlib.asynccontextmanager
 async def controlled(folder: Path, **more: Any) -> AsyncIterator[tuple[harness.Broker, Api]]:
-    """A broker in `folder` with a clock that can be moved, and its control plane; both are stopped at the end."""
+    """A broker in `folder` with a clock that can be moved and with faults, and its control plane; both are stopped at
+    the end."""
     clock: Any = VirtualClock(asyncio.get_running_loop())
     async with harness.running(folder, clock=clock, **more) as broker:
+        broker.state.faults = faults = Faults()
+        faults.attach(broker.running)
         server = await start_control(Operations(broker.running))
         try:
             timeout = aiohttp.ClientTimeout(PATIENCE_SECONDS)

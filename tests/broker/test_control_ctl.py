@@ -18,6 +18,8 @@ import pytest
 from controlling import Api, controlled
 
 from ottla.broker.control.ctl import ctl
+from ottla.broker.control.ctl_faults import WORDS
+from ottla.broker.faults import ACTIONS
 
 PATIENCE_SECONDS = 30
 
@@ -99,6 +101,43 @@ async def test_clock(tmp_path: Path) -> None:
         (line,) = await told(api, "clock", "set", "0")
         assert line.startswith("1970-01-01 00:00:00.000 UTC (0), frozen, ") and " behind the machine's clock" in line
         assert "running" in (await told(api, "clock", "run"))[0]
+
+
+FAULTS = {
+    "error Produce NOT_LEADER_OR_FOLLOWER --topic t --partition 0 --nth 2": "error code=NOT_LEADER_OR_FOLLOWER "
+    "api=Produce topic=t partition=0 nth=2",
+    "error 1,Metadata -1": "error code=UNKNOWN_SERVER_ERROR api=Fetch,Metadata",
+    "delay Fetch 1s500ms": "delay ms=1500 when=before api=Fetch",
+    "delay any 2s after --client-id app-*": "delay ms=2000 when=after client_id=app-*",
+    "disconnect Produce after --times 1": "disconnect when=after api=Produce times=1",
+    "truncate Fetch 5 --after 3": "truncate bytes=5 api=Fetch after=3",
+    "garble Fetch --seed -4": "garble api=Fetch seed=-4",
+    "wrong-crc --probability 0.5": "wrong_crc probability=0.5",
+    "throttle Produce 1s": "throttle ms=1000 api=Produce",
+    "stall Heartbeat --node 1": "stall api=Heartbeat node=1",
+    "refuse --listener OTHER": "refuse listener=OTHER",
+    "disk-error write --path /x/*": "disk_error on=write path=/x/*",
+    "disk-full --topic t": "disk_full topic=t",
+}
+
+
+async def test_faults(tmp_path: Path) -> None:
+    assert {text.split()[0] for text in FAULTS} == set(WORDS) == {name.replace("_", "-") for name in ACTIONS}
+    async with controlled(tmp_path) as (_, api):
+        assert await told(api, "faults") == ["no faults"]
+        for number, (text, expected) in enumerate(FAULTS.items(), 1):
+            action, _, where = expected.partition(" ")
+            line = f"{number} {action} 0 0 {where}".rstrip()
+            assert await told(api, "faults", "add", *text.split()) == ["ID ACTION MATCHED FIRED WHERE", line]
+            assert (await told(api, "faults", "show", str(number)))[1] == line
+        assert len(await told(api, "faults", "list")) == 1 + len(FAULTS)
+        assert await told(api, "faults", "remove", "3") == ["removed: 1"]
+        assert await refused(api, "faults", "remove", "3") == "no fault 3"
+        assert await refused(api, "faults", "add", "error", "Produce", "OOPS") == "no error code is named 'OOPS'"
+        assert await refused(api, "faults", "add", "delay", "Fetch", "1s", "soon") == (
+            "the body.when is 'soon', none of before, after"
+        )
+        assert await told(api, "faults", "clear") == [f"removed: {len(FAULTS) - 1}"]
 
 
 async def test_topology(tmp_path: Path) -> None:

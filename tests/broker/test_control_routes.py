@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from controlling import Api, controlled
+from harness import produce, records
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from ottla.broker.clock import SystemClock
+from ottla.broker.control import steering
 from ottla.broker.control.app import application
 from ottla.broker.control.openapi import document
 from ottla.broker.control.plane import Plane
 from ottla.broker.control.route import BASE
 from ottla.broker.control.routes import ROUTES
+from ottla.broker.control.schemas import SCHEMAS
 
 
 def test_the_document_is_one_and_says_what_the_router_has() -> None:
@@ -50,7 +55,7 @@ async def topics_and_records(api: Api) -> None:
     assert "UNKNOWN_TOPIC" in await api.ask("DELETE", f"/topics/{unnamed['name']}", status=404)
     assert "UNKNOWN_TOPIC" in await api.ask("GET", f"/topics/{unnamed['name']}", status=404)
 
-    records: list[dict[str, Any]] = [
+    given: list[dict[str, Any]] = [
         {"value": "grüße", "partition": 0},
         {"value": {"base64": "/w=="}, "key": "k", "partition": 1, "timestamp_ms": 5},
         {
@@ -60,15 +65,15 @@ async def topics_and_records(api: Api) -> None:
             "headers": [{"name": "h", "value": "1"}, {"name": "h", "value": None}],
         },
     ]
-    assert await api.ask("POST", "/topics/orders/records", {"records": records}) == {"offsets": [0, 0, 1]}
+    assert await api.ask("POST", "/topics/orders/records", {"records": given}) == {"offsets": [0, 0, 1]}
     answer = await api.ask("GET", "/topics/orders/records")
-    told = [{name: value for name, value in one.items() if name in records[1]} for one in answer["records"]]
+    told = [{name: value for name, value in one.items() if name in given[1]} for one in answer["records"]]
     assert [(one["value"], one["key"], one["partition"]) for one in told] == [
         ("grüße", None, 0),
         (None, "", 0),
         ({"base64": "/w=="}, "k", 1),
     ]
-    assert answer["records"][1]["headers"] == records[2]["headers"] and answer["records"][2]["timestamp_ms"] == 5
+    assert answer["records"][1]["headers"] == given[2]["headers"] and answer["records"][2]["timestamp_ms"] == 5
     assert (answer["more"], answer["records"][2]["offset"], answer["records"][1]["offset"]) == (False, 0, 1)
     found = await api.ask("GET", "/topics/orders/records?partition=0&offset=1&limit=1")
     assert ([one["offset"] for one in found["records"]], found["more"]) == ([1], False)
@@ -134,6 +139,108 @@ async def test_topology(tmp_path: Path) -> None:
     overrides = {"default.replication.factor": "3"}
     async with controlled(tmp_path, brokers=3, overrides=overrides) as (_, api):
         await topology(api)
+
+
+FULL_RULE = {
+    "action": "error", "code": "NOT_LEADER_OR_FOLLOWER", "api": ["Produce", "Fetch"], "topic": "t*", "partition": 0,
+    "client_id": "?", "listener": "PLAINTEXT", "node": 1, "nth": 2, "times": 3, "after": 4, "probability": 0.5,
+    "seed": -5,
+}  # fmt: skip
+
+
+async def faults(api: Api) -> None:
+    """Every route of the faults, and each kind of them."""
+    assert await api.ask("GET", "/faults") == {"faults": []}
+    added = await api.ask("POST", "/faults", FULL_RULE)
+    assert added == FULL_RULE | {"id": 1, "matched": 0, "fired": 0}
+    rules: list[dict[str, Any]] = [
+        {"action": "error", "code": 6, "api": 0},
+        {"action": "error", "code": -1, "api": ["Fetch", 2]},
+        {"action": "delay", "ms": 500, "when": "after"},
+        {"action": "disconnect", "when": "after", "topic": "u"},
+        {"action": "truncate", "bytes": 0, "topic": "u"},
+        {"action": "garble", "seed": 1, "topic": "u"},
+        {"action": "wrong_crc", "topic": "u"},
+        {"action": "throttle", "ms": 100, "client_id": "u"},
+        {"action": "stall", "topic": "u"},
+        {"action": "refuse", "listener": "OTHER"},
+        {"action": "disk_error", "on": "write", "path": "/nowhere/*"},
+        {"action": "disk_full", "path": "/nowhere/*"},
+    ]
+    assert {rule["action"] for rule in rules} == set(SCHEMAS["Rule"]["properties"]["action"]["enum"])
+    for number, rule in enumerate(rules, 2):
+        assert (await api.ask("POST", "/faults", rule))["id"] == number
+    listed = (await api.ask("GET", "/faults"))["faults"]
+    assert listed[0] == await api.ask("GET", "/faults/1") == added
+    assert [one["api"] for one in listed[1:3]] == ["Produce", ["Fetch", "ListOffsets"]]
+    assert await api.ask("DELETE", "/faults/1") == {"removed": 1}
+    assert (
+        await api.ask("DELETE", "/faults/1", status=404)
+        == await api.ask("GET", "/faults/1", status=404)
+        == "no fault 1"
+    )
+    assert await api.ask("DELETE", "/faults") == {"removed": len(rules)}
+    for rule, line in (
+        ({"action": "error"}, "error needs code"),
+        ({"action": "error", "code": "OOPS"}, "no error code is named 'OOPS'"),
+        ({"action": "delay", "ms": 0}, "the body.ms is 0, less than 1"),
+        ({"action": "stall", "ms": 1}, "stall has no 'ms'"),
+        ({"action": "stall", "api": "Prodcue"}, "no API is called 'Prodcue'"),
+        ({"action": "stall", "probability": 0}, "probability must be above 0 and at most 1, not 0"),
+        ({"action": "refuse", "topic": "t"}, "refuse does not go by topic"),
+        ({"action": "sleep"}, "the body.action is 'sleep', none of error, delay"),
+        ({"api": "Produce"}, "the body lacks action"),
+    ):
+        assert (await api.ask("POST", "/faults", rule, 400)).startswith(line)
+    assert await api.ask("GET", "/faults") == {"faults": []}
+
+
+async def test_a_fault_is_met_and_counted_until_it_is_removed(tmp_path: Path) -> None:
+    async with controlled(tmp_path) as (broker, api):
+        await faults(api)
+        await broker.topic("t")
+        client = await broker.client()
+
+        async def code() -> int:
+            answer = await client.call(produce(records(b"a")), 9)
+            return answer.responses[0].partition_responses[0].error_code
+
+        rule = {
+            "action": "error",
+            "code": "NOT_ENOUGH_REPLICAS",
+            "api": "Produce",
+            "topic": "t",
+            "after": 1,
+            "times": 1,
+        }
+        added = await api.ask("POST", "/faults", rule)
+        assert [await code() for _ in range(3)] == [0, 19, 0]
+        counted = await api.ask("GET", f"/faults/{added['id']}")
+        assert (counted["matched"], counted["fired"]) == (3, 1)
+        stalled = await api.ask("POST", "/faults", {"action": "stall", "api": "Produce"})
+        waiting = asyncio.ensure_future(code())
+        while not (await api.ask("GET", f"/faults/{stalled['id']}"))["fired"]:
+            assert not waiting.done()
+        await api.ask("DELETE", "/faults")
+        assert await waiting == 0
+
+
+async def test_there_is_a_bound_to_faults_and_a_broker_without_them_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with controlled(tmp_path) as (broker, api):
+        monkeypatch.setattr(steering, "MAX_FAULTS", 1)
+        await api.ask("POST", "/faults", {"action": "garble"})
+        assert await api.ask("POST", "/faults", {"action": "garble"}, 409) == "there are 1 faults already; remove one"
+        broker.state.faults = None
+        for method, path, body in (
+            ("GET", "/faults", None),
+            ("POST", "/faults", {"action": "garble"}),
+            ("DELETE", "/faults", None),
+            ("GET", "/faults/1", None),
+            ("DELETE", "/faults/1", None),
+        ):
+            assert await api.ask(method, path, body, 409) == "this broker was not started with faults"
 
 
 async def clock(api: Api) -> None:
