@@ -22,6 +22,8 @@ with warnings.catch_warnings():
 
 from running_broker import RunningBroker
 
+from ottla.broker import Embedded
+
 NUMBERS = count()
 
 
@@ -39,6 +41,20 @@ def own_broker(tmp_path: Path) -> Iterator[RunningBroker]:
     running = RunningBroker(tmp_path)
     yield running
     running.close()
+
+
+@pytest.fixture(scope="session")
+def shared_embedded() -> Iterator[Embedded]:
+    """The one broker within this process; `embedded` is for tests."""
+    with Embedded() as running:
+        yield running
+
+
+@pytest.fixture
+def embedded(shared_embedded: Embedded) -> Iterator[Embedded]:
+    """A broker within this process whose faults end with the test: tests keep to topics and groups of their own."""
+    yield shared_embedded
+    shared_embedded.faults.clear()
 
 
 @pytest.fixture
