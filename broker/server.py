@@ -30,6 +30,7 @@ from .topology import NOTHING_NOTED, TopologyNote
 
 if TYPE_CHECKING:
     from .control.app import ControlServer
+    from .faults import Faults
 
 BACKLOG = 1024
 DRAIN_SECONDS = 5.0  # for answers in flight; clients wait longer than that for a broker to come back
@@ -93,10 +94,11 @@ async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tupl
     if options.control is None:
         return await start(options, loop, opening=_interruptible()), None
     from .control import app, operations
+    from .faults import Faults
     from .virtual_clock import VirtualClock
 
     with contextlib.closing(bind(options.control)) as sock:
-        running = await start(options, loop, VirtualClock(loop), opening=_interruptible())
+        running = await start(options, loop, VirtualClock(loop), opening=_interruptible(), faults=Faults())
         control = await app.start_control(operations.Operations(running), options.control.host, sock=sock.dup())
     return running, control
 
@@ -199,19 +201,32 @@ def _at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
 class Running:
     """A broker that accepts connections: the sockets of all its nodes, and its state, which may be replaced."""
 
-    def __init__(self, state: BrokerState, connections: Connections, doors: list[_Door], store: Files) -> None:
+    def __init__(
+        self,
+        state: BrokerState,
+        connections: Connections,
+        doors: list[_Door],
+        store: Files,
+        faults: Faults | None = None,
+    ) -> None:
         self.connections = connections
         self.store = store
         """Where the data lie."""
+        self.faults = faults
+        """What goes wrong on command, whatever the state; None where nothing can be made to."""
         self.on_failed: Callable[[], object] = lambda: None
         """Called when `failed` is done."""
         self._doors = doors
         self.attach(state)
+        if faults is not None:
+            faults.attach(self)
 
     def attach(self, state: BrokerState) -> None:
         """Has a state, the first or another one, answer at these sockets; of nodes that are stopped there none
         listens. Raises OSError."""
         self.state = self.connections.broker = state
+        state.faults = self.faults
+        state.faults = self.faults
         self.failed: asyncio.Future[str] = state.loop.create_future()
         """Done, with the reason, when the state as it is cannot go on."""
         state.failed.add_done_callback(partial(self._state_failed, self.failed))
@@ -229,7 +244,9 @@ class Running:
         """Opens what `store` has anew, and serves that: the last state was abandoned. Raises StorageError."""
         old = self.state
         waits = None if old.waits is old.clock else old.waits
-        self.attach(BrokerState.open(old.options, self.ports, old.apis, clock, old.loop, self.store, waits, note))
+        files = _with_faults(self.store, self.faults)
+        files = _with_faults(self.store, self.faults)
+        self.attach(BrokerState.open(old.options, self.ports, old.apis, clock, old.loop, files, waits, note))
 
     @property
     def sockets(self) -> list[socket.socket]:
@@ -286,6 +303,8 @@ class Running:
 
     async def stop(self) -> None:
         """Stops accepting, answers what is in flight, flushes and closes the data."""
+        if self.faults is not None:
+            self.faults.attach(None)
         for door in self._doors:
             door.close()
         self.state.begin_stop()
@@ -301,11 +320,13 @@ async def start(
     opening: AbstractContextManager[None] | None = None,
     files: Files | None = None,
     note: TopologyNote = NOTHING_NOTED,
+    faults: Faults | None = None,
 ) -> Running:
     """Binds, opens the data and accepts; `clock` and `files` are the machine's unless given. Raises StartupError, one
     line.
 
-    The data are opened within `opening`; `note` is of an earlier topology on the same data.
+    The data are opened within `opening`; `note` is of an earlier topology on the same data; `faults` go wrong on
+    command, also on the disk.
     """
     doors: list[_Door] = []
     files = files or DiskFiles()
@@ -316,7 +337,8 @@ async def start(
         try:
             apis = router.apis_of(options.config.profile)
             with opening or contextlib.nullcontext():
-                state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop, files, note=note)
+                opened = _with_faults(files, faults)
+                state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop, opened, note=note)
         except StorageError as error:
             raise StartupError(str(error)) from error
     except BaseException:
@@ -326,7 +348,16 @@ async def start(
     if options.brokers == 1:
         for door in doors:
             door.node_id = state.node_id
-    return Running(state, Connections(state), doors, files)
+    return Running(state, Connections(state), doors, files, faults)
+
+
+def _with_faults(files: Files, faults: Faults | None) -> Files:
+    """The files as a broker sees them."""
+    if faults is None:
+        return files
+    from .faults.disk import FaultyFiles
+
+    return FaultyFiles(files, faults)
 
 
 def bind(listener: Listener) -> socket.socket:

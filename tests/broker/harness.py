@@ -21,6 +21,7 @@ from typing import Any
 from ottla.broker import server
 from ottla.broker.clock import ManualClock
 from ottla.broker.config import Config
+from ottla.broker.faults import Faults
 from ottla.broker.options import serve_options
 from ottla.broker.releases import profile
 from ottla.broker.topology import NOTHING_NOTED, TopologyNote
@@ -187,11 +188,13 @@ async def running(
     files: Files | None = None,
     brokers: int = 1,
     note: TopologyNote = NOTHING_NOTED,
+    faults: Faults | None = None,
 ) -> AsyncIterator[Broker]:
     """A broker over data directories, of one node or several, stopped at the end."""
     clock = clock or ManualClock()
     loop = asyncio.get_running_loop()
-    started = await server.start(options(folders, overrides, release, brokers), loop, clock, files=files, note=note)
+    asked = options(folders, overrides, release, brokers)
+    started = await server.start(asked, loop, clock, files=files, note=note, faults=faults)
     broker = Broker(started, clock)
     try:
         yield broker

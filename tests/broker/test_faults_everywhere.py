@@ -84,7 +84,8 @@ def codes(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 
 
 async def world(broker: Broker) -> tuple[Client, FaultsView, dict[str, bytes]]:
-    broker.state.faults = faults = Faults()
+    faults = broker.running.faults
+    assert faults is not None
     topics = {name: await broker.topic(name) for name in ("t", "u")}
     return await broker.client(), FaultsView(faults), topics
 
@@ -95,7 +96,7 @@ def title(key: int, version: int) -> str:
 
 async def test_every_answer_can_say_an_error(tmp_path: Path) -> None:
     wrong: list[str] = []
-    async with running(tmp_path / "data") as broker:
+    async with running(tmp_path / "data", faults=Faults()) as broker:
         client, faults, topics = await world(broker)
         for key, version in CASES:
             route = ROUTES[key]
@@ -117,7 +118,7 @@ async def test_an_error_of_one_topic_leaves_the_other(tmp_path: Path) -> None:
     """Where a request names topics, only the one that the rule names is in error, and the rest is asked for in full."""
     wrong: list[str] = []
     seen = set()
-    async with running(tmp_path / "data") as broker:
+    async with running(tmp_path / "data", faults=Faults()) as broker:
         client, faults, topics = await world(broker)
         for key, version in CASES:
             route = ROUTES[key]

@@ -28,8 +28,8 @@ NOT_LEADER = 6
 @contextlib.asynccontextmanager
 async def world(folder: Path, **more: Any) -> AsyncIterator[tuple[Broker, Client, FaultsView]]:
     """A broker with faults and topic t of two partitions."""
-    async with running(folder / "data", **more) as broker:
-        broker.state.faults = faults = Faults()
+    faults = Faults()
+    async with running(folder / "data", faults=faults, **more) as broker:
         await broker.topic("t", 2)
         yield broker, await broker.client(), FaultsView(faults)
 

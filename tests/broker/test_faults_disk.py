@@ -1,0 +1,161 @@
+"""A disk with faults: what fails and what does not, on the real disk and in memory, and what a broker does with it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Client, fetch, only, produce, records, running, values
+
+from ottla.broker.faults import Faults, FaultsView, Place
+from ottla.broker.faults.disk import FaultyFiles, place_of
+from ottla.storage.files import DiskFiles, Files
+from ottla.storage.memory_files import MemoryFiles
+
+STORAGE_ERROR = 56
+
+
+@pytest.fixture(params=["disk", "memory"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, FaultsView, str]:
+    """(files, their faults, a folder for partitions)."""
+    inner: Files = DiskFiles() if request.param == "disk" else MemoryFiles(lambda: 0)
+    folder = str(tmp_path) if request.param == "disk" else "/data"
+    inner.make_directory(f"{folder}/t-0")
+    faults = Faults()
+    return FaultyFiles(inner, faults), FaultsView(faults), folder
+
+
+def test_whose_a_path_is() -> None:
+    t1 = Place("t", 1)
+    assert place_of("/d/t-1/00000000000000000000.log") == place_of("/d/t-1") == t1
+    assert place_of("/d/a-b.c-12/x.index") == Place("a-b.c", 12)
+    assert place_of(f"/d/t-1.{'0f' * 16}-delete/00000000000000000007.log") == t1
+    assert place_of("/d/meta.properties") == place_of("meta.properties") == place_of("/") == Place(None, None)
+
+
+def failure(action: Callable[[], Any]) -> int:
+    """The errno with which something fails; 0 if it does not."""
+    try:
+        action()
+    except OSError as error:
+        assert error.errno and error.filename
+        return error.errno
+    return 0
+
+
+def test_reads_and_writes_fail_for_as_long_as_a_rule_says(made: tuple[Files, FaultsView, str]) -> None:
+    files, faults, folder = made
+    path = f"{folder}/t-0/a.log"
+    file = files.open(path, create=True)
+    file.write(0, b"0123456789")
+    reads = [lambda: file.read(0, 4), lambda: files.read_bytes(path), lambda: files.size(path)]
+    reads += [lambda: files.list(folder + "/t-0"), lambda: files.modified_ns(path), lambda: files.open(path).close()]
+    writes = [lambda: file.write(0, b"x"), file.sync, lambda: file.truncate(10), lambda: files.replace(path, path)]
+    writes += [lambda: files.sync_directory(folder + "/t-0"), lambda: files.make_directory(folder + "/t-1")]
+    writes += [lambda: files.set_modified_ns(path, 10**9), lambda: files.open(path + "b", create=True).close()]
+    needs_room = [lambda: file.write(10, b"ab"), lambda: files.open(path + "c", create=True).close()]
+    with faults.disk_error("read", topic="t") as fault:
+        assert {failure(one) for one in reads} == {errno.EIO}
+        assert {failure(one) for one in writes} == {0}
+    assert (fault.fired, fault.matched) == (len(reads), len(reads))
+    with faults.disk_error("write", path="*.log*"):
+        assert {failure(one) for one in reads} == {0}
+        assert [failure(one) for one in writes[:4]] == [errno.EIO] * 4
+    with faults.disk_error(topic="t", nth=2):
+        assert [failure(reads[0]) for _ in range(3)] == [0, errno.EIO, 0]
+    with faults.disk_full(topic="t"):
+        assert [failure(one) for one in needs_room] == [errno.ENOSPC] * 2
+        assert [failure(one) for one in (*reads, file.sync, lambda: file.truncate(10))] == [0] * (len(reads) + 2)
+    with faults.disk_error(topic="other"), faults.disk_full(partition=1), faults.disk_error(path="/nowhere*"):
+        assert {failure(one) for one in (*reads, *writes, *needs_room)} == {0}
+    assert files.exists(path + "c") and not files.exists(path + "d")
+    file.close()
+
+
+def test_a_full_disk_takes_half_of_a_write(made: tuple[Files, FaultsView, str]) -> None:
+    files, faults, folder = made
+    file = files.open(f"{folder}/t-0/a.log", create=True)
+    with faults.disk_full():
+        assert failure(lambda: file.write(0, b"01234567")) == errno.ENOSPC
+    assert (file.size(), bytes(file.read(0, 4))) == (4, b"0123")
+    file.write(4, b"4567")
+    assert bytes(file.read(0, 8)) == b"01234567"
+    file.close()
+
+
+def test_locks_go_through(made: tuple[Files, FaultsView, str]) -> None:
+    files, faults, folder = made
+    with faults.disk_error():
+        lock = files.lock(f"{folder}/.lock")
+        with pytest.raises(BlockingIOError):
+            files.lock(f"{folder}/.lock")
+        lock.release()
+
+
+async def codes(client: Client, *partitions: tuple[str, int]) -> list[int]:
+    return [only(await client.call(produce(records(b"x"), *one), 9)).error_code for one in partitions]
+
+
+async def test_a_full_disk_is_told_to_who_appends_and_passes(tmp_path: Path) -> None:
+    """Nothing is left of what did not fit: the next append comes right behind the last."""
+    faults = Faults()
+    view = FaultsView(faults)
+    async with running(tmp_path / "data", faults=faults) as broker:
+        for name in ("t", "u"):
+            await broker.topic(name)
+        client = await broker.client()
+        assert await codes(client, ("t", 0)) == [0]
+        with view.disk_full(topic="t", path="*.log", times=1) as fault:
+            assert await codes(client, ("t", 0), ("u", 0), ("t", 0)) == [STORAGE_ERROR, 0, 0]
+        assert fault.fired == 1
+        assert values(only(await client.call(fetch(("t", 0, 0)), 11)).records) == [b"x", b"x"]
+    async with running(tmp_path / "data") as broker:
+        assert broker.log("t").log_end_offset == 2
+
+
+@pytest.mark.parametrize("on", ["read", "write"])
+async def test_a_disk_error_takes_its_directory_offline(on: str, tmp_path: Path) -> None:
+    faults = Faults()
+    view = FaultsView(faults)
+    async with running(tmp_path / "one", tmp_path / "two", faults=faults) as broker:
+        topics = ["t", "u", "v", "w"]
+        for name in topics:
+            await broker.topic(name)
+        client = await broker.client()
+        assert await codes(client, *((name, 0) for name in topics)) == [0] * 4
+        # The metadata's directory is the one without which it cannot go on.
+        here = [name for name in topics if not broker.state.logs.metadata_dir.holds(broker.log(name))]
+        there = [name for name in topics if name not in here]
+        assert here and there
+        with view.disk_error(on, topic=here[0], times=1) as fault:
+            if on == "write":
+                assert await codes(client, (here[0], 0)) == [STORAGE_ERROR]
+            else:
+                assert only(await client.call(fetch((here[0], 0, 0)), 11)).error_code == STORAGE_ERROR
+        assert fault.fired == 1
+        await broker.settle()
+        assert await codes(client, *((name, 0) for name in here)) == [STORAGE_ERROR] * len(here)
+        assert await codes(client, *((name, 0) for name in there)) == [0] * len(there)
+        assert not broker.running.failed.done()
+
+
+async def test_a_listener_refuses_while_a_rule_says_so(tmp_path: Path) -> None:
+    faults = Faults()
+    view = FaultsView(faults)
+    async with running(tmp_path / "data", faults=faults) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        with view.refuse():
+            with pytest.raises(ConnectionRefusedError):
+                await broker.client()
+            assert await codes(client, ("t", 0)) == [0]  # who is connected stays so
+        assert await codes(await broker.client(), ("t", 0)) == [0]
+        view.refuse()
+    with pytest.raises(ConnectionRefusedError):
+        await Client.connect(broker.ports[0])
+    view.clear()  # after the stop: nothing listens again
+    with pytest.raises(ConnectionRefusedError):
+        await Client.connect(broker.ports[0])
