@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,11 +26,16 @@ def client(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def wire(client: str, ottla_broker: Any) -> Iterator[Wire]:
+def connect(client: str, ottla_factory: Any) -> Iterator[Callable[[Any], Wire]]:
+    """`connect(broker)`: the shop's connections to a broker, which are closed before the factory's brokers are."""
+    with contextlib.ExitStack() as opened:
+        yield lambda broker: opened.enter_context(contextlib.closing(Wire(client, broker.bootstrap)))
+
+
+@pytest.fixture
+def wire(connect: Callable[[Any], Wire], ottla_broker: Any) -> Wire:
     """The shop's connections to the session's broker."""
-    wire = Wire(client, ottla_broker.bootstrap)
-    yield wire
-    wire.close()
+    return connect(ottla_broker)
 
 
 @pytest.fixture
