@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import encodings.idna  # noqa: F401  used by the first look-up of an address: not to be imported within a start
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -36,6 +37,8 @@ from .control.views import (
     TopicInfo,
     Value,
 )
+from .faults import Faults, FaultsView
+from .faults import disk as _disk  # noqa: F401  imported with this module, as above
 from .options import ServeOptions, flags_to_configs, serve_options
 from .produced import difference
 from .releases import profile
@@ -67,6 +70,7 @@ DEFAULTS = {
     "transaction.state.log.num.partitions": "4",
 }
 T = TypeVar("T")
+_LOOP_FACTORY = server.loop_factory()
 
 
 def embedded_options(
@@ -175,6 +179,10 @@ class Embedded:
         """Checks what is asked for, and starts nothing. Raises ValueError."""
         self.options = embedded_options(release, configs, data_dir, brokers, listeners)
         self.release = release
+        self._faults = Faults()
+        self.faults = FaultsView(self._faults, self._with_faults)
+        """What requests, the disk and the sockets meet: errors, delays, lost answers and the like. Faults that are put
+        in force before the start, or after a stop, are there from the start on."""
         self.clock = ClockView(self._with_clock)
         """The broker's clock: freeze, run, set, advance."""
         self.topology = TopologyFacade(self._with_topology)
@@ -285,7 +293,7 @@ class Embedded:
         logs.quieten_thread()
         failure: BaseException | None = None
         try:
-            with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
+            with asyncio.Runner(loop_factory=_LOOP_FACTORY) as runner:
                 runner.run(self._live(ready))
         except BaseException as error:
             failure = error
@@ -300,7 +308,7 @@ class Embedded:
     async def _live(self, ready: concurrent.futures.Future[None]) -> None:
         loop = asyncio.get_running_loop()
         self._clock = VirtualClock(loop)
-        running = await server.start(self.options, loop, self._clock, files=self._files)
+        running = await server.start(self.options, loop, self._clock, files=self._files, faults=self._faults)
         try:
             operations = Operations(running)
             await operations.keep_start()
@@ -347,6 +355,12 @@ class Embedded:
             return future.result()
         except concurrent.futures.CancelledError as error:
             raise OperationError("the broker stopped before it was done") from error
+
+    def _with_faults(self, work: Callable[[], T]) -> T:
+        async def done(operations: Operations) -> T:
+            return work()
+
+        return work() if self._operations is None else self._call(done)
 
     def _with_clock(self, work: Callable[[ClockControl], Awaitable[ClockState]]) -> ClockState:
         return self._call(lambda operations: operations.moving(work))

@@ -129,7 +129,8 @@ class Operations:
         """
         running = self.running
         if isinstance(running.store, MemoryFiles) or _size_of(running.state) <= START_BYTES:
-            self._start = await self.snapshot()
+            with contextlib.suppress(OperationError):  # a disk has failed: there is nothing to come back to
+                self._start = await self.snapshot()
 
     async def snapshot(self) -> Snapshot:
         """Keeps all that the broker holds, when nothing is under way; clients notice nothing."""
@@ -152,9 +153,11 @@ class Operations:
     async def reset(self) -> None:
         """Has the broker be as it was at its start, without faults."""
         if self._start is None:
-            raise OperationError("what the broker held at its start was too large to be kept")
-        if self.running.state.faults is not None:
-            self.running.state.faults.clear()
+            raise OperationError(
+                "what the broker held at its start was too large to be kept, or a disk had failed"
+            )
+        if self.running.faults is not None:
+            self.running.faults.clear()
         await self.restore(self._start)
 
     # Topics

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from ottla.broker import Embedded
-from ottla.broker.embedded import AlreadyExists, NotFound, OperationError
+from ottla.broker.embedded import AlreadyExists, BrokerFailed, NotFound, OperationError
 
 
 def test_records_are_where_they_were_sent():
@@ -42,3 +44,25 @@ def test_what_is_refused_is_one_line():
         broker.topics()
     with pytest.raises(ValueError, match=r"did you mean num\.partitions\?"):
         Embedded(configs={"num.partition": 1})
+
+
+def test_faults_meet_requests_the_disk_and_the_sockets():
+    with Embedded() as broker:
+        broker.create_topic("t")
+        snapshot = broker.snapshot()
+        with broker.faults.disk_error(topic="t", on="write") as fault:
+            with pytest.raises(OperationError, match="KAFKA_STORAGE_ERROR"):
+                broker.send("t", "x")
+            assert fault.fired
+        with pytest.raises(BrokerFailed):
+            broker.send("t", "x")
+        broker.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER")
+        broker.restore(snapshot)
+        assert broker.send("t", "x") == 0 and len(broker.faults.list()) == 1
+        broker.faults.refuse()
+        host, _, port = broker.bootstrap.rpartition(":")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)))
+        broker.reset()
+        assert broker.faults.list() == [] and broker.topics() == []
+        socket.create_connection((host, int(port))).close()
