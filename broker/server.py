@@ -93,13 +93,16 @@ async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tupl
     """The broker, and its control plane if it is to have one. Raises StartupError, _Interrupted."""
     if options.control is None:
         return await start(options, loop, opening=_interruptible()), None
-    from .control import app, operations
+    from .control import app
+    from .control.operations import Operations
     from .faults import Faults
     from .virtual_clock import VirtualClock
 
     with contextlib.closing(bind(options.control)) as sock:
         running = await start(options, loop, VirtualClock(loop), opening=_interruptible(), faults=Faults())
-        control = await app.start_control(operations.Operations(running), options.control.host, sock=sock.dup())
+        operations = Operations(running)
+        await operations.keep_start()
+        control = await app.start_control(operations, options.control.host, sock=sock.dup())
     return running, control
 
 
@@ -226,7 +229,6 @@ class Running:
         listens. Raises OSError."""
         self.state = self.connections.broker = state
         state.faults = self.faults
-        state.faults = self.faults
         self.failed: asyncio.Future[str] = state.loop.create_future()
         """Done, with the reason, when the state as it is cannot go on."""
         state.failed.add_done_callback(partial(self._state_failed, self.failed))
@@ -244,7 +246,6 @@ class Running:
         """Opens what `store` has anew, and serves that: the last state was abandoned. Raises StorageError."""
         old = self.state
         waits = None if old.waits is old.clock else old.waits
-        files = _with_faults(self.store, self.faults)
         files = _with_faults(self.store, self.faults)
         self.attach(BrokerState.open(old.options, self.ports, old.apis, clock, old.loop, files, waits, note))
 
