@@ -1,14 +1,18 @@
 """What the control plane acts on, and what it keeps itself: the snapshots by their names.
 
-Owns the order between requests that move everything at once (reset, snapshot, restore, the clock): one at a time.
+`Operations` sees to it that what changes everything (reset, snapshot, restore, the clock) is done one at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .route import Refusal
+
+if TYPE_CHECKING:
+    from ..snapshots import Snapshot
+    from .operations import Operations
 
 MAX_SNAPSHOTS = 1000
 
@@ -16,12 +20,13 @@ MAX_SNAPSHOTS = 1000
 class Plane:
     """The broker's operations, and the snapshots that were taken over HTTP."""
 
-    def __init__(self, operations: Any) -> None:
+    def __init__(self, operations: Operations) -> None:
         self.operations = operations
-        self.snapshots: dict[str, Any] = {}
-        self.alone = asyncio.Lock()
+        self.snapshots: dict[str, Snapshot] = {}
+        self.naming = asyncio.Lock()
+        """Held from the choice of a snapshot's name until there is one."""
 
-    def snapshot_named(self, name: str) -> Any:
+    def snapshot_named(self, name: str) -> Snapshot:
         """Raises Refusal (404)."""
         try:
             return self.snapshots[name]

@@ -19,10 +19,12 @@ async def openapi(plane: Plane, call: Call) -> Any:
 
 
 async def health(plane: Plane, call: Call) -> Any:
-    """That it serves, and as what."""
+    """Whether it serves, and as what."""
     running = plane.operations.running
+    failed = running.failed
     return {
-        "status": "serving",
+        "status": "failed" if failed.done() else "serving",
+        "reason": failed.result() if failed.done() else None,
         "version": version("ottla"),
         "release": running.state.profile.name,
         "cluster_id": running.state.cluster_id,

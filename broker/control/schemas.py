@@ -87,7 +87,8 @@ _GENERAL: dict[str, Schema] = {
     "OpenApi": {"type": "object", "description": "this document"},
     "Health": _object(
         {
-            "status": {"const": "serving"},
+            "status": {"enum": ["serving", "failed"]},
+            "reason": {"type": ["string", "null"], "description": "why it cannot go on until it is reset or restored"},
             "version": TEXT,
             "release": {"type": "string", "description": "the release of Kafka whose ways it has"},
             "cluster_id": TEXT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from ...storage.errors import StorageError
 from ..faults import Faults, Rule, UnknownFault
 from ..topology import TopologyError
 from ..virtual_clock import VirtualClock
-from .clock import ClockControl
+from .clock import ClockControl, ClockState
 from .plane import Plane
 from .route import Call, Refusal
 from .views import OperationError
@@ -24,7 +24,7 @@ MAX_FAULTS = 1000
 
 def _faults(plane: Plane) -> Faults:
     """The faults in force. Raises Refusal (409)."""
-    faults = plane.operations.running.state.faults
+    faults = plane.operations.running.faults
     if faults is None:
         raise Refusal(409, "this broker was not started with faults")
     return faults
@@ -131,14 +131,6 @@ def _found(
         raise Refusal(409, error) from error
 
 
-def _clock(plane: Plane) -> ClockControl:
-    """The clock, if it can be moved. Raises Refusal (409)."""
-    running = plane.operations.running
-    if not isinstance(running.state.clock, VirtualClock):
-        raise Refusal(409, "this broker goes by the machine's clock")
-    return ClockControl(running)
-
-
 async def get_clock(plane: Plane, call: Call) -> Any:
     """The time, and whether it stands."""
     return asdict(await _clock(plane).state())
@@ -146,26 +138,35 @@ async def get_clock(plane: Plane, call: Call) -> Any:
 
 async def freeze_clock(plane: Plane, call: Call) -> Any:
     """Has the clock stand still."""
-    async with plane.alone:
-        return asdict(await _clock(plane).freeze())
+    return await _moving(plane, lambda clock: clock.freeze())
 
 
 async def run_clock(plane: Plane, call: Call) -> Any:
     """Has the clock go on by itself."""
-    async with plane.alone:
-        return asdict(await _clock(plane).run())
+    return await _moving(plane, lambda clock: clock.run())
 
 
 async def set_clock(plane: Plane, call: Call) -> Any:
     """Sets the clock; forwards, all that becomes due has been done when this answers."""
-    async with plane.alone:
-        return asdict(await _clock(plane).set(call.body["ms"]))
+    return await _moving(plane, lambda clock: clock.set(call.body["ms"]))
 
 
 async def advance_clock(plane: Plane, call: Call) -> Any:
     """Moves the clock on; all that becomes due has been done when this answers."""
-    async with plane.alone:
-        return asdict(await _clock(plane).advance(call.body["ms"], keep_members=call.body.get("keep_members", False)))
+    keep_members = call.body.get("keep_members", False)
+    return await _moving(plane, lambda clock: clock.advance(call.body["ms"], keep_members))
+
+
+def _clock(plane: Plane) -> ClockControl:
+    """The clock, if it can be moved. Raises Refusal (409)."""
+    if not isinstance(plane.operations.running.state.clock, VirtualClock):
+        raise Refusal(409, "this broker goes by the machine's clock")
+    return plane.operations.clock
+
+
+async def _moving(plane: Plane, work: Callable[[ClockControl], Awaitable[ClockState]]) -> Any:
+    _clock(plane)
+    return asdict(await plane.operations.moving(work))
 
 
 @contextlib.contextmanager
@@ -179,9 +180,8 @@ def _in_this_state() -> Iterator[None]:
 
 async def reset(plane: Plane, call: Call) -> Any:
     """Brings the broker back to how it started; the snapshots stay."""
-    async with plane.alone:
-        with _in_this_state():
-            await plane.operations.reset()
+    with _in_this_state():
+        await plane.operations.reset()
     return {}
 
 
@@ -192,7 +192,7 @@ async def list_snapshots(plane: Plane, call: Call) -> Any:
 
 async def take_snapshot(plane: Plane, call: Call) -> Any:
     """Keeps all that the broker holds now."""
-    async with plane.alone:
+    async with plane.naming:
         name = plane.free_name(call.body.get("name"))
         with _in_this_state():
             plane.snapshots[name] = await plane.operations.snapshot()
@@ -201,16 +201,14 @@ async def take_snapshot(plane: Plane, call: Call) -> Any:
 
 async def restore_snapshot(plane: Plane, call: Call) -> Any:
     """Brings the broker back to a snapshot, which stays."""
-    async with plane.alone:
-        snapshot = plane.snapshot_named(call.path["snapshot"])
-        with _in_this_state():
-            await plane.operations.restore(snapshot)
+    snapshot = plane.snapshot_named(call.path["snapshot"])
+    with _in_this_state():
+        await plane.operations.restore(snapshot)
     return {}
 
 
 async def delete_snapshot(plane: Plane, call: Call) -> Any:
     """Lets go of a snapshot."""
-    async with plane.alone:
-        plane.snapshot_named(call.path["snapshot"])
-        del plane.snapshots[call.path["snapshot"]]
+    plane.snapshot_named(call.path["snapshot"])
+    del plane.snapshots[call.path["snapshot"]]
     return {"removed": 1}

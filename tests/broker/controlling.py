@@ -74,10 +74,10 @@ async def controlled(folder: Path, **more: Any) -> AsyncIterator[tuple[harness.B
     """A broker in `folder` with a clock that can be moved and with faults, and its control plane; both are stopped at
     the end."""
     clock: Any = VirtualClock(asyncio.get_running_loop())
-    async with harness.running(folder, clock=clock, **more) as broker:
-        broker.state.faults = faults = Faults()
-        faults.attach(broker.running)
-        server = await start_control(Operations(broker.running))
+    async with harness.running(folder, clock=clock, faults=Faults(), **more) as broker:
+        operations = Operations(broker.running)
+        await operations.keep_start()
+        server = await start_control(operations)
         try:
             timeout = aiohttp.ClientTimeout(PATIENCE_SECONDS)
             async with aiohttp.ClientSession(timeout=timeout) as http:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from controlling import Api, controlled
@@ -13,13 +14,16 @@ from harness import produce, records
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from ottla.broker.clock import SystemClock
-from ottla.broker.control import steering
+from ottla.broker.control import plane, steering
 from ottla.broker.control.app import application
 from ottla.broker.control.openapi import document
 from ottla.broker.control.plane import Plane
 from ottla.broker.control.route import BASE
 from ottla.broker.control.routes import ROUTES
 from ottla.broker.control.schemas import SCHEMAS
+from ottla.storage.memory_files import MemoryFiles
+
+NOBODY: Any = None
 
 
 def test_the_document_is_one_and_says_what_the_router_has() -> None:
@@ -32,7 +36,7 @@ def test_the_document_is_one_and_says_what_the_router_has() -> None:
     }
     routed = {
         (route.method, route.resource.canonical, route.name)
-        for route in application(Plane(None)).router.routes()
+        for route in application(Plane(NOBODY)).router.routes()
         if route.resource and route.method != "HEAD"
     }
     assert documented == routed
@@ -152,7 +156,8 @@ async def faults(api: Api) -> None:
     """Every route of the faults, and each kind of them."""
     assert await api.ask("GET", "/faults") == {"faults": []}
     added = await api.ask("POST", "/faults", FULL_RULE)
-    assert added == FULL_RULE | {"id": 1, "matched": 0, "fired": 0}
+    first = added["id"]
+    assert added == FULL_RULE | {"id": first, "matched": 0, "fired": 0}
     rules: list[dict[str, Any]] = [
         {"action": "error", "code": 6, "api": 0},
         {"action": "error", "code": -1, "api": ["Fetch", 2]},
@@ -168,17 +173,14 @@ async def faults(api: Api) -> None:
         {"action": "disk_full", "path": "/nowhere/*"},
     ]
     assert {rule["action"] for rule in rules} == set(SCHEMAS["Rule"]["properties"]["action"]["enum"])
-    for number, rule in enumerate(rules, 2):
+    for number, rule in enumerate(rules, first + 1):
         assert (await api.ask("POST", "/faults", rule))["id"] == number
     listed = (await api.ask("GET", "/faults"))["faults"]
-    assert listed[0] == await api.ask("GET", "/faults/1") == added
+    assert listed[0] == await api.ask("GET", f"/faults/{first}") == added
     assert [one["api"] for one in listed[1:3]] == ["Produce", ["Fetch", "ListOffsets"]]
-    assert await api.ask("DELETE", "/faults/1") == {"removed": 1}
-    assert (
-        await api.ask("DELETE", "/faults/1", status=404)
-        == await api.ask("GET", "/faults/1", status=404)
-        == "no fault 1"
-    )
+    assert await api.ask("DELETE", f"/faults/{first}") == {"removed": 1}
+    for method in ("DELETE", "GET"):
+        assert await api.ask(method, f"/faults/{first}", status=404) == f"no fault {first}"
     assert await api.ask("DELETE", "/faults") == {"removed": len(rules)}
     for rule, line in (
         ({"action": "error"}, "error needs code"),
@@ -232,7 +234,7 @@ async def test_there_is_a_bound_to_faults_and_a_broker_without_them_says_so(
         monkeypatch.setattr(steering, "MAX_FAULTS", 1)
         await api.ask("POST", "/faults", {"action": "garble"})
         assert await api.ask("POST", "/faults", {"action": "garble"}, 409) == "there are 1 faults already; remove one"
-        broker.state.faults = None
+        broker.running.faults = None
         for method, path, body in (
             ("GET", "/faults", None),
             ("POST", "/faults", {"action": "garble"}),
@@ -278,3 +280,76 @@ async def test_a_broker_by_the_machines_clock_says_so(tmp_path: Path) -> None:
             ("POST", "/clock/advance", {"ms": 1}),
         ):
             assert await api.ask(method, path, body, 409) == "this broker goes by the machine's clock"
+
+
+async def values(api: Api, topic: str = "t") -> list[Any]:
+    return [record["value"] for record in (await api.ask("GET", f"/topics/{topic}/records"))["records"]]
+
+
+async def snapshots(api: Api) -> None:
+    """Every route of snapshots and of the state; the broker is as it was at its start afterwards."""
+    assert await api.ask("GET", "/snapshots") == {"snapshots": []}
+    await api.ask("POST", "/topics", {"name": "t"})
+    await api.ask("POST", "/topics/t/records", {"records": [{"value": "before"}]})
+    assert await api.ask("POST", "/snapshots", {"name": "a/b"}) == {"name": "a/b"}
+    await api.ask("POST", "/topics/t/records", {"records": [{"value": "after"}]})
+    assert await api.ask("POST", "/snapshots") == {"name": "snapshot-2"}
+    assert await api.ask("POST", "/snapshots", {"name": "a/b"}, 409) == "there is a snapshot a/b already"
+    assert await values(api) == ["before", "after"]
+    assert await api.ask("POST", "/snapshots/a%2Fb/restore") == {}
+    assert await values(api) == ["before"]
+    await api.ask("POST", "/snapshots/snapshot-2/restore")
+    assert await values(api) == ["before", "after"]
+    names = [one["name"] for one in (await api.ask("GET", "/snapshots"))["snapshots"]]
+    assert names == ["a/b", "snapshot-2"]
+    await api.ask("POST", "/faults", {"action": "garble", "topic": "none"})
+    assert await api.ask("POST", "/state/reset") == {}
+    assert await api.ask("GET", "/topics") == {"topics": []} and await api.ask("GET", "/faults") == {"faults": []}
+    for name in names:
+        assert await api.ask("DELETE", f"/snapshots/{quote(name, safe='')}") == {"removed": 1}
+    assert await api.ask("DELETE", "/snapshots/a", status=404) == "there is no snapshot a"
+    assert await api.ask("POST", "/snapshots/a/restore", status=404) == "there is no snapshot a"
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+async def test_snapshots(in_memory: bool, tmp_path: Path) -> None:
+    files = MemoryFiles(lambda: 0) if in_memory else None
+    async with controlled(tmp_path, files=files) as (_, api):
+        await snapshots(api)
+
+
+async def test_there_is_a_bound_to_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plane, "MAX_SNAPSHOTS", 1)
+    async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (_, api):
+        await api.ask("POST", "/snapshots")
+        assert await api.ask("POST", "/snapshots", {"name": "b"}, 409) == "there are 1 snapshots already; delete one"
+
+
+async def test_a_snapshot_is_taken_while_others_come(tmp_path: Path) -> None:
+    async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (_, api):
+        asked = (api.raw("POST", "/snapshots", b'{"name": "one"}') for _ in range(5))
+        assert sorted(status for status, _ in await asyncio.gather(*asked)) == [201, 409, 409, 409, 409]
+        asked = (api.raw("POST", f"/{what}", None) for what in ["snapshots", "clock/freeze", "state/reset"] * 3)
+        assert {status for status, _ in await asyncio.gather(*asked)} == {200, 201}
+
+
+async def test_every_route_is_called(tmp_path: Path) -> None:
+    """What the document lists is what a broker does, to the last route."""
+    async with controlled(tmp_path, brokers=3, files=MemoryFiles(lambda: 0)) as (broker, api):
+        health = await api.ask("GET", "/health")
+        assert health["bootstrap"] == ",".join(f"127.0.0.1:{port}" for port in broker.ports)
+        assert (health["status"], health["release"], health["cluster_id"]) == (
+            "serving",
+            "ottla",
+            broker.state.cluster_id,
+        )
+        assert await api.ask("GET", "/openapi.json") == api.described
+        for part in (snapshots, topology, clock, faults):
+            await part(api)
+            await api.ask("POST", "/state/reset")
+        await topics_and_records(api)
+        assert await api.ask("GET", "/groups") == {"groups": []}
+        assert await api.ask("GET", "/producers?topic=orders") == {"producers": []}
+        await api.ask("GET", "/groups/none", status=404)
+        documented = {(m.upper(), path) for path, methods in api.described["paths"].items() for m in methods}
+        assert api.called == documented
