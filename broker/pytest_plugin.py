@@ -11,7 +11,8 @@ the defaults of `ottla_factory`, and in a test without `ottla_topic` its `config
 module holds for all tests in it; the nearest one wins, config by config.
 
 The session's broker behaves as the ini option `ottla_release` says, and has the configs in `ottla_configs`, one
-`name=value` a line. A test's topic is deleted when the test is over; other topics, and groups, stay.
+`name=value` a line. After each test that uses it the test's topic is deleted, all faults are removed, the clock is the
+machine's again and stopped nodes run; other topics, and groups, stay.
 
 Nothing but pytest is imported until a test asks for one of these.
 """
@@ -33,7 +34,9 @@ MARKER = "ottla(configs={}, partitions=1, broker_configs={}, release=None, broke
 MARKED: Mapping[str, Any] = {"configs": {}, "partitions": 1, "broker_configs": {}, "release": None, "brokers": 1}
 DEFAULT_RELEASE = "4.3"
 MAX_WORDS = 100  # of a test's name in its topic's; Kafka allows 249 characters in all
+CLOCKS_AGREE_MS = 100  # a clock that is off by less was not moved
 NUMBERS = count()
+BROKER: pytest.StashKey[Embedded] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,6 +71,27 @@ def session_configs(lines: list[str]) -> dict[str, str]:
     return configs
 
 
+def put_back(broker: Embedded) -> None:
+    """Takes away what a test left on a broker that would meet the next one."""
+    broker.faults.clear()
+    clock = broker.clock.state()
+    if clock.is_frozen or abs(clock.offset_ms) > CLOCKS_AGREE_MS:
+        broker.clock.set(clock.now_ms - clock.offset_ms)
+        broker.clock.run()
+    for node in broker.topology.describe().nodes:
+        if not node.running:
+            broker.topology.start_node(node.id)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Puts the session's broker right when the fixtures of a test that used it are gone."""
+    yield
+    broker = item.config.stash.get(BROKER, None)
+    if broker is not None and "ottla_broker" in getattr(item, "fixturenames", ()):
+        put_back(broker)
+
+
 @pytest.fixture(scope="session")
 def ottla_broker(pytestconfig: pytest.Config) -> Iterator[Embedded]:
     """A Kafka broker for the whole session; tests share it, and keep to topics and groups of their own.
@@ -78,7 +102,9 @@ def ottla_broker(pytestconfig: pytest.Config) -> Iterator[Embedded]:
 
     configs = session_configs(pytestconfig.getini("ottla_configs"))
     with Embedded(release=pytestconfig.getini("ottla_release"), configs=configs) as broker:
+        pytestconfig.stash[BROKER] = broker
         yield broker
+        del pytestconfig.stash[BROKER]
 
 
 @pytest.fixture

@@ -146,6 +146,27 @@ def test_on_disk(ottla_factory, tmp_path):
             socket.create_connection((host, int(port)))
 
 
+def test_what_a_test_leaves_behind_is_put_right(run: Run) -> None:
+    outcome = run(
+        """
+import time
+
+def test_careless(ottla_broker, ottla_topic):
+    ottla_broker.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER")
+    ottla_broker.clock.freeze()
+    ottla_broker.clock.advance(86_400_000)
+    ottla_broker.topology.stop_node(1)
+
+def test_next(ottla_broker):
+    assert not ottla_broker.faults.list()
+    assert not ottla_broker.clock.is_frozen
+    assert abs(ottla_broker.clock.now_ms - time.time() * 1000) < 60_000
+    assert [node.running for node in ottla_broker.topology.describe().nodes] == [True]
+"""
+    )
+    assert outcome.code == 0, outcome.text
+
+
 def test_the_session_s_broker_is_as_the_ini_file_says(run: Run) -> None:
     outcome = run(
         """
