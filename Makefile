@@ -6,9 +6,13 @@ OLD := .venv-old/installed
 PYTEST := $(BIN)/python -m pytest
 LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= data
+# A machine that has no engine ready may have a script that sets one up.
+CONTAINERS_SETUP ?= ../shared/containers/setup
+CONTAINERS = if [ -r "$(CONTAINERS_SETUP)" ]; then . "$(CONTAINERS_SETUP)"; fi;
+image compose-test: SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test bench soak demo demo-upgrade interop kafkajs kcat
+.PHONY: help install run check test bench soak demo demo-upgrade interop image compose-test kafkajs kcat
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,3 +74,9 @@ demo-upgrade: $(STAMP) $(OLD) ## one data directory from Kafka 2.8 to 4.x, as KI
 
 interop: $(STAMP) $(OLD) kafkajs ## compare with Apache Kafka's own code
 	$(BIN)/python tests/interop/run.py
+
+image: ## the container image, as ottla:dev, with docker or podman
+	@$(CONTAINERS) $(PYTHON) tests/containers/engine.py build
+
+compose-test: $(STAMP) ## build the image and run it, its compose file and Testcontainers; writes out/compose-test.json
+	@$(CONTAINERS) $(BIN)/python tests/containers/run.py $(ARGS)

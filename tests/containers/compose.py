@@ -1,0 +1,93 @@
+"""docker/compose.yml for real: all services healthy, each record read by one member of the group, all gone after."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from checks import Check, Failed, Missing  # type: ignore[import-not-found]
+from engine import IMAGE, ROOT, Engine
+from image_checks import Figures, free_port
+
+FILE = ROOT / "docker" / "compose.yml"
+SERVICES = ("broker", "producer", "consumer-1", "consumer-2")
+RECORDS = 3000
+PROJECT = "ottlatest"
+CONSUMED = re.compile(r"consumed (\d+) sum (\d+) of partitions ([\d,]*)")
+
+
+class Project:
+    """The services of the file, under a name of their own."""
+
+    def __init__(self, engine: Engine, command: list[str]) -> None:
+        self.engine = engine
+        self.port = free_port()
+        self._command = [*command, "-p", PROJECT, "-f", str(FILE)]
+        self._environ = {**os.environ, "OTTLA_IMAGE": IMAGE, "OTTLA_PORT": str(self.port), "RECORDS": str(RECORDS)}
+
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*self._command, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=self._environ, timeout=120)
+
+    def container(self, service: str) -> str:
+        """Its name: the two programs put other signs between the parts."""
+        names = self.engine.out("ps", "-a", "--format", "{{.Names}}").split()
+        found = [name for name in names if re.fullmatch(rf"{PROJECT}[-_]{service}[-_]1", name)]
+        if not found:
+            raise Failed(f"no container of {service}: {names}")
+        return found[0]
+
+    def read(self, service: str) -> tuple[int, int, set[str]]:
+        """(records, their sum, partitions at last) of a member."""
+        told = CONSUMED.findall(self.engine.log(self.container(service)))
+        return (int(told[-1][0]), int(told[-1][1]), set(told[-1][2].split(","))) if told else (0, 0, set())
+
+
+@contextmanager
+def up(engine: Engine) -> Iterator[Project]:
+    command = engine.compose()
+    if command is None:
+        raise Missing("no compose command: docker compose or podman-compose")
+    project = Project(engine, command)
+    try:
+        done = project.call("up", "-d")
+        if done.returncode:
+            raise Failed(done.stderr[-2000:])
+        yield project
+    finally:
+        project.call("down", "-v")
+
+
+def works(engine: Engine, figures: Figures) -> str:
+    begun = time.monotonic()
+    with up(engine) as project:
+        names = [project.container(service) for service in SERVICES]
+        engine.await_healthy(*names)
+        figures.compose_healthy_s = round(time.monotonic() - begun, 1)
+        engine.await_log(names[1], rf"produced {RECORDS} .*")
+        engine.wait(lambda: sum(project.read(name)[0] for name in SERVICES[2:]) >= RECORDS, "all read", *names)
+        first, second = (project.read(name) for name in SERVICES[2:])
+        if (first[0] + second[0], first[1] + second[1]) != (RECORDS, sum(range(RECORDS))):
+            raise Failed(f"the members read {first} and {second} of {RECORDS} records")
+        if not first[0] or not second[0] or first[2] & second[2]:
+            raise Failed(f"the members did not share the partitions: {first}, {second}")
+        stops = {service: engine.stop(name) for service, name in zip(SERVICES[::-1], names[::-1], strict=True)}
+        late = {service: stop for service, stop in stops.items() if stop[0] > 2 or stop[1]}
+        if late:
+            raise Failed(f"(seconds, exit code) of stops: {late}")
+    left = engine.out("ps", "-a", "--format", "{{.Names}}").split()
+    if any(name.startswith(PROJECT) for name in left):
+        raise Failed(f"left behind: {left}")
+    slowest = max(seconds for seconds, _ in stops.values())
+    return (
+        f"{RECORDS} records, read by two members ({first[0]} and {second[0]}); each stopped in {slowest:.1f} s at most"
+    )
+
+
+def checks(engine: Engine, figures: Figures) -> list[Check]:
+    """The one of this module, after the image is built."""
+    return [Check("compose: broker, producer, group", lambda: works(engine, figures))]

@@ -1,0 +1,202 @@
+"""Testcontainers: the Kafka modules of four languages on our image, themselves where they can be had, else by hand.
+
+By hand means: the environment and the command that a module starts the container with, the script that it copies into
+it, and the line of the log that it waits for, told here as facts. Read from their sources of 2026.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from checks import Check, Failed, Missing, jars, java  # type: ignore[import-not-found]
+from engine import IMAGE, Engine
+from environment import compose_python
+from image_checks import CLUSTER, exchange
+
+HERE = Path(__file__).parent
+AS_CONFLUENT = "localhost/ottla-test:8.0.0"  # the modules for its images look at the tag
+TIMEOUT_S = 300
+RUNNING = r".*Transitioning from RECOVERY to RUNNING.*"
+STARTED = r".*\[KafkaServer id=\d+\] started.*"
+
+SMALL = {
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "BROKER",
+    "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+    "KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS": "1",
+    "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+    "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+    "KAFKA_LOG_FLUSH_INTERVAL_MESSAGES": "9223372036854775807",
+    "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+}
+KRAFT = {
+    "CLUSTER_ID": CLUSTER,
+    "KAFKA_NODE_ID": "1",
+    "KAFKA_PROCESS_ROLES": "broker,controller",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9094",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+}
+ZOOKEEPER = {
+    "KAFKA_BROKER_ID": "1",
+    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "BROKER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "KAFKA_ZOOKEEPER_CONNECT": "localhost:2181",
+}
+FORMAT = (
+    "sed -i '/KAFKA_ZOOKEEPER_CONNECT/d' /etc/confluent/docker/configure\n"
+    "echo 'kafka-storage format --ignore-formatted -t \"{id}\" -c /etc/kafka/kafka.properties'"
+    " >> /etc/confluent/docker/configure\n"
+)
+START_ZOOKEEPER = (
+    "echo 'clientPort=2181' > zookeeper.properties\n"
+    "echo 'dataDir=/var/lib/zookeeper/data' >> zookeeper.properties\n"
+    "zookeeper-server-start zookeeper.properties &\n"
+)
+ENSURE = "echo '' > /etc/confluent/docker/ensure\n"
+
+
+class ByHand(NamedTuple):
+    """A module: `script` has {at} for the advertised listeners; `port` is published, `broker` the listener within."""
+
+    name: str
+    environ: dict[str, str]
+    path: str
+    script: str
+    pattern: str
+    port: int = 9093
+    broker: int = 9092
+    shell: str = ""  # before the path, to run the script
+    entrypoint: bool = True  # whether `sh` stands there, or in the command
+
+
+MODULES = [
+    ByHand(
+        "Java, org.testcontainers.kafka.KafkaContainer",
+        {
+            **SMALL,
+            **KRAFT,
+            "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9092,BROKER://0.0.0.0:9093,CONTROLLER://0.0.0.0:9094",
+        },
+        "/tmp/testcontainers_start.sh",
+        "export KAFKA_ADVERTISED_LISTENERS={at}\n/etc/kafka/docker/run \n",
+        RUNNING,
+        port=9092,
+        broker=9093,
+        entrypoint=False,
+    ),
+    ByHand(
+        "Java, org.testcontainers.kafka.ConfluentKafkaContainer",
+        {
+            **SMALL,
+            **KRAFT,
+            "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9092,BROKER://0.0.0.0:9093,CONTROLLER://0.0.0.0:9094",
+        },
+        "/tmp/testcontainers_start.sh",
+        "export KAFKA_ADVERTISED_LISTENERS={at}\n/etc/confluent/docker/run \n",
+        RUNNING,
+        port=9092,
+        broker=9093,
+        entrypoint=False,
+    ),
+    ByHand(
+        "Java, org.testcontainers.containers.KafkaContainer",
+        {**SMALL, **ZOOKEEPER, "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9093,BROKER://0.0.0.0:9092"},
+        "/tmp/testcontainers_start.sh",
+        f"export KAFKA_ADVERTISED_LISTENERS={{at}}\n{ENSURE}{START_ZOOKEEPER}/etc/confluent/docker/run \n",
+        STARTED,
+    ),
+    ByHand(
+        "Java, org.testcontainers.containers.KafkaContainer with KRaft",
+        {
+            **SMALL,
+            **KRAFT,
+            "KAFKA_LISTENERS": "CONTROLLER://0.0.0.0:9094,PLAINTEXT://0.0.0.0:9093,BROKER://0.0.0.0:9092",
+        },
+        "/tmp/testcontainers_start.sh",
+        f"export KAFKA_ADVERTISED_LISTENERS={{at}}\n{FORMAT.format(id=CLUSTER)}/etc/confluent/docker/run \n",
+        RUNNING,
+    ),
+    ByHand(
+        "Go, modules/kafka",
+        {
+            **SMALL,
+            **{name: value for name, value in KRAFT.items() if name != "CLUSTER_ID"},
+            "KAFKA_BROKER_ID": "1",
+            "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9093,BROKER://0.0.0.0:9092,CONTROLLER://0.0.0.0:9094",
+            "KAFKA_REST_BOOTSTRAP_SERVERS": "PLAINTEXT://0.0.0.0:9093,BROKER://0.0.0.0:9092,CONTROLLER://0.0.0.0:9094",
+        },
+        "/usr/sbin/testcontainers_start.sh",
+        "source /etc/confluent/docker/bash-config\nexport KAFKA_ADVERTISED_LISTENERS={at}\n"
+        f"echo Starting Kafka KRaft mode\n{FORMAT.format(id='$(kafka-storage random-uuid)')}{ENSURE}"
+        "/etc/confluent/docker/configure\n/etc/confluent/docker/launch",
+        RUNNING,
+        shell="bash ",
+    ),
+    ByHand(
+        "Node.js, @testcontainers/kafka",
+        {
+            **SMALL,
+            **KRAFT,
+            "KAFKA_BROKER_ID": "1",
+            "KAFKA_ADVERTISED_LISTENERS": "BROKER://localhost:9092",
+            "KAFKA_CONFLUENT_SUPPORT_METRICS_ENABLE": "false",
+            "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9093,BROKER://0.0.0.0:9092,CONTROLLER://0.0.0.0:9094",
+        },
+        "/tmp/testcontainers_start.sh",
+        "export KAFKA_ADVERTISED_LISTENERS={at}\n/etc/confluent/docker/run \n",
+        RUNNING,
+    ),
+]
+
+
+def by_hand(engine: Engine, module: ByHand) -> str:
+    loop = f"while [ ! -f {module.path} ]; do sleep 0.1; done; {module.shell}{module.path}"
+    command = ("-c", loop) if module.entrypoint else ("sh", "-c", loop)
+    flags = ("--entrypoint", "sh") if module.entrypoint else ()
+    publish = [f"127.0.0.1::{module.port}"]
+    name = engine.run(IMAGE, *command, environ=module.environ, publish=publish, flags=flags)
+    at = f"localhost:{engine.port(name, module.port)}"
+    advertised = f"PLAINTEXT://{at},BROKER://{engine.inspect(name, '.Config.Hostname')}:{module.broker}"
+    engine.copy_into(name, "#!/bin/bash\n" + module.script.format(at=advertised), module.path)
+    engine.await_log(name, module.pattern)
+    return exchange(at)
+
+
+def in_python(engine: Engine) -> str:
+    """testcontainers-python's own class, in an environment of its own."""
+    problem, python = compose_python()
+    if problem:
+        raise Missing(problem)
+    engine.call("tag", IMAGE, AS_CONFLUENT)
+    try:
+        with engine.api() as environ:
+            command = [str(python), str(HERE / "python_module.py"), AS_CONFLUENT]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environ)
+    finally:
+        engine.call("rmi", AS_CONFLUENT, check=False)
+    if done.returncode:
+        raise Failed((done.stdout + done.stderr)[-3000:])
+    told = json.loads(done.stdout)
+    return f"testcontainers {told['version']}: " + ", ".join(f"{name} in {s:.1f} s" for name, s in told["ran"].items())
+
+
+def in_java(engine: Engine) -> str:
+    """testcontainers-java's own class, with Kafka's own client."""
+    wanted = ["org.testcontainers:testcontainers-kafka:2.0.2", "org.apache.kafka:kafka-clients:4.3.1"]
+    folder = jars("testcontainers-java", wanted)
+    with engine.api() as environ:
+        command = java(folder, HERE / "JavaModule.java", IMAGE)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environ)
+    if done.returncode:
+        raise Failed((done.stdout + done.stderr)[-3000:])
+    return done.stdout.strip().splitlines()[-1]
+
+
+def checks(engine: Engine) -> list[Check]:
+    """Those of this module, after the image is built."""
+    found = [Check(f"Testcontainers by hand: {m.name}", lambda m=m: by_hand(engine, m)) for m in MODULES]
+    found.append(Check("Testcontainers for Python itself", lambda: in_python(engine)))
+    found.append(Check("Testcontainers for Java itself", lambda: in_java(engine)))
+    return found
