@@ -34,6 +34,7 @@ MODULES = [
     "transaction_directories",
     "other_transactions",
     "own_transactions",
+    "pages",
 ]
 
 

@@ -1,0 +1,89 @@
+"""The README's tests in Java, Go and JavaScript, as they stand there, against one `ottla serve --control`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from checks import OUT, ROOT, Check, Failed, Missing, jars, java, program
+
+sys.path.insert(0, str(ROOT / "tests"))
+from old_environment import NODE_MODULES, install_kafkajs  # type: ignore[import-not-found]
+
+PAGES = Path(__file__).parent / "pages"
+FRANZ = Path(__file__).parent / "franz"  # its go.mod and go.sum serve this program, too
+FOLDER = OUT / "pages"
+CLIENTS = "4.3.1"
+PATIENCE_SECONDS = 120
+
+
+@contextmanager
+def controlled() -> Iterator[dict[str, str]]:
+    """A running broker with its control plane; gives the environment that tells both addresses."""
+    serve = [sys.executable, "-m", "ottla.broker", "serve", "--listen", "127.0.0.1:0", "--control", "127.0.0.1:0"]
+    found: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as data, (OUT / "pages.log").open("w") as log:
+        command = [*serve, "--data-dir", data]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        try:
+            assert process.stdout is not None
+            while not {"ready", "control"} <= set(found):
+                words = process.stdout.readline().split()
+                if words[:1] != ["ottla"]:
+                    raise Failed(f"the broker did not start: {words}; see {log.name}")
+                found[words[1]] = words[3]
+            yield {**os.environ, "OTTLA_BOOTSTRAP": found["ready"], "OTTLA_CONTROL": found["control"]}
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def in_java() -> tuple[list[str], Path]:
+    folder = jars(f"kafka-clients-{CLIENTS}", [f"org.apache.kafka:kafka-clients:{CLIENTS}"])
+    return java(folder, PAGES / "OrdersTest.java"), FOLDER
+
+
+def in_go() -> tuple[list[str], Path]:
+    folder = FOLDER / "go"
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in (FRANZ / "go.mod", FRANZ / "go.sum", PAGES / "orders_test.go"):
+        shutil.copyfile(file, folder / file.name)
+    command = [program("go"), "test", "-count=1", "."]
+    fetched = subprocess.run([program("go"), "vet", "."], cwd=folder, capture_output=True, text=True)
+    if fetched.returncode:
+        raise Missing(f"franz-go: {fetched.stderr.strip()[-300:]}")
+    return command, folder
+
+
+def in_javascript() -> tuple[list[str], Path]:
+    if missing := install_kafkajs():
+        raise Missing(f"kafkajs: {missing}")
+    folder = FOLDER / "node"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(PAGES / "orders.test.mjs", folder / "orders.test.mjs")
+    link = folder / "node_modules"
+    link.unlink(missing_ok=True)
+    link.symlink_to(NODE_MODULES)
+    return [program("node"), "--test", "orders.test.mjs"], folder
+
+
+def run(language: str) -> str:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    command, folder = LANGUAGES[language]()
+    with controlled() as environ:
+        environ["KAFKAJS_NO_PARTITIONER_WARNING"] = "1"
+        asked = {"cwd": folder, "env": environ, "capture_output": True, "text": True, "timeout": PATIENCE_SECONDS}
+        done = subprocess.run(command, **asked)
+        if done.returncode:
+            raise Failed(f"{done.stdout[-1500:]} {done.stderr[-1500:]}")
+    return "a lost answer, an error, eight days and a snapshot, as the README has it"
+
+
+LANGUAGES = {"Java": in_java, "Go": in_go, "JavaScript": in_javascript}
+CHECKS = [Check(f"README in {language}", lambda language=language: run(language)) for language in LANGUAGES]
