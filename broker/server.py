@@ -75,9 +75,12 @@ async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -
     on_ready(running)
     state = running.state  # may be another one later
     get_logger().info("serving", profile=state.profile.name, cluster_id=state.cluster_id, topics=len(state.topics))
-    await asyncio.wait((stop, running.failed), return_when=asyncio.FIRST_COMPLETED)
-    if running.failed.done():
-        get_logger().error("the broker cannot go on and stops", reason=running.failed.result())
+    if control is None:
+        await asyncio.wait((stop, running.failed), return_when=asyncio.FIRST_COMPLETED)
+        if running.failed.done():
+            get_logger().error("the broker cannot go on and stops", reason=running.failed.result())
+    else:
+        await _outlasting(running, stop)
     try:
         if control is not None:
             await control.stop()
@@ -87,6 +90,21 @@ async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -
         return 1
     get_logger().info("stopped")
     return 1 if running.failed.done() else 0
+
+
+async def _outlasting(running: Running, stop: asyncio.Future[None]) -> None:
+    """Waits for the stop, though the disk may fail: with a control plane a reset or a restore begins anew. Until then
+    clients find it as one whose process has ended."""
+
+    def tell() -> None:
+        for node_id in running.state.nodes.ids:
+            running.show_node(node_id, False)
+        get_logger().error("the broker cannot go on until it is reset or restored", reason=running.failed.result())
+
+    running.on_failed = tell
+    if running.failed.done():
+        tell()
+    await stop
 
 
 async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tuple[Running, ControlServer | None]:

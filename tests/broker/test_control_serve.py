@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_serve import COMMAND, START_SECONDS, refused, serving
+from test_serve import COMMAND, START_SECONDS, port_of, refused, serving
 
 from ottla.broker.control.ctl import ctl
 
@@ -35,6 +35,31 @@ def test_it_says_where_the_control_plane_is_and_stops_with_it(
         assert "Traceback" not in error
         assert ctl(["--control", match[1], "health"]) == 1
     assert capsys.readouterr().err == f"ottla ctl: no control plane answers at {match[1]}: Connection refused\n"
+
+
+def test_it_outlasts_a_disk_that_fails_on_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(tmp_path, *FLAGS, "--control", "127.0.0.1:0", listeners=2) as (process, lines):
+        environ = {"OTTLA_CONTROL": lines[1].removeprefix("ottla control on ")}
+
+        def run(*arguments: str) -> str:
+            assert ctl(arguments, environ) == 0, capsys.readouterr()
+            return " ".join(capsys.readouterr().out.split())
+
+        run("topics", "create", "t")
+        run("faults", "add", "disk-error", "write")
+        assert ctl(["records", "send", "t", "a"], environ) == 2
+        assert "KAFKA_STORAGE_ERROR" in capsys.readouterr().err
+        assert run("health").startswith("status failed reason ")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port_of(lines[0])))
+        assert ctl(["snapshots", "take"], environ) == 2
+        assert run("state", "reset") == "reset"
+        assert run("health").startswith("status serving reason - ")
+        socket.create_connection(("127.0.0.1", port_of(lines[0]))).close()
+        assert (run("topics"), run("faults")) == ("no topics", "no faults")
+        process.terminate()
+        _, error = process.communicate(timeout=START_SECONDS)
+    assert process.returncode == 0 and "the broker cannot go on until it is reset or restored" in error
 
 
 def test_without_the_flag_there_is_none_and_nothing_of_it_is_imported(tmp_path: Path) -> None:
