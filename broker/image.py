@@ -30,6 +30,7 @@ MOUNTED_CONFIG = Path("/mnt/shared/config/server.properties")
 READY_FILE = "/tmp/ottla-ready"  # unless OTTLA_READY_FILE says another
 LISTENERS = "PLAINTEXT://:9092"
 ADVERTISED = "PLAINTEXT://localhost:9092"
+ROLES = "KAFKA_PROCESS_ROLES"  # `ottla serve` knows the config and does not act on it, the image does
 CONTROLLER_ROLE = "controller"
 NODE_ID = 1  # of a directory that is new, unless it is configured
 
@@ -98,15 +99,18 @@ def plan(
     cluster_id = env.get("CLUSTER_ID", "").strip() or None
     if cluster_id is not None and not _CLUSTER_ID.fullmatch(cluster_id):
         raise ImageError(f"CLUSTER_ID {cluster_id!r} is malformed")
-    return Launch(
-        tuple(arguments), env, cluster_id, _serves(env.get("KAFKA_PROCESS_ROLES", known.get("process.roles", "")))
-    )
+    return Launch(tuple(arguments), env, cluster_id, _serves(env.get(ROLES, known.get(_config(ROLES), ""))))
 
 
 def _serves(roles: str) -> bool:
-    """Whether `process.roles` has a broker; none at all is a broker of the days of ZooKeeper."""
+    """Whether the roles have a broker; none at all is a broker of the days of ZooKeeper."""
     named = {role.strip().lower() for role in roles.split(",") if role.strip()}
     return named != {CONTROLLER_ROLE}
+
+
+def _config(variable: str) -> str:
+    """The config that a variable without double underscores stands for."""
+    return variable.removeprefix("KAFKA_").lower().replace("_", ".")
 
 
 def listeners_of(advertised: str) -> str:

@@ -167,6 +167,8 @@ def test_variables_of_its_own_are_flags(environ: dict[str, str], arguments: tupl
 )
 def test_only_a_controller_serves_nobody(roles: str, serves: bool) -> None:
     assert image.plan({"KAFKA_PROCESS_ROLES": roles}).serves is serves
+    assert image.plan({}, settings={"process.roles": roles}).serves is serves
+    assert image.plan({"KAFKA_PROCESS_ROLES": "broker"}, settings={"process.roles": roles}).serves
 
 
 @pytest.mark.parametrize(
