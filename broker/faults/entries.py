@@ -380,7 +380,9 @@ def merge(answer: Any, refused: Any, levels: tuple[Level, ...]) -> None:
     for level in levels:
         there = getattr(answer, level.field)
         for entry in getattr(refused, level.field):
-            same = next((one for one in there if level.inner and _is_same(one, entry, level)), None)
+            is_error = level.code is not None and getattr(entry, level.code) != 0
+            may_hold = level.inner and not is_error
+            same = next((one for one in there if may_hold and _is_same(one, entry, level)), None)
             if same is not None:
                 merge(same, entry, level.inner)
             else:
