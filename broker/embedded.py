@@ -39,7 +39,7 @@ from .control.views import (
 )
 from .faults import Faults, FaultsView
 from .faults import disk as _disk  # noqa: F401  imported with this module, as above
-from .options import ServeOptions, flags_to_configs, serve_options
+from .options import WILDCARDS, ServeOptions, flags_to_configs, format_address, serve_options
 from .produced import difference
 from .releases import profile
 from .snapshots import Snapshot
@@ -99,10 +99,12 @@ def embedded_options(
     return serve_options(Config(texts, profile=played), flag_listeners=bool(addresses), brokers=brokers)
 
 
-def _first_addresses(running: server.Running) -> list[str]:
-    """The first listener of each node."""
-    count = len(running.state.options.listeners)
-    return running.addresses[::count]
+def _addresses(running: server.Running, number: int) -> str:
+    """Where to find the listener of that number, node by node, from this machine."""
+    listeners = running.state.options.listeners
+    host = listeners[number].host
+    ports = [sock.getsockname()[1] for sock in running.sockets[number :: len(listeners)]]
+    return ",".join(format_address("127.0.0.1" if host in WILDCARDS else host, port) for port in ports)
 
 
 def _shut(running: server.Running) -> None:
@@ -179,6 +181,10 @@ class Embedded:
         """Checks what is asked for, and starts nothing. Raises ValueError."""
         self.options = embedded_options(release, configs, data_dir, brokers, listeners)
         self.release = release
+        self.bootstrap = ""
+        """Where clients connect: HOST:PORT of the first listener of each node, once it is started."""
+        self.bootstraps: dict[str, str] = {}
+        """The same of every listener, by its name."""
         self._faults = Faults()
         self.faults = FaultsView(self._faults, self._with_faults)
         """What requests, the disk and the sockets meet: errors, delays, lost answers and the like. Faults that are put
@@ -313,7 +319,9 @@ class Embedded:
             operations = Operations(running)
             await operations.keep_start()
             running.on_failed = partial(_shut, running)
-            self.bootstrap = ",".join(_first_addresses(running))
+            names = [listener.name for listener in self.options.listeners]
+            self.bootstraps = {name: _addresses(running, number) for number, name in enumerate(names)}
+            self.bootstrap = self.bootstraps[names[0]]
             self._stop = loop.create_future()
             self._loop, self._operations = loop, operations
             ready.set_result(None)
@@ -389,9 +397,16 @@ class Embedded:
 
     # Topics
 
-    def create_topic(self, name: str | None = None, partitions: int = 1, configs: Mapping[str, Any] = {}) -> str:
-        """Makes a topic and returns its name; without one it gets a name that no other has."""
-        return self._call(lambda operations: operations.create_topic(name, partitions, configs))
+    def create_topic(
+        self,
+        name: str | None = None,
+        partitions: int = 1,
+        configs: Mapping[str, Any] = {},
+        replication_factor: int | None = None,
+    ) -> str:
+        """Makes a topic and returns its name; without one it gets a name that no other has. The factor is
+        `default.replication.factor` unless given."""
+        return self._call(lambda operations: operations.create_topic(name, partitions, configs, replication_factor))
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic. Raises NotFound."""

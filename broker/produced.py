@@ -6,6 +6,7 @@ the text of the difference, which is bounded.
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
@@ -105,7 +106,8 @@ def _line(wanted: Wanted, shown: Sequence[str]) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, bytes) and len(value) > SHOWN_BYTES:
-        return f"{value[:SHOWN_BYTES]!r}... ({len(value)} bytes)"
+        # The checksum tells those apart that differ only in what is not shown.
+        return f"{value[:SHOWN_BYTES]!r}... ({len(value)} bytes, CRC-32 {zlib.crc32(value):08x})"
     return repr(value)
 
 

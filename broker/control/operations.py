@@ -24,6 +24,7 @@ from .. import snapshots
 from ..errors import CODES, Refused, code_of
 from ..groups.state import CONSUMER_PROTOCOL_TYPE
 from ..groups.subscription import partitions_of, topics_of
+from ..nodes import NO_LEADER
 from ..partitions import settled
 from ..snapshots import Snapshot
 from .clock import ClockControl
@@ -153,9 +154,7 @@ class Operations:
     async def reset(self) -> None:
         """Has the broker be as it was at its start, without faults."""
         if self._start is None:
-            raise OperationError(
-                "what the broker held at its start was too large to be kept, or a disk had failed"
-            )
+            raise OperationError("what the broker held at its start was too large to be kept, or a disk had failed")
         if self.running.faults is not None:
             self.running.faults.clear()
         await self.restore(self._start)
@@ -163,15 +162,23 @@ class Operations:
     # Topics
 
     async def create_topic(
-        self, name: str | None = None, partitions: int = 1, configs: Mapping[str, Any] | None = None
+        self,
+        name: str | None = None,
+        partitions: int = 1,
+        configs: Mapping[str, Any] | None = None,
+        replication_factor: int | None = None,
     ) -> str:
-        """Makes a topic and returns its name; without one it gets a name that no other has."""
+        """Makes a topic and returns its name; without one it gets a name that no other has. The factor is the broker's
+        default unless given."""
         state = self._state
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         if partitions < 1:
             raise OperationError(f"INVALID_PARTITIONS: a topic has at least one partition, not {partitions}")
         with _told():
-            state.topics.create(name, partitions, config_texts(configs or {}), state.clock.now_ms())
+            topics = state.topics
+            factor = None if replication_factor is None else topics.check_factor(replication_factor)
+            replicas = None if factor is None else topics.place(partitions, factor)
+            topics.create(name, partitions, config_texts(configs or {}), state.clock.now_ms(), replicas)
         return name
 
     async def delete_topic(self, name: str) -> None:
@@ -251,6 +258,8 @@ class Operations:
     async def _append(
         self, state: BrokerState, partition: Partition, run: Sequence[tuple[int, batch.Record]], offsets: list[int]
     ) -> None:
+        if partition.leader == NO_LEADER:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition.topic}-{partition.index} has no leader")
         records = [record._replace(offset=delta) for delta, (_, record) in enumerate(run)]
         data = batch.build(records)
         appended = await settled_of(partition.submit(data, state.clock.now_ms(), PRODUCE_VERSION, state.turns))
@@ -378,12 +387,12 @@ def _topic_info(state: BrokerState, topic: Topic) -> TopicInfo:
         name=topic.name,
         id=encode_id(topic.id),
         is_internal=topic.is_internal,
-        partitions=tuple(_partition_info(state, partition) for partition in topic.partitions),
+        partitions=tuple(_partition_info(partition) for partition in topic.partitions),
         configs=topic.config.overrides,
     )
 
 
-def _partition_info(state: BrokerState, partition: Partition) -> PartitionInfo:
+def _partition_info(partition: Partition) -> PartitionInfo:
     leader, epoch = partition.leader, partition.leader_epoch
     try:
         log = partition.log

@@ -1,0 +1,34 @@
+"""The partitions in a consumer's assignment, against what our own client writes; no bytes whatever raise."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.broker.groups.subscription import partitions_of
+from ottla.client.group_protocol import assignment_bytes
+
+PARTITIONS = st.sets(st.tuples(st.text(max_size=5), st.integers(0, 2**31 - 1)), max_size=20)
+
+
+@given(PARTITIONS)
+def test_what_a_client_writes_is_read(partitions: set[tuple[str, int]]):
+    data = assignment_bytes(partitions)
+    assert partitions_of(data) == sorted(partitions)
+    for cut in range(1, len(data) - 4 * bool(partitions)):  # the user data behind is of no interest
+        found = partitions_of(data[:cut])
+        assert found is None or found == sorted(partitions)
+
+
+@given(st.binary(max_size=60))
+def test_bytes_of_another_kind_are_none(data: bytes):
+    found = partitions_of(data)
+    assert found is None or all(isinstance(topic, str) and partition >= 0 for topic, partition in found)
+
+
+def test_empty_bytes_hold_no_partitions_and_a_count_beyond_the_bytes_is_none():
+    assert partitions_of(b"") == []
+    assert partitions_of(b"\0\1" + b"\x7f\xff\xff\xff" + bytes(50)) is None
+    assert partitions_of(b"\0\1" + b"\0\0\0\1" + b"\0\1t" + b"\x7f\xff\xff\xff") is None
+    assert partitions_of(b"\0\1" + b"\0\0\0\1" + b"\0\1\xff" + bytes(4)) is None
+    assert partitions_of(b"\xff\xff" + bytes(4)) is None
