@@ -1,0 +1,98 @@
+"""Members that live through a move of the clock, as with `keep_members`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.broker.groups.state import GroupState
+from ottla.protocol.errors import ErrorCode
+
+DAY_MS = 24 * 3600 * 1000
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+
+
+async def move(h: Any, ms: int) -> None:
+    """With the members that are there."""
+    h.coordinator.refresh_members(h.clock.now_ms() + ms)
+    await h.advance(ms)
+
+
+async def test_members_live_through_it_and_their_sessions_begin_then(h: Any) -> None:
+    a, b = await h.stable(2)
+    await move(h, 7 * DAY_MS)
+    assert h.group().state is GroupState.STABLE and list(h.group().members) == [a, b]
+    await h.advance(SESSION_MS - 1)
+    assert list(h.group().members) == [a, b]
+    assert h.heartbeat(a, 1) is ErrorCode.NONE
+    await h.advance(1)
+    assert list(h.group().members) == [a]
+
+
+async def test_without_it_they_do_not(h: Any) -> None:
+    await h.stable(2)
+    await h.advance(DAY_MS)
+    assert h.group().state is GroupState.EMPTY
+
+
+async def test_a_heartbeat_on_the_way_counts_from_there(h: Any) -> None:
+    (a,) = await h.stable(1)
+    h.coordinator.refresh_members(h.clock.now_ms() + DAY_MS)
+    await h.advance(1000)
+    assert h.heartbeat(a, 1) is ErrorCode.NONE
+    await h.advance(SESSION_MS)
+    assert h.group().state is GroupState.EMPTY
+
+
+async def test_a_rebalance_under_way_waits_for_who_is_to_join(h: Any, soon: Any, settle: Any) -> None:
+    a, b = await h.stable(2)
+    join = h.join(b, protocols=[("range", b"changed")])
+    await settle()
+    assert h.group().state is GroupState.PREPARING_REBALANCE
+    await move(h, DAY_MS)
+    assert not join.done() and list(h.group().members) == [a, b]
+    again = h.join(a)
+    assert (await soon(join)).generation_id == (await soon(again)).generation_id == 2
+
+
+async def test_and_ends_in_its_time_behind_it(h: Any, soon: Any, settle: Any) -> None:
+    a, b = await h.stable(2)
+    join = h.join(b, protocols=[("range", b"changed")])
+    await settle()
+    await move(h, DAY_MS)
+    for _ in range(REBALANCE_MS // 5000):
+        assert not join.done()
+        h.heartbeat(a, 1)
+        await h.advance(5000)
+    assert [member.member_id for member in (await soon(join)).members] == [b]
+
+
+async def test_members_that_are_to_sync_live_through_it(h: Any, soon: Any, settle: Any) -> None:
+    joins = [h.join(rebalance_timeout_ms=20_000), h.join(rebalance_timeout_ms=20_000)]
+    await settle()
+    await h.advance(3000)
+    await h.advance(3000)
+    a, b = [(await soon(join)).member_id for join in joins]
+    assert h.group().state is GroupState.COMPLETING_REBALANCE
+    await move(h, DAY_MS)
+    assert h.group().state is GroupState.COMPLETING_REBALANCE and list(h.group().members) == [a, b]
+    late = h.sync(a, 1, assignments=[(a, b"A"), (b, b"B")])
+    assert (await soon(late)).assignment == b"A"
+
+
+async def test_an_id_that_is_to_join_lives_through_it(h: Any, soon: Any) -> None:
+    refused = await soon(h.join(requires_member_id=True))
+    assert refused.error is ErrorCode.MEMBER_ID_REQUIRED
+    await move(h, DAY_MS)
+    join = h.join(refused.member_id, requires_member_id=True)
+    await h.advance(3000)
+    await h.advance(3000)
+    assert (await soon(join)).generation_id == 1
+
+
+async def test_a_first_rebalance_is_not_put_off(h: Any, soon: Any) -> None:
+    """It waits for members to come, and ends none."""
+    join = h.join()
+    await h.advance(0)
+    await move(h, 6000)
+    assert (await soon(join)).generation_id == 1

@@ -1,0 +1,481 @@
+"""What of a broker goes by the clock that tests move, each thing at its own time, and what goes by the machine's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from clock_world import APIS, DATA, DAY_MS, HOUR_MS, MINUTE_MS, OPTIONS, T0, play, walk
+from harness import Broker, Client, fetch, only, options, ping, produce, records, running, values
+from transacting import Owner
+
+from ottla.broker import server
+from ottla.broker.clock import ManualClock
+from ottla.broker.control.clock import LATEST_MS, ClockControl, ClockState
+from ottla.broker.control.views import OperationError
+from ottla.broker.groups.offsets import CommittedOffset
+from ottla.broker.groups.state import GroupState, JoinReply
+from ottla.broker.partitions import Partition
+from ottla.broker.state import BrokerState
+from ottla.broker.topics import GROUP_OFFSETS_TOPIC
+from ottla.broker.transactions.coordinator import RETRY_MS
+from ottla.broker.virtual_clock import VirtualClock
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.records import batch, formats
+from ottla.storage.memory_files import MemoryFiles
+
+WEEK_MS = 7 * DAY_MS
+TICK_MS = 10_000  # of the sweep for transactions that are open for too long
+
+
+class Moved(Broker):
+    """A broker in memory whose clock stands at T0."""
+
+    def __init__(self, started: server.Running, clock: VirtualClock, files: MemoryFiles) -> None:
+        super().__init__(started, clock)  # type: ignore[arg-type]
+        self.files = files
+        self.control = ClockControl(started)
+
+    async def advance(self, ms: int, **more: Any) -> ClockState:
+        """Once the broker has taken in what was sent to it."""
+        await self.settle()
+        return await self.control.advance(ms, **more)
+
+    def names(self, topic: str = "t") -> list[str]:
+        """The files of its first partition."""
+        return [path.rpartition("/")[2] for path in walk(self.files, f"{DATA}/{topic}-0")]
+
+    def batches(self, topic: str = "t", partition: int = 0) -> list[Any]:
+        """The headers of all that is stored."""
+        found, log = [], self.log(topic, partition)
+        while (offset := found[-1].last_offset + 1 if found else log.log_start_offset) < log.log_end_offset:
+            found += [header for _, header in formats.headers(log.read(offset, 1 << 20).records)]
+        return found
+
+
+@contextlib.asynccontextmanager
+async def moved(overrides: Mapping[str, str] | None = None) -> AsyncIterator[Moved]:
+    """Such a broker, of release 4.3."""
+    loop = asyncio.get_running_loop()
+    clock = VirtualClock(loop)
+    clock.freeze()
+    await clock.set(T0)
+    files = MemoryFiles(lambda: clock.now_ms() * 1_000_000)
+    asked = options([Path(DATA)], {"group.initial.rebalance.delay.ms": "0", **(overrides or {})}, "4.3")
+    broker = Moved(await server.start(asked, loop, clock, files=files), clock, files)
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+async def member(broker: Moved, group: str = "g", *, session_timeout_ms: int = 45_000) -> JoinReply:
+    """A member of a Stable group, alone in it."""
+    groups = broker.state.groups
+    reply = await groups.join(
+        group,
+        member_id="",
+        instance_id=None,
+        client_id="c",
+        client_host="/127.0.0.1",
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=[("range", b"\0\0\0\0\0\x01\0\x01t\xff\xff\xff\xff")],
+        requires_member_id=False,
+        may_skip_assignment=False,
+    )
+    synced = await groups.sync(
+        group,
+        member_id=reply.member_id,
+        instance_id=None,
+        generation_id=reply.generation_id,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[(reply.member_id, b"")],
+    )
+    assert (reply.error, synced.error) == (ErrorCode.NONE, ErrorCode.NONE)
+    return reply
+
+
+def commit(broker: Moved, joined: JoinReply | None = None, group: str = "g") -> ErrorCode:
+    """Commits an offset of t-0."""
+    return broker.state.groups.commit(
+        group,
+        member_id=joined.member_id if joined else "",
+        instance_id=None,
+        generation_id=joined.generation_id if joined else -1,
+        commits=[(("t", 0), CommittedOffset(1, commit_timestamp_ms=broker.clock.now_ms()))],
+    )
+
+
+# The same effects as with every tick
+
+
+def test_skipping_ticks_leaves_no_trace(scaled: Callable[[int], int]) -> None:
+    """Days at random, with every tick of every check and with those that have something to do: the same files, groups,
+    offsets, producers and transactions after each move."""
+    done: set[str] = set()
+    for seed in range(scaled(10)):
+        skipping, ticking = play(seed, 12, skips=True), play(seed, 12, skips=False)
+        assert len(skipping.notes) == len(ticking.notes), seed
+        for skipped, ticked in zip(skipping.notes, ticking.notes, strict=True):
+            assert skipped == ticked, seed
+        assert skipping.settled < ticking.settled / 2
+        done |= skipping.done
+    assert done >= {"retained", "cleaned", "emptied", "session expired", "files wait", "PRODUCER_FENCED"}
+
+
+async def test_seven_days_take_milliseconds() -> None:
+    async with moved({"offsets.topic.num.partitions": "50"}) as broker:
+        for number in range(10):
+            await broker.topic(f"t{number}", 2)
+        client = await broker.client()
+        await client.call(produce(records(b"a"), "t1"), 9)
+        owner = Owner(client)
+        assert await owner.init(timeout_ms=60_000) == 0
+        assert await owner.add(("t0", 0)) == {("t0", 0): 0}
+        assert await owner.send(b"x", topic="t0") == 0
+        joined = await member(broker)
+        assert commit(broker, joined) is ErrorCode.NONE
+        assert len(broker.state.topics.named(GROUP_OFFSETS_TOPIC).partitions) == 50
+        began = time.perf_counter()
+        await broker.control.advance(WEEK_MS + HOUR_MS)
+        assert time.perf_counter() - began < 2  # on a busy machine; it takes some 10 ms
+        assert broker.state.groups.group("g") is None
+        assert broker.log("t1").log_start_offset == 1
+
+
+# What is virtual
+
+
+async def test_retention_and_the_files_it_leaves() -> None:
+    async with moved({"log.retention.check.interval.ms": "300000"}) as broker:
+        await broker.topic("t", 1, {"retention.ms": str(HOUR_MS), "file.delete.delay.ms": "60000"})
+        client = await broker.client()
+        await client.call(produce(records(b"a")), 9)
+        await broker.advance(HOUR_MS)
+        assert broker.log("t").log_start_offset == 0
+        await broker.advance(5 * MINUTE_MS)  # the next check
+        assert broker.log("t").log_start_offset == 1
+        assert "00000000000000000000.log.deleted" in broker.names()
+        await broker.advance(MINUTE_MS - 1)
+        assert "00000000000000000000.log.deleted" in broker.names()
+        await broker.advance(1)
+        assert not [name for name in broker.names() if name.endswith(".deleted")]
+
+
+async def test_the_files_of_a_deleted_topic() -> None:
+    async with moved() as broker:
+        await broker.topic("t")
+        broker.state.topics.delete(broker.state.topics.named("t"), T0)
+        assert any("-delete" in path for path in walk(broker.files, DATA))
+        await broker.advance(DAY_MS)
+        assert not any("-delete" in path for path in walk(broker.files, DATA))
+
+
+async def test_segments_roll_by_time_and_log_append_time() -> None:
+    async with moved() as broker:
+        await broker.topic("t", 1, {"segment.ms": str(HOUR_MS), "message.timestamp.type": "LogAppendTime"})
+        client = await broker.client()
+        for _ in range(3):
+            await client.call(produce(records(b"a")), 9)
+            await broker.advance(HOUR_MS + 1)
+        assert [header.max_timestamp for header in broker.batches()] == [T0 + n * (HOUR_MS + 1) for n in range(3)]
+        assert [segment.base_offset for segment in broker.log("t").segments] == [0, 1, 2]
+
+
+async def test_sessions_offsets_and_the_group() -> None:
+    async with moved({"offsets.retention.minutes": "60", "offsets.retention.check.interval.ms": "600000"}) as broker:
+        await broker.topic("t")
+        joined = await member(broker)
+        assert commit(broker, joined) is ErrorCode.NONE
+        groups = broker.state.groups
+        await broker.advance(44_999)
+        assert groups.group("g").state is GroupState.STABLE  # type: ignore[union-attr]
+        await broker.advance(1)
+        found = groups.group("g")
+        assert found is not None and (found.state, found.state_changed_ms) == (GroupState.EMPTY, T0 + 45_000)
+        await broker.advance(60 * MINUTE_MS - 1)
+        assert groups.offsets("g")
+        await broker.advance(10 * MINUTE_MS)
+        assert groups.group("g") is None and not groups.offsets("g")
+        log = groups.partition_of("g")
+        # The generation, the commit, the empty group; at the first check that could, tombstones of the offset, and of
+        # the group.
+        stamps = [header.max_timestamp - T0 for header in broker.batches(GROUP_OFFSETS_TOPIC, log)]
+        assert stamps == [0, 0, 45_000, 70 * MINUTE_MS, 70 * MINUTE_MS]
+
+
+async def test_a_rebalance_that_somebody_misses() -> None:
+    async with moved() as broker:
+        await broker.topic("t")
+        first = await member(broker, session_timeout_ms=300_000)
+        second = asyncio.create_task(member(broker))
+        await broker.settle()
+        assert not second.done()
+        await broker.advance(59_999)
+        assert not second.done()
+        await broker.advance(1)
+        joined = await second
+        assert joined.generation_id == 2 and [one.member_id for one in joined.members] == [joined.member_id]
+        heartbeat = broker.state.groups.heartbeat
+        code = heartbeat("g", member_id=first.member_id, instance_id=None, generation_id=1)
+        assert code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_producers_are_forgotten() -> None:
+    async with moved() as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        data = records(b"a", timestamp=T0, producer_id=7, producer_epoch=0, base_sequence=0)
+        await client.call(produce(data), 9)
+        await broker.advance(DAY_MS - 1)
+        assert list(broker.log("t").producers()) == [7]
+        await broker.advance(600_000)
+        assert not broker.log("t").producers()
+
+
+async def test_producers_that_nobody_asked_for_since_a_restart_are_forgotten_too() -> None:
+    async with moved() as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        data = records(b"a", timestamp=T0, producer_id=7, producer_epoch=0, base_sequence=0)
+        await client.call(produce(data), 9)
+        clock, files = broker.clock, broker.files
+    loop = asyncio.get_running_loop()
+    asked = options([Path(DATA)], {}, "4.3")
+    clock = clock.renewed()  # type: ignore[attr-defined]
+    again = Moved(await server.start(asked, loop, clock, files=files), clock, files)
+    try:
+        await again.advance(DAY_MS + 600_000)
+        assert not again.log("t").producers()
+    finally:
+        await again.stop()
+
+
+async def test_transactions_are_timed_out_and_their_ids_forgotten() -> None:
+    async with moved({"transactional.id.expiration.ms": str(DAY_MS)}) as broker:
+        await broker.topic("t")
+        owner = Owner(await broker.client())
+        assert await owner.init(timeout_ms=25_000) == 0
+        assert await owner.add(("t", 0)) == {("t", 0): 0}
+        assert await owner.send(b"x") == 0
+        await broker.advance(WEEK_MS)
+        _, marker = broker.batches()
+        # Of the first sweep behind the time-out, and not of when the move began or ended.
+        assert marker.is_control and marker.max_timestamp == T0 + 3 * TICK_MS
+        assert broker.state.transactions.describe("x")[0] is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+async def test_one_move_has_it_all_in_order() -> None:
+    async with moved() as broker:
+        await broker.topic("t", 1, {"retention.ms": str(DAY_MS)})
+        owner = Owner(await broker.client())
+        assert await owner.init(timeout_ms=60_000) == 0
+        assert await owner.add(("t", 0)) == {("t", 0): 0}
+        assert await owner.send(b"x") == 0
+        joined = await member(broker)
+        assert commit(broker, joined) is ErrorCode.NONE
+        seen: list[tuple[int, str]] = []
+        log, groups = broker.log("t"), broker.state.groups
+
+        async def watch() -> None:
+            await broker.state.settle()
+            now_ms = broker.clock.now_ms() - T0
+            group = groups.group("g")
+            facts = {
+                "a member gone": group is None or not group.members,
+                "aborted": log.last_stable_offset == 2,
+                "retained": log.log_start_offset == 2,
+                "producer forgotten": not log.producers(),
+                "offsets gone": not groups.offsets("g"),
+                "id gone": broker.state.transactions.describe("x")[1] is None,
+            }
+            told = {name for _, name in seen}
+            seen.extend((now_ms, name) for name, is_so in facts.items() if is_so and name not in told)
+
+        await broker.settle()
+        await broker.clock.advance(8 * DAY_MS, watch)  # type: ignore[call-arg]
+        assert seen == [
+            (45_000, "a member gone"),
+            (70_000, "aborted"),
+            (DAY_MS + 300_000, "retained"),
+            (DAY_MS + 600_000, "producer forgotten"),  # a day after the marker
+            (WEEK_MS + 600_000, "offsets gone"),
+            (WEEK_MS + HOUR_MS, "id gone"),
+        ]
+
+
+async def test_what_clients_were_seen_doing() -> None:
+    async with moved() as broker:
+        client = await broker.client()
+        await client.call(fetch(max_wait_ms=0), 11)
+        await broker.advance(HOUR_MS)
+        await client.call(fetch(max_wait_ms=0), 11)
+        (seen,) = [one for one in broker.state.clients.seen.clients.values() if (1, 11) in one.calls]
+        assert (seen.calls[1, 11].first_seen_ms, seen.calls[1, 11].last_seen_ms) == (T0, T0 + HOUR_MS)
+
+
+# What is real
+
+
+async def test_a_fetch_waits_by_the_machines_clock() -> None:
+    async with moved() as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        began = time.perf_counter()
+        assert values(only(await client.call(fetch(("t", 0, 0), max_wait_ms=20), 11)).records) == []
+        assert 0.015 < time.perf_counter() - began < 10
+
+        await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
+        await broker.advance(WEEK_MS)
+        other = await broker.client()
+        answer = asyncio.create_task(client.receive())
+        await other.call(ping(), 0)
+        assert not answer.done()
+        await other.call(produce(records(b"a", timestamp=T0 + WEEK_MS)), 9)
+        _, response = await answer
+        assert values(only(response).records) == [b"a"]
+
+
+async def test_checkpoints_are_written_by_the_machines_clock() -> None:
+    clock, waits = VirtualClock(asyncio.get_running_loop()), ManualClock()
+    clock.freeze()
+    files = MemoryFiles(lambda: T0 * 1_000_000)
+    state = BrokerState.open(OPTIONS, {}, APIS, clock, asyncio.get_running_loop(), files, waits)
+    checkpoint = f"{DATA}/recovery-point-offset-checkpoint"
+    state.topics.create("t", 1, {}, clock.now_ms())
+    await clock.advance(DAY_MS, state.settle)
+    assert not files.exists(checkpoint)
+    waits.advance(60_000)
+    await state.settle()
+    assert files.exists(checkpoint)
+    state.begin_stop()
+    await state.finish_appends(5)
+    state.close()
+
+
+async def test_a_marker_that_could_not_be_written_is_tried_again_by_the_machines_clock() -> None:
+    """However far the clock is moved meanwhile: no time makes it good."""
+    clock, waits = VirtualClock(asyncio.get_running_loop()), ManualClock()
+    clock.freeze()
+    files = MemoryFiles(lambda: T0 * 1_000_000)
+    state = BrokerState.open(OPTIONS, {}, APIS, clock, asyncio.get_running_loop(), files, waits)
+    state.topics.create("t", 1, {}, clock.now_ms())
+    transactions = state.transactions
+    owner = transactions.init_producer_id("x", timeout_ms=60_000)
+    assert not isinstance(owner, asyncio.Future)
+    of_x = "x", owner.producer_id, owner.producer_epoch
+    transactions.add_partitions(*of_x, [("t", 0)], client_version=0)
+    partition = state.topics.partition("t", 0)
+    data = batch.build(
+        [batch.Record(0, T0, None, b"x")],
+        producer_id=owner.producer_id,
+        producer_epoch=owner.producer_epoch,
+        base_sequence=0,
+        transactional=True,
+    )
+    partition.append(data, clock.now_ms(), 9)
+    asked: list[int] = []
+    with mock.patch.object(Partition, "write_marker", side_effect=lambda *_, **__: asked.append(1) or 1 // 0):
+        transactions.end(*of_x, committed=True, client_version=0)
+        await clock.advance(HOUR_MS, state.settle)
+        assert len(asked) < 5
+        waits.advance(RETRY_MS)
+        assert len(asked) < 6
+    now_ms = clock.now_ms()
+    waits.advance(RETRY_MS)
+    marked = [header for _, header in formats.headers(partition.log.read(1, 1 << 20).records)]
+    assert [header.max_timestamp for header in marked] == [now_ms]
+    state.begin_stop()
+    await state.finish_appends(5)
+    state.close()
+
+
+# The whole
+
+
+async def test_members_are_kept_if_asked_for() -> None:
+    async with moved() as broker:
+        await broker.topic("t", 1, {"retention.ms": str(HOUR_MS)})
+        client = await broker.client()
+        await client.call(produce(records(b"a")), 9)
+        joined = await member(broker)
+        told = await broker.advance(DAY_MS, keep_members=True)
+        assert (told.now_ms, told.is_frozen) == (T0 + DAY_MS, True)
+        assert broker.log("t").log_start_offset == 1
+        group = broker.state.groups.group("g")
+        assert group is not None and list(group.members) == [joined.member_id]
+        await broker.advance(44_999)
+        assert broker.state.groups.group("g") is group
+        await broker.advance(1)
+        group = broker.state.groups.group("g")
+        assert group is not None and not group.members
+
+
+async def test_frozen_set_and_running() -> None:
+    async with moved() as broker:
+        await broker.topic("t", 1, {"message.timestamp.type": "LogAppendTime"})
+        client = await broker.client()
+        control = broker.control
+
+        async def stamp() -> int:
+            answer = await client.call(produce(records(b"a", timestamp=5)), 9)
+            return only(answer).log_append_time_ms
+
+        assert await stamp() == T0 and control.now_ms == T0
+        await control.set(T0 - DAY_MS)
+        assert await stamp() == T0 - DAY_MS
+        told = await control.run()
+        assert not told.is_frozen and abs(told.now_ms - (T0 - DAY_MS)) < 60_000
+        while (later := await stamp()) == T0 - DAY_MS:
+            await asyncio.sleep(0)
+        assert 0 < later - (T0 - DAY_MS) < 60_000
+        told = await control.advance(DAY_MS)
+        assert not told.is_frozen and told.now_ms >= T0
+        told = await control.freeze()
+        assert told == await control.state() and told.is_frozen and await stamp() == told.now_ms
+        told = await control.set(LATEST_MS)
+        assert told.now_ms == LATEST_MS == await stamp()
+
+
+async def test_what_no_clock_does() -> None:
+    async with moved() as broker:
+        control = broker.control
+        with pytest.raises(OperationError, match="cannot be moved on by -1 ms"):
+            await control.advance(-1)
+        for ms in (-1, LATEST_MS + 1):
+            with pytest.raises(OperationError, match="no time between 1970 and 9999"):
+                await control.set(ms)
+        with pytest.raises(OperationError, match="no time between"):
+            await control.advance(LATEST_MS)
+        assert control.now_ms == T0
+
+
+async def test_a_broker_with_another_clock(tmp_path: Path) -> None:
+    async with running(tmp_path, clock=ManualClock()) as broker:
+        control = ClockControl(broker.running)
+        for work in (control.state, control.freeze, control.run):
+            with pytest.raises(OperationError, match="goes by the machine's clock"):
+                await work()
+        assert broker.state.waits is broker.state.clock
+
+
+async def test_settled_is_when_nothing_is_under_way() -> None:
+    """Syncs, and what they hold back."""
+    async with moved() as broker:
+        await broker.topic("t", 1, {"flush.messages": "1"})
+        client: Client = await broker.client()
+        await client.send(produce(records(b"a")), 9)
+        while not broker.log("t").log_end_offset:
+            await asyncio.sleep(0)
+        await broker.state.settle()
+        assert broker.state.durability.is_idle and broker.log("t").high_watermark == 1
+        await client.receive()
