@@ -1,6 +1,7 @@
-"""Writes the generated parts of `README.md`: the served APIs, the releases, the two kinds of configs.
+"""Writes the generated parts of `README.md`: the served APIs, the releases, the two kinds of configs, the routes of the
+control plane.
 
-Run it after changing either:
+Run it after changing one of them:
 
     .venv/bin/python tests/broker/make_readme.py
 
@@ -77,7 +78,23 @@ def behaviours() -> str:
     return "\n".join(rows)
 
 
+def routes() -> str:
+    """What the control plane serves, from its table of routes."""
+    from ottla.broker.control.route import BASE
+    from ottla.broker.control.routes import ROUTES
+    from ottla.broker.control.schemas import SCHEMAS
+
+    rows = ["| | | body | |", "|---|---|---|---|"]
+    for route in ROUTES:
+        query = "".join(f"{'&' if number else '?'}{name}=" for number, name in enumerate(route.query))
+        properties = SCHEMAS[route.body].get("properties", {}) if route.body else {}
+        body = ", ".join(f"`{name}`" for name in properties) if len(properties) < 10 else "a rule"
+        rows.append(f"| {route.method} | `{BASE}{route.path}{query}` | {body} | {route.summary} |")
+    return "\n".join(rows)
+
+
 PARTS = {
+    "routes": routes,
     "releases": releases,
     "behaviours": behaviours,
     "served": served,
