@@ -24,7 +24,7 @@ def encoded(orders: list[Order]) -> list[bytes]:
 def test_a_checkout_tries_again_what_may_succeed(
     wire: Wire, ottla_broker: Any, ottla_topic: str, orders: Orders
 ) -> None:
-    checkout = Checkout(wire.sender(), ottla_topic)
+    checkout = Checkout(wire.sender(idempotent=True), ottla_topic)
     with ottla_broker.faults.error("Produce", "NOT_ENOUGH_REPLICAS", topic=ottla_topic, times=2) as fault:
         checkout.place(orders(3))
     assert fault.fired == 2

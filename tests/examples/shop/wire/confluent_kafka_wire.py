@@ -40,6 +40,7 @@ class Sender:
             "message.max.bytes": settings.max_request_bytes,
             "delivery.timeout.ms": settings.timeout_ms,
             "retry.backoff.ms": 20,
+            "reconnect.backoff.ms": 20,
             "log_level": 0,
         }
         if settings.transactional_id is not None:
@@ -129,6 +130,8 @@ class Receiver:
             "session.timeout.ms": settings.session_ms,
             "heartbeat.interval.ms": max(100, settings.session_ms // 30),
             "fetch.wait.max.ms": 50,
+            "fetch.error.backoff.ms": 20,
+            "reconnect.backoff.ms": 20,
             "log_level": 0,
         }
         if settings.instance is not None:

@@ -42,6 +42,7 @@ class Sender:
             delivery_timeout_ms=settings.timeout_ms,
             request_timeout_ms=settings.timeout_ms - settings.linger_ms,
             retry_backoff_ms=20,
+            reconnect_backoff_ms=20,
         )
         self.queued: list[Any] = []
         if transactional:
@@ -107,6 +108,7 @@ class Receiver:
             heartbeat_interval_ms=max(100, settings.session_ms // 30),
             fetch_max_wait_ms=50,
             retry_backoff_ms=20,
+            reconnect_backoff_ms=20,
         )
 
         self.topics: tuple[str, ...] = ()
