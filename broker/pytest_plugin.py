@@ -14,14 +14,14 @@ The session's broker behaves as the ini option `ottla_release` says, and has the
 `name=value` a line. After each test that uses it the test's topic is deleted, all faults are removed, the clock is the
 machine's again and stopped nodes run; other topics, and groups, stay.
 
-Nothing but pytest is imported until a test asks for one of these.
+Nothing but pytest is imported until a test asks for one of these; `-p no:ottla` does without even that.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -72,9 +72,15 @@ def session_configs(lines: list[str]) -> dict[str, str]:
 
 
 def put_back(broker: Embedded) -> None:
-    """Takes away what a test left on a broker that would meet the next one."""
+    """Takes away what a test left on a broker that would meet the next one; one whose disk failed begins anew."""
+    from .control.views import BrokerFailed
+
     broker.faults.clear()
-    clock = broker.clock.state()
+    try:
+        clock = broker.clock.state()
+    except BrokerFailed:
+        broker.reset()
+        return
     if clock.is_frozen or abs(clock.offset_ms) > CLOCKS_AGREE_MS:
         broker.clock.set(clock.now_ms - clock.offset_ms)
         broker.clock.run()
@@ -84,12 +90,14 @@ def put_back(broker: Embedded) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     """Puts the session's broker right when the fixtures of a test that used it are gone."""
-    yield
-    broker = item.config.stash.get(BROKER, None)
-    if broker is not None and "ottla_broker" in getattr(item, "fixturenames", ()):
-        put_back(broker)
+    try:
+        return (yield)
+    finally:
+        broker = item.config.stash.get(BROKER, None)
+        if broker is not None and "ottla_broker" in getattr(item, "fixturenames", ()):
+            put_back(broker)
 
 
 @pytest.fixture(scope="session")

@@ -149,22 +149,36 @@ def test_on_disk(ottla_factory, tmp_path):
 def test_what_a_test_leaves_behind_is_put_right(run: Run) -> None:
     outcome = run(
         """
-import time
+import pytest, time
 
-def test_careless(ottla_broker, ottla_topic):
+@pytest.fixture
+def untidy():
+    yield
+    raise RuntimeError("in a teardown")
+
+def test_careless(ottla_broker, ottla_topic, untidy):
     ottla_broker.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER")
     ottla_broker.clock.freeze()
     ottla_broker.clock.advance(86_400_000)
     ottla_broker.topology.stop_node(1)
 
 def test_next(ottla_broker):
+    check(ottla_broker)
+    with ottla_broker.faults.disk_error(), pytest.raises(Exception, match="KAFKA_STORAGE_ERROR"):
+        ottla_broker.send(ottla_broker.create_topic("lost"), "v")
+
+def test_last(ottla_broker):
+    check(ottla_broker)
+    assert ottla_broker.topics() == []
+
+def check(ottla_broker):
     assert not ottla_broker.faults.list()
     assert not ottla_broker.clock.is_frozen
     assert abs(ottla_broker.clock.now_ms - time.time() * 1000) < 60_000
     assert [node.running for node in ottla_broker.topology.describe().nodes] == [True]
 """
     )
-    assert outcome.code == 0, outcome.text
+    assert "3 passed, 1 error" in outcome.text, outcome.text
 
 
 def test_the_session_s_broker_is_as_the_ini_file_says(run: Run) -> None:
