@@ -11,6 +11,8 @@ from .route import Call, Refusal
 from .schemas import MAX_RECORDS
 from .views import Group, NewRecord, Record
 
+MAX_ANSWER_BYTES = 16 * 1024 * 1024  # of keys and values in one answer, and one record more
+
 
 async def create_topic(plane: Plane, call: Call) -> Any:
     """Makes a topic; answers with it."""
@@ -42,12 +44,19 @@ async def send_records(plane: Plane, call: Call) -> Any:
 
 
 async def list_records(plane: Plane, call: Call) -> Any:
-    """Committed records, those from an offset on in each partition, at most so many."""
-    found = await plane.operations.records(call.path["topic"], call.query.get("partition"))
-    offset = call.query.get("offset", 0)
+    """Committed records, those from an offset on in each partition: at most so many, and of so many bytes."""
     limit = call.query.get("limit", MAX_RECORDS)
-    asked = [record for record in found if record.offset >= offset]
-    return {"records": [_record(record) for record in asked[:limit]], "more": len(asked) > limit}
+    found: list[dict[str, Any]] = []
+    size = 0
+    async for some in plane.operations.slices(
+        call.path["topic"], call.query.get("partition"), call.query.get("offset", 0)
+    ):
+        for record in some:
+            if len(found) == limit or size > MAX_ANSWER_BYTES:
+                return {"records": found, "more": True}
+            found.append(_record(record))
+            size += len(record.key or b"") + len(record.value or b"") + sum(len(h[1] or b"") for h in record.headers)
+    return {"records": found, "more": False}
 
 
 async def list_groups(plane: Plane, call: Call) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..cli import complain
 from ..tools.command_line import Parser, printing
-from . import ctl_print
+from . import ctl_print, values
 from .ctl_client import Client, Unreachable, Wrong, duration_ms, time_ms
 from .ctl_faults import add_fault_arguments, rule_of
 
@@ -248,10 +248,10 @@ def _records(resources: Any) -> None:
     show.add_argument("--limit", type=_whole, metavar="N", help="at most so many")
 
     def write(to: Client, given: argparse.Namespace) -> Any:
-        common: dict[str, Any] = {"headers": [{"name": name, "value": value} for name, value in given.header]}
-        common |= {} if given.key is None else {"key": given.key}
+        common: dict[str, Any] = {"headers": [{"name": name, "value": _bytes(text)} for name, text in given.header]}
+        common |= {} if given.key is None else {"key": _bytes(given.key)}
         common |= {} if given.partition is None else {"partition": given.partition}
-        body = {"records": [{"value": value, **common} for value in given.value]}
+        body = {"records": [{"value": _bytes(text), **common} for text in given.value]}
         return to.ask("POST", "topics", given.topic, "records", body=body)
 
     send = verbs.verb("send", "append records", write, ctl_print.offsets)
@@ -273,6 +273,11 @@ def _producers(resources: Any) -> None:
     verbs = _Verbs(resources, "producers", "what partitions know of producers with ids")
     alone = verbs.alone(lambda to, given: to.ask("GET", "producers", query={"topic": given.topic}), ctl_print.producers)
     alone.add_argument("--topic", metavar="T", help="of this topic alone")
+
+
+def _bytes(text: str) -> Any:
+    """An argument as the bytes that it was."""
+    return values.to_json(os.fsencode(text))
 
 
 def _typed(read: Callable[[str], int]) -> Callable[[str], int]:

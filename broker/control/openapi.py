@@ -19,6 +19,7 @@ DESCRIPTION = (
 )
 REASONS = {
     400: "The request makes no sense; one line says why.",
+    403: "The request names an Origin: pages of a browser are not served.",
     404: "There is no such thing.",
     409: "Not in the state that the broker is in.",
     413: "The body is larger than the control plane reads.",
@@ -51,7 +52,7 @@ def _operation(route: Route) -> dict[str, Any]:
         found["parameters"] = in_path + in_query
     if route.body is not None:
         found["requestBody"] = {"required": route.needs_body, "content": _json(route.body)}
-    statuses = (400, *route.refusals, *((413,) if route.body is not None else ()), 500)
+    statuses = (400, 403, *route.refusals, *((413,) if route.body is not None else ()), 500)
     found["responses"] = {str(route.status): {"description": "Done.", "content": _json(route.answer)}} | {
         str(status): {"description": REASONS[status], "content": _json("Error")} for status in sorted(statuses)
     }

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...protocol.errors import ErrorCode
@@ -268,15 +268,18 @@ class Operations:
 
     async def records(self, topic: str, partition: int | None = None) -> list[Record]:
         """All committed records of a topic, or of one of its partitions, by partition and offset."""
+        return [record async for some in self.slices(topic, partition) for record in some]
+
+    async def slices(self, topic: str, partition: int | None = None, offset: int = 0) -> AsyncIterator[list[Record]]:
+        """What `records` returns, some at a time; of each partition from `offset` on."""
         state = self._state
-        found: list[Record] = []
         with _told():
             named = state.topics.named(topic)
             if partition is not None:
                 state.topics.partition(topic, partition)
             for one in named.partitions if partition is None else [named.partitions[partition]]:
-                for records in _committed(one.log):
-                    found += [
+                for records in _committed(one.log, offset):
+                    yield [
                         Record(
                             topic,
                             one.index,
@@ -289,7 +292,6 @@ class Operations:
                         for r in records
                     ]
                     await asyncio.sleep(0)
-        return found
 
     # Groups and producers
 
@@ -354,9 +356,10 @@ def _runs(entries: list[tuple[int, batch.Record]]) -> Iterator[list[tuple[int, b
         yield run
 
 
-def _committed(log: PartitionLog) -> Iterator[list[batch.Record]]:
-    """The committed records of a log, slice by slice. Raises StorageError and the errors of records."""
-    offset = start = log.log_start_offset
+def _committed(log: PartitionLog, first_offset: int) -> Iterator[list[batch.Record]]:
+    """The committed records of a log from an offset on, slice by slice. Raises StorageError and the errors of
+    records."""
+    offset = start = max(log.log_start_offset, first_offset)
     end = log.last_stable_offset
     while offset < end:
         piece = log.read(offset, READ_BYTES, committed=True)

@@ -17,7 +17,7 @@ INT64_MAX = 2**63 - 1
 MAX_NAME = 249  # letters of a topic's name
 MAX_ID = 32_767  # letters of a group's or a client's id, as long as the protocol has room for
 MAX_RECORDS = 10_000  # in one request or one answer
-MAX_PARTITIONS = 10_000
+MAX_PARTITIONS = 1000  # of a topic that is made here; while it is made nothing else is done
 MAX_MOVE_MS = 100 * 366 * 86_400_000  # of the clock, at once: a hundred years
 LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 

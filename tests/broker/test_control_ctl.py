@@ -83,6 +83,8 @@ async def test_topics_and_records(tmp_path: Path) -> None:
         assert code == 0 and json.loads(out) == await api.ask("GET", "/topics/orders")
         assert (await told(api, "topics", "create"))[1].startswith("topic-")
         assert "TOPIC_ALREADY_EXISTS" in await refused(api, "topics", "create", "orders")
+        await told(api, "records", "send", "orders", "\udcff", "--partition", "0", "--key", "")
+        assert (await told(api, "records", "list", "orders", "--partition", "0"))[1] == f"0 0 {at} base64:/w=="
         assert await told(api, "topics", "delete", "orders") == ["removed: 1"]
         assert "UNKNOWN_TOPIC_OR_PARTITION" in await refused(api, "records", "list", "orders")
         assert "UNKNOWN_TOPIC_OR_PARTITION" in await refused(api, "topics", "show", "..")

@@ -14,7 +14,7 @@ from harness import produce, records
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from ottla.broker.clock import SystemClock
-from ottla.broker.control import plane, steering
+from ottla.broker.control import acts, plane, steering
 from ottla.broker.control.app import application
 from ottla.broker.control.openapi import document
 from ottla.broker.control.plane import Plane
@@ -99,6 +99,22 @@ async def topics_and_records(api: Api) -> None:
     await api.ask("POST", "/topics/orders/records", status=400)
     await api.ask("POST", "/topics/orders/records", {"records": []}, 400)
     assert (await api.ask("GET", "/topics/orders"))["partitions"][0]["end_offset"] == 2
+
+
+async def test_large_records_come_in_several_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acts, "MAX_ANSWER_BYTES", 250)
+    async with controlled(tmp_path) as (_, api):
+        await api.ask("POST", "/topics", {"name": "t"})
+        given = {"records": [{"value": f"{number:0100}"} for number in range(7)]}
+        await api.ask("POST", "/topics/t/records", given)
+        offset, counts, more = 0, [], True
+        while more:
+            answer = await api.ask("GET", f"/topics/t/records?partition=0&offset={offset}")
+            found, more = answer["records"], answer["more"]
+            assert [record["offset"] for record in found] == list(range(offset, offset + len(found)))
+            counts.append(len(found))
+            offset += len(found)
+        assert counts == [3, 3, 1]
 
 
 async def test_topics_and_records(tmp_path: Path) -> None:
