@@ -134,18 +134,18 @@ class MemoryFile:
         return memoryview(content.buffer.data)[position:end].toreadonly()
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
-        content = self._opened()
         if position < 0:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self._path)
+        content = self._opened()
         if len(data):
             with self._files.changing:
                 content.write(position, data)
                 content.modified_ns = self._files.now_ns()
 
     def truncate(self, size: int) -> None:
-        content = self._opened()
         if size < 0:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self._path)
+        content = self._opened()
         with self._files.changing:
             content.truncate(size)
             content.modified_ns = self._files.now_ns()
