@@ -119,7 +119,8 @@ def tansu_command(port: int) -> list[str]:
     ]
 
 
-def _spawn(name: str, command: list[str], address: Address, data: Path | None) -> Peer:
+def spawn(name: str, command: list[str], address: Address, data: Path | None) -> Peer:
+    """Starts it, and returns when it answers. Raises BenchError, OSError."""
     quiet = subprocess.DEVNULL
     environment = {**os.environ, "RUST_LOG": "warn"}
     # As for a user, whose Python keeps its compiled modules from one start to the next.
@@ -151,19 +152,19 @@ def start_ottla(*more: str) -> Peer:
     """Ottla with its defaults and what `more` says, on files in a temporary folder."""
     data = Path(tempfile.mkdtemp(prefix="ottla-bench-"))
     port = free_port()
-    return _spawn("ottla", [*ottla_command(port, data), *more], ("127.0.0.1", port), data)
+    return spawn("ottla", [*ottla_command(port, data), *more], ("127.0.0.1", port), data)
 
 
 def start_ottla_on(data: Path) -> Peer:
     """Ottla with its defaults on a folder that stays."""
     port = free_port()
-    return _spawn("ottla", ottla_command(port, data), ("127.0.0.1", port), None)
+    return spawn("ottla", ottla_command(port, data), ("127.0.0.1", port), None)
 
 
 def start_tansu() -> Peer:
     """Tansu with memory storage."""
     port = free_port()
-    return _spawn("tansu", tansu_command(port), ("127.0.0.1", port), None)
+    return spawn("tansu", tansu_command(port), ("127.0.0.1", port), None)
 
 
 def start_mock() -> Peer:

@@ -24,31 +24,34 @@ from typing import Any
 
 import confluent_kafka
 import conversion
+import embedded
 import measures
 import own_client
 import peers
 import stats
 import storage_measures
+from kafka.errors import KafkaError
 from measures import Sample
 from peers import STARTERS, Peer
 from raw import VERSIONS, BenchError, check_versions
 from stats import OTTLA
 from storage_logs import Folders
 
+from ottla.broker.control.views import OperationError
 from ottla.client import ClientError
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = tuple(STARTERS)
-NAMES = (*measures.NAMES, *storage_measures.NAMES)
-MEASURES = (*measures.MEASURES, *storage_measures.MEASURES)
-AIMS = (*measures.AIMS, *storage_measures.AIMS)
+NAMES = (*measures.NAMES, *storage_measures.NAMES, *embedded.NAMES)
+MEASURES = (*measures.MEASURES, *storage_measures.MEASURES, *embedded.MEASURES)
+AIMS = (*measures.AIMS, *storage_measures.AIMS, *embedded.AIMS)
 STARTED_ALONE = ("ottla", "tansu")  # the mock starts a Python and a client around itself: nothing to compare with
 OTTLAS_OWN = ("ping", "client", "flight", "numbered")  # need a broker, and Ottla alone
 OTHERS = {
     "convert": conversion.KAFKA_PYTHON,
     "client": own_client.AIOKAFKA,
 }  # peers that are no brokers
-FAULTS = (BenchError, ClientError, OSError, ValueError)
+FAULTS = (BenchError, ClientError, OperationError, KafkaError, OSError, ValueError)
 
 
 class Bench:
@@ -61,12 +64,14 @@ class Bench:
         rounds: int,
         budget_seconds: float,
         storage_sizes: storage_measures.Sizes,
+        embedded_sizes: embedded.Sizes,
     ) -> None:
         self.names = names
         self.sizes = sizes
         self.rounds = rounds
         self.budget_seconds = budget_seconds
         self.storage_sizes = storage_sizes
+        self.embedded_sizes = embedded_sizes
         self.rounds_done = 0
         self.samples: dict[str, dict[str, list[float]]] = {}
         self.missing: dict[str, str] = {}  # what -> why
@@ -90,7 +95,16 @@ class Bench:
             say(f"round {index + 1} of {self.rounds}")
             self._round(index)
             self.rounds_done += 1
+        self._take_embedded()
         self._take_storage()
+
+    def _take_embedded(self) -> None:
+        for index in range(self.embedded_sizes.rounds):
+            takes = embedded.takes(self.names, self.embedded_sizes)
+            if index == 0:
+                takes += embedded.takes_once(self.names, self.embedded_sizes)
+            for what, whose, take in takes:
+                self._alone(what, take, whose)
 
     def _take_storage(self) -> None:
         """What is of storage alone has rounds of its own: a sample takes longer, and its peer is the machine."""
@@ -101,17 +115,17 @@ class Bench:
                 if index == 0:
                     takes += storage_measures.takes_once(self.names, self.storage_sizes, folders)
                 for what, take in takes:
-                    self._beside_the_machine(what, take)
+                    self._alone(what, take)
         finally:
             folders.close()
 
-    def _beside_the_machine(self, what: str, take: storage_measures.Take) -> None:
-        """One sample of several measures, each by who reached it."""
+    def _alone(self, what: str, take: storage_measures.Take, whose: str = OTTLA) -> None:
+        """One sample of several measures, each by who reached it, while nothing else runs."""
         try:
             with measures.undisturbed():
                 taken = take()
         except (*FAULTS, subprocess.SubprocessError) as error:
-            self.missing[f"{what} of {OTTLA}"] = str(error) or type(error).__name__
+            self.missing[f"{what} of {whose}"] = str(error) or type(error).__name__
             return
         for measure, figures in taken.items():
             if measure.split()[0] in self.names:
@@ -240,7 +254,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     names = " ".join(bench.names)
     print(f"\nOttla's benchmark, {mode}: {bench.rounds_done} rounds, {bench.seconds:.0f} s; measured: {names}")
     print(", ".join(f"{name} {value}" for name, value in about.items()))
-    print(f"\n{measures.ABOUT}\n{storage_measures.ABOUT}\n")
+    print(f"\n{measures.ABOUT}\n{storage_measures.ABOUT}\n{embedded.ABOUT}\n")
     print("median (lowest..highest) of the rounds; /peer is Ottla's median over the peer's")
     columns = (*PEERS, *(name for what, name in OTHERS.items() if bench.wanted(what)))
     if any(map(bench.wanted, measures.NAMES)):
@@ -248,6 +262,9 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     if any(map(bench.wanted, storage_measures.NAMES)):
         print(f"\nof {bench.storage_sizes.rounds} rounds; file and loopback: what the machine can do at most")
         print(stats.figures(storage_measures.MEASURES, storage_measures.PEERS, bench.samples))
+    if any(map(bench.wanted, embedded.NAMES)):
+        print(f"\nof {bench.embedded_sizes.rounds} rounds; medians of many within a round")
+        print(stats.figures(embedded.MEASURES, embedded.PEERS, bench.samples))
     asked = [aim for aim in AIMS if aim.measure.split()[0] in bench.names]
     print()
     print(stats.verdicts(asked, MEASURES, bench.samples))
@@ -262,7 +279,11 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
         "seconds": round(bench.seconds, 1),
         "names": list(bench.names),
         "environment": about,
-        "sizes": {**bench.sizes._asdict(), "storage": bench.storage_sizes._asdict()},
+        "sizes": {
+            **bench.sizes._asdict(),
+            "storage": bench.storage_sizes._asdict(),
+            "embedded": bench.embedded_sizes._asdict(),
+        },
         **stats.as_json(MEASURES, asked, bench.samples),
         "missing": bench.missing,
     }
@@ -285,7 +306,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     peers.allow_open_files()
     about = environment()
     storage_sizes = storage_measures.QUICK if options.quick else storage_measures.FULL
-    bench = Bench(names, sizes, options.rounds or rounds, budget, storage_sizes)
+    embedded_sizes = embedded.QUICK if options.quick else embedded.FULL
+    bench = Bench(names, sizes, options.rounds or rounds, budget, storage_sizes, embedded_sizes)
     bench.run()
     result = report(bench, about, "quick" if options.quick else "full")
     options.output.parent.mkdir(parents=True, exist_ok=True)
