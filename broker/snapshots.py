@@ -28,6 +28,7 @@ from .virtual_clock import ClockNote, VirtualClock
 if TYPE_CHECKING:
     from .server import Running
 
+SETTLING_SECONDS = 30.0  # for appends and syncs that are under way, of which producers may send ever more
 ENDING_SECONDS = 5.0  # for work in threads that uses the old state's files
 LOST_TURNS = 1000  # of the loop, for connections that were aborted to be gone
 
@@ -92,7 +93,11 @@ async def take(running: Running) -> Snapshot:
 
     Data directories on a disk are copied while everything waits.
     """
-    await running.state.settle()
+    try:
+        async with asyncio.timeout(SETTLING_SECONDS):
+            await running.state.settle()
+    except TimeoutError:
+        raise OperationError(f"no snapshot could be taken: the broker was busy for {SETTLING_SECONDS:g} s") from None
     # From here on without an await: nothing may change between the files and what is noted beside them.
     state = running.state
     for log_dir in state.logs.all:
