@@ -17,7 +17,6 @@ import sys
 import sysconfig
 import tempfile
 import time
-import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -69,11 +68,12 @@ def install(wheel: Path, folder: Path) -> Path:
     """
     place = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True, capture_output=True)
+    python = place / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True, text=True)
     (site,) = place.glob("lib/python*/site-packages")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
     (site / "clients.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return place / "bin" / "python"
+    return python
 
 
 def run_tests(
