@@ -248,9 +248,9 @@ def test_kafka_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
 # Ready
 
 
-def health() -> ModuleType:
-    """The health check, which stands alone."""
-    found = importlib.util.spec_from_file_location("health", ROOT / "docker/health.py")
+def script(name: str) -> ModuleType:
+    """A script of the image that stands alone."""
+    found = importlib.util.spec_from_file_location(name, ROOT / f"docker/{name}.py")
     assert found and found.loader
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
@@ -275,7 +275,7 @@ async def test_the_health_check_asks_a_broker_that_is_ready(
 ) -> None:
     file = tmp_path / "ready"
     monkeypatch.setenv("OTTLA_READY_FILE", str(file))
-    check = health()
+    check = script("health")
     assert check.main(str(file)) == 1
     assert capsys.readouterr().out == "not ready yet\n"
     async with running(tmp_path / "data") as broker:
@@ -289,7 +289,7 @@ async def test_the_health_check_asks_a_broker_that_is_ready(
 
 
 async def test_an_answer_with_an_error_or_none_is_not_healthy() -> None:
-    check = health()
+    check = script("health")
     answers = [b"", b"\0\0\0\6\0\0\0\x07\0\x23", b"\0\0\0\6\0\0\0\x08\0\0", b"\0\0\0\6\0\0\0\x07\0\0"]
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -339,7 +339,7 @@ def test_the_broker_of_the_image_starts_says_so_and_stops(tmp_path: Path) -> Non
         address = told[0].removeprefix("ottla ready on ")
         assert (tmp_path / "ready").read_text() == f"{address}\n"
         assert told[1:] == list(image.started_lines(3))
-        assert health().main(str(tmp_path / "ready")) == 0
+        assert script("health").main(str(tmp_path / "ready")) == 0
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=15)
         assert process.returncode == 0, errors
@@ -363,3 +363,17 @@ def test_a_controller_waits_until_it_is_stopped(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=15)
         assert (process.returncode, errors) == (0, "")
     assert not (tmp_path / "data").exists()
+
+
+def test_what_stands_for_zookeeper_listens_where_it_would() -> None:
+    port_of = script("zookeeper").port_of
+    assert port_of("dataDir=/x\nclientPort=2222\n") == 2222
+    assert port_of("") == 2181
+
+
+def test_the_readme_names_every_variable_of_the_image() -> None:
+    section = (ROOT / "README.md").read_text().partition("\n## The image\n")[2].partition("\n## ")[0]
+    assert [name for name in image.FLAGS if f"`{name}`" not in section] == []
+    for script_name in ("kafka-topics.sh", "kafka-broker-api-versions.sh"):
+        assert f"`{script_name}`" in section
+        assert (ROOT / "docker/rootfs/opt/kafka/bin" / script_name).stat().st_mode & 0o111

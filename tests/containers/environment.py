@@ -5,15 +5,17 @@ python tests/containers/environment.py      makes it, unless it is there
 
 from __future__ import annotations
 
+import shutil
 import subprocess
-import sys
 import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".venv-compose"
+NODE_FOLDER = ROOT / ".venv-compose-node"
 # packaging is used by testcontainers 4.15.0, which does not say so.
 PACKAGES = ("testcontainers==4.15.0", "packaging>=24", "confluent-kafka>=2.8")
+NODE_PACKAGES = ("@testcontainers/kafka@11.14.0", "kafkajs@2.2.4")  # 12 needs a newer Node.js than many have
 
 
 def compose_python() -> tuple[str, Path]:
@@ -30,7 +32,20 @@ def compose_python() -> tuple[str, Path]:
     return "", python
 
 
-if __name__ == "__main__":
-    problem, _ = compose_python()
-    if problem:
-        print(problem, file=sys.stderr)
+def compose_node() -> tuple[str, Path]:
+    """(what is missing or "", its folder); the packages are installed first if they are not there."""
+    stamp = NODE_FOLDER / "installed"
+    wanted = " ".join(NODE_PACKAGES)
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        return "no node and npm here", NODE_FOLDER
+    if not stamp.exists() or stamp.read_text() != wanted:
+        shutil.rmtree(NODE_FOLDER, ignore_errors=True)
+        NODE_FOLDER.mkdir()
+        (NODE_FOLDER / "package.json").write_text("{}")
+        install = [npm, "install", "--silent", "--no-audit", "--no-fund", "--ignore-scripts", *NODE_PACKAGES]
+        done = subprocess.run(install, capture_output=True, text=True, cwd=NODE_FOLDER)
+        if done.returncode:
+            return f"{wanted} could not be installed: {(done.stdout + done.stderr).strip()[-300:]}", NODE_FOLDER
+        stamp.write_text(wanted)
+    return "", NODE_FOLDER

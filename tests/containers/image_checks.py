@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import logging
 import socket
 import statistics
 import threading
 import time
+import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +60,16 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return sock.getsockname()[1]
+
+
+def free_ports(count: int) -> list[int]:
+    """As many in a row."""
+    while True:
+        first = free_port()
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            return list(range(first, first + count))
 
 
 def exchange(bootstrap: str, topic: str = "exchanged") -> str:
@@ -230,6 +243,30 @@ def takes_the_environment(engine: Engine) -> str:
     return "3.9, node 5, two listeners and a controller's; one warning for what nobody knows"
 
 
+def has_a_control_plane(engine: Engine) -> str:
+    """Three nodes that the host reaches, and what steers them, within the container and from outside."""
+    ports = free_ports(4)
+    environ = {
+        "KAFKA_LISTENERS": f"PLAINTEXT://:{ports[0]}",
+        "KAFKA_ADVERTISED_LISTENERS": f"PLAINTEXT://localhost:{ports[0]}",
+        "OTTLA_BROKERS": "3",
+        "OTTLA_CONTROL": f"0.0.0.0:{ports[3]}",
+    }
+    name = engine.run(IMAGE, environ=environ, publish=[f"127.0.0.1:{port}:{port}" for port in ports])
+    engine.await_healthy(name)
+    exchange(f"localhost:{ports[1]}")
+    with urllib.request.urlopen(f"http://127.0.0.1:{ports[3]}/v1/topology", timeout=10) as answer:
+        told = json.load(answer)
+    nodes = [node["id"] for node in told["nodes"]]
+    if nodes != [1, 2, 3] or "exchanged" not in {partition["topic"] for partition in told["partitions"]}:
+        raise Failed(json.dumps(told))
+    engine.out("exec", name, "ottla", "ctl", "state", "reset")
+    topics = engine.out("exec", name, "kafka-topics.sh", "--bootstrap-server", f"localhost:{ports[0]}", "--list")
+    if "exchanged" in topics:
+        raise Failed(f"after a reset there are {topics}")
+    return "nodes 1, 2 and 3, their topology over HTTP, a reset by ottla ctl"
+
+
 def refuses_in_one_line(engine: Engine) -> str:
     name = engine.name()
     done = engine.call("run", "--name", name, "-e", "KAFKA_LISTENERS=SSL://:9092", IMAGE, check=False)
@@ -250,5 +287,6 @@ def checks(engine: Engine, figures: Figures) -> list[Check]:
         Check("image: data in a volume", lambda: keeps_data(engine)),
         Check("image: Kafka's scripts", lambda: has_kafkas_scripts(engine)),
         Check("image: Kafka's environment", lambda: takes_the_environment(engine)),
+        Check("image: several nodes and a control plane", lambda: has_a_control_plane(engine)),
         Check("image: what it does not serve", lambda: refuses_in_one_line(engine)),
     ]

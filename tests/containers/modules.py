@@ -7,17 +7,21 @@ it, and the line of the log that it waits for, told here as facts. Read from the
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from checks import Check, Failed, Missing, jars, java  # type: ignore[import-not-found]
+from checks import OUT, Check, Failed, Missing, jars, java, program  # type: ignore[import-not-found]
 from engine import IMAGE, Engine
-from environment import compose_python
+from environment import compose_node, compose_python
 from image_checks import CLUSTER, exchange
 
 HERE = Path(__file__).parent
-AS_CONFLUENT = "localhost/ottla-test:8.0.0"  # the modules for its images look at the tag
+AS_CONFLUENT = "localhost/ottla-test:7.9.0"  # the modules for its images look at the tag: 8 has no ZooKeeper any more
+JAVA, CLIENTS = "2.0.2", "org.apache.kafka:kafka-clients:4.3.1"
 TIMEOUT_S = 300
 RUNNING = r".*Transitioning from RECOVERY to RUNNING.*"
 STARTED = r".*\[KafkaServer id=\d+\] started.*"
@@ -164,39 +168,64 @@ def by_hand(engine: Engine, module: ByHand) -> str:
     return exchange(at)
 
 
+@contextmanager
+def tagged(engine: Engine) -> Iterator[str]:
+    """The image by a name with the tag of one of Confluent's."""
+    engine.call("tag", IMAGE, AS_CONFLUENT)
+    try:
+        yield AS_CONFLUENT
+    finally:
+        engine.call("rmi", AS_CONFLUENT, check=False)
+
+
+def output(engine: Engine, command: list[str], folder: Path | None = None) -> str:
+    """The last line of what a module's program printed. Raises Failed."""
+    with engine.api() as environ:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environ, cwd=folder)
+    if done.returncode or not done.stdout.strip():
+        raise Failed((done.stdout + done.stderr)[-3000:])
+    return done.stdout.strip().splitlines()[-1]
+
+
 def in_python(engine: Engine) -> str:
     """testcontainers-python's own class, in an environment of its own."""
     problem, python = compose_python()
     if problem:
         raise Missing(problem)
-    engine.call("tag", IMAGE, AS_CONFLUENT)
-    try:
-        with engine.api() as environ:
-            command = [str(python), str(HERE / "python_module.py"), AS_CONFLUENT]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environ)
-    finally:
-        engine.call("rmi", AS_CONFLUENT, check=False)
-    if done.returncode:
-        raise Failed((done.stdout + done.stderr)[-3000:])
-    told = json.loads(done.stdout)
+    with tagged(engine) as image:
+        told = json.loads(output(engine, [str(python), str(HERE / "python_module.py"), image]))
     return f"testcontainers {told['version']}: " + ", ".join(f"{name} in {s:.1f} s" for name, s in told["ran"].items())
 
 
 def in_java(engine: Engine) -> str:
     """testcontainers-java's own class, with Kafka's own client."""
-    wanted = ["org.testcontainers:testcontainers-kafka:2.0.2", "org.apache.kafka:kafka-clients:4.3.1"]
-    folder = jars("testcontainers-java", wanted)
-    with engine.api() as environ:
-        command = java(folder, HERE / "JavaModule.java", IMAGE)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environ)
-    if done.returncode:
-        raise Failed((done.stdout + done.stderr)[-3000:])
-    return done.stdout.strip().splitlines()[-1]
+    folder = jars("testcontainers-java", [f"org.testcontainers:testcontainers-kafka:{JAVA}", CLIENTS])
+    return f"{JAVA}: " + output(engine, java(folder, HERE / "JavaModule.java", IMAGE))
+
+
+def in_go(engine: Engine) -> str:
+    """testcontainers-go's own module, with franz-go."""
+    go, folder = program("go"), OUT / "testcontainers-go"
+    shutil.copytree(HERE / "go", folder, dirs_exist_ok=True)
+    built = subprocess.run([go, "build", "-o", "run", "."], cwd=folder, capture_output=True, text=True)
+    if built.returncode:
+        raise Missing(f"testcontainers-go: {built.stderr.strip()[-300:]}")
+    return output(engine, [str(folder / "run"), IMAGE])
+
+
+def in_node(engine: Engine) -> str:
+    """@testcontainers/kafka's own class, with kafkajs."""
+    problem, folder = compose_node()
+    if problem:
+        raise Missing(problem)
+    script = shutil.copy(HERE / "node_module.mjs", folder)
+    with tagged(engine) as image:
+        return output(engine, [program("node"), str(script), image], folder)
 
 
 def checks(engine: Engine) -> list[Check]:
     """Those of this module, after the image is built."""
     found = [Check(f"Testcontainers by hand: {m.name}", lambda m=m: by_hand(engine, m)) for m in MODULES]
-    found.append(Check("Testcontainers for Python itself", lambda: in_python(engine)))
-    found.append(Check("Testcontainers for Java itself", lambda: in_java(engine)))
+    for language, check in {"Python": in_python, "Java": in_java, "Go": in_go, "Node.js": in_node}.items():
+        found.append(Check(f"Testcontainers for {language} itself", lambda check=check: check(engine)))
     return found

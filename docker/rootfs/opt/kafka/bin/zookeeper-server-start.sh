@@ -1,3 +1,2 @@
 #!/bin/sh
-# Scripts for older images start one first; the broker needs none.
-exit 0
+exec /opt/ottla/bin/python3 -IS /opt/kafka/zookeeper.py "$@"

@@ -1,0 +1,30 @@
+"""Stands where older images start a ZooKeeper: listens at its port, as some wait for that, and says nothing.
+
+`zookeeper-server-start FILE` runs it; the broker needs none.
+"""
+
+import socket
+import sys
+
+CLIENT_PORT = 2181
+
+
+def port_of(text: str) -> int:
+    """`clientPort` of a zookeeper.properties."""
+    for line in text.splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "clientPort" and value.strip().isdecimal():
+            return int(value)
+    return CLIENT_PORT
+
+
+def main(path: str) -> None:
+    with open(path) as file:
+        port = port_of(file.read())
+    with socket.create_server(("", port)) as server:
+        while True:
+            server.accept()[0].close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
