@@ -145,6 +145,7 @@ class Config:
             ConfigSource.DYNAMIC_DEFAULT_BROKER: {},
         }
         self._values: dict[str, Any] = {}
+        self._resolved: dict[tuple[str, ...], Any] = {}
         self.warnings: tuple[str, ...] = tuple(warnings)
         self.revision = 0
         for name, text in (static or {}).items():
@@ -158,6 +159,7 @@ class Config:
         self._check_together()
         self.warnings += tuple(check_formats(self))
         self.profile = profile_in_force(self)
+        self._resolved.clear()
 
     @classmethod
     def load(
@@ -223,8 +225,15 @@ class Config:
             value = self._values[name] = self.resolve(_chain(fact, name))
             return value
 
-    def resolve(self, chain: Sequence[str]) -> Any:
+    def resolve(self, chain: tuple[str, ...]) -> Any:
         """The typed value of the first name in `chain` that is set, else the first default, hours turned into ms."""
+        try:
+            return self._resolved[chain]  # each topic asks for the same ones
+        except KeyError:
+            value = self._resolved[chain] = self._resolve(chain)
+            return value
+
+    def _resolve(self, chain: tuple[str, ...]) -> Any:
         for name in chain:
             for layer in (*self._dynamic.values(), self._static):
                 if name in layer:
@@ -315,15 +324,18 @@ class Config:
             layer.pop(name, None)
         else:
             layer[name] = text
+        self._changed()
+
+    def _changed(self) -> None:
         self._values.clear()
+        self._resolved.clear()
         self.revision += 1
 
     def forget_dynamic(self) -> None:
         """Removes all dynamic values, as for a broker that is started anew and reads them from its metadata."""
         for layer in self._dynamic.values():
             layer.clear()
-        self._values.clear()
-        self.revision += 1
+        self._changed()
 
     def dynamic(self, source: ConfigSource) -> dict[str, str]:
         """A copy of the dynamic texts set at one level, for AlterConfigs, which replaces them all."""
