@@ -41,7 +41,7 @@ from .faults import Faults, FaultsView
 from .faults import disk as _disk  # noqa: F401  imported with this module, as above
 from .options import WILDCARDS, ServeOptions, flags_to_configs, format_address, serve_options
 from .produced import difference
-from .releases import profile
+from .releases import NEWEST, profile
 from .snapshots import Snapshot
 from .topology import Topology, TopologyView
 from .virtual_clock import VirtualClock
@@ -159,11 +159,12 @@ class TopologyFacade:
 class Embedded:
     """A broker in a thread of this process, for tests: up in milliseconds, and gone with its context.
 
-    `release` is the release of Kafka whose ways it has ("ottla" for none of them). `configs` are a broker's, by Kafka's
-    names; an unknown name is refused with the nearest. Beside Kafka's defaults `group.initial.rebalance.delay.ms` is 0,
-    and `offsets.topic.num.partitions` and `transaction.state.log.num.partitions` are 4, unless given. Without
-    `data_dir` (a folder, or several) everything is kept in memory and ends with the object. `brokers` is how many nodes
-    clients see. `listeners` are `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1.
+    `release` is the release of Kafka whose ways it has, the newest unless given ("ottla" for none of them). `configs`
+    are a broker's, by Kafka's names; an unknown name is refused with the nearest. Beside Kafka's defaults
+    `group.initial.rebalance.delay.ms` is 0, and `offsets.topic.num.partitions` and
+    `transaction.state.log.num.partitions` are 4, unless given. Without `data_dir` (a folder, or several) everything is
+    kept in memory and ends with the object. `brokers` is how many nodes clients see. `listeners` are
+    `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1.
 
     Used as `with Embedded() as broker:` or `async with Embedded() as broker:`, or by `start` and `stop`. All methods
     may be called from any thread, also under a running event loop, which they hold up for as long as they take. What
@@ -172,7 +173,7 @@ class Embedded:
 
     def __init__(
         self,
-        release: str = "4.3",
+        release: str = NEWEST,
         configs: Mapping[str, Any] = {},
         data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         brokers: int = 1,
@@ -225,7 +226,7 @@ class Embedded:
             raise OperationError("the broker runs already")
         ready: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._ended = concurrent.futures.Future()
-        self._thread = threading.Thread(target=self._run, args=(ready, self._ended), name="ottla", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(ready, self._ended), name="ottla-embedded", daemon=True)
         self._thread.start()
         return ready
 

@@ -165,7 +165,7 @@ def _check(running: Running, snapshot: Snapshot) -> None:
         raise OperationError("a snapshot of data in memory and one of data directories cannot stand for each other")
     if snapshot.paths != _paths(state):
         raise OperationError(f"a snapshot of {', '.join(snapshot.paths)}, not of {', '.join(_paths(state))}")
-    if snapshot.release != state.profile.name or snapshot.nodes != state.options.brokers:
+    if (snapshot.release, snapshot.nodes) != (state.profile.name, state.options.brokers):
         raise OperationError(
             f"a snapshot of {snapshot.nodes} broker(s) of release {snapshot.release}, "
             f"not of {state.options.brokers} of {state.profile.name}"
