@@ -42,7 +42,8 @@ def run(tmp_path: Path) -> Run:
         command = [sys.executable, "-m", module, *arguments]
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "COV_"))}
         # What others make of a test run is not looked at here: no plugin but ours and those of pytest itself.
-        quiet = ["-p", "no:randomly", "-p", "no:asyncio", "-p", "no:hypothesispytest", "-p", "no:cacheprovider"]
+        quiet = [] if "-p" in arguments else ["-p", "no:randomly"]
+        quiet += ["-p", "no:asyncio", "-p", "no:hypothesispytest", "-p", "no:cacheprovider"]
         command += quiet if module == "pytest" else []
         outcome = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
         return Outcome(outcome, notes)
@@ -107,14 +108,16 @@ import pytest
 @pytest.mark.parametrize("number", range(24))
 def test_it(ottla_broker, ottla_topic, worker_id, number):
     assert ottla_broker.send(ottla_topic, str(number)) == 0
-    note(worker_id, ottla_broker.bootstrap)
+    note(worker_id, ottla_broker.bootstrap, number)
 """,
         *("-n", "2", "-p", "randomly"),
     )
     assert outcome.code == 0, outcome.text
     assert "24 passed" in outcome.text
-    pairs = {tuple(pair) for pair in outcome.notes}
+    pairs = {(worker, address) for worker, address, _ in outcome.notes}
     assert len(pairs) == len({worker for worker, _ in pairs}) == len({address for _, address in pairs})
+    firsts = [number for worker, _, number in outcome.notes if worker == outcome.notes[0][0]]
+    assert firsts != sorted(firsts) or len(firsts) < 12
 
 
 def test_brokers_of_the_factory_end_with_their_test(run: Run) -> None:
