@@ -283,17 +283,20 @@ class VirtualClock:
 
     def _next(self, target_ms: int) -> tuple[int, _Once | _Check] | None:
         """Takes what fires next up to the target, with its time: None if nothing does."""
+        once_ms = self._next_once_ms()
+        last_ms = target_ms if once_ms is None else min(target_ms, once_ms - 1)
         found: tuple[int, _Check] | None = None
         for check in self._checks.values():
+            if check.next_ms > last_ms:  # not even asked: that looks at every partition
+                continue
             wanted_ms = check.wanted_ms() if self._skips else check.next_ms
-            if wanted_ms is not None and wanted_ms <= target_ms and (found is None or wanted_ms < found[0]):
-                found = wanted_ms, check
-        once_ms = self._next_once_ms()
-        if once_ms is not None and once_ms <= target_ms and (found is None or once_ms <= found[0]):
-            self._passed(once_ms - 1, None)
-            return once_ms, heapq.heappop(self._once)[2]
+            if wanted_ms is not None and wanted_ms <= last_ms:
+                found, last_ms = (wanted_ms, check), wanted_ms - 1
         if found is not None:
             self._passed(*found)
+        elif once_ms is not None and once_ms <= target_ms:
+            self._passed(once_ms - 1, None)
+            return once_ms, heapq.heappop(self._once)[2]
         return found
 
     def _passed(self, when_ms: int, fired: _Check | None) -> None:

@@ -302,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.rounds is not None and not 1 <= options.rounds <= 100:
         parser.error("rounds: between 1 and 100")
     names = tuple(name for name in NAMES if not options.names or name in options.names)
-    sizes, rounds, budget = (measures.QUICK, 3, 68.0) if options.quick else (measures.FULL, 9, 330.0)
+    sizes, rounds, budget = (measures.QUICK, 3, 60.0) if options.quick else (measures.FULL, 9, 330.0)
     peers.allow_open_files()
     about = environment()
     storage_sizes = storage_measures.QUICK if options.quick else storage_measures.FULL
