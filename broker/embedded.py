@@ -81,7 +81,7 @@ def embedded_options(
     listeners: str | Sequence[str] | None,
 ) -> ServeOptions:
     """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, with one line."""
-    played = profile(release)
+    played = profile(release or NEWEST)
     texts = config_texts(configs)
     for name, text in DEFAULTS.items():
         if name not in texts and broker_fact(name, played) is not None:
@@ -159,8 +159,8 @@ class TopologyFacade:
 class Embedded:
     """A broker in a thread of this process, for tests: up in milliseconds, and gone with its context.
 
-    `release` is the release of Kafka whose ways it has, the newest unless given ("ottla" for none of them). `configs`
-    are a broker's, by Kafka's names; an unknown name is refused with the nearest. Beside Kafka's defaults
+    `release` is the release of Kafka whose ways it has, the newest where none is given; "ottla" is that of no release.
+    `configs` are a broker's, by Kafka's names; an unknown name is refused with the nearest. Beside Kafka's defaults
     `group.initial.rebalance.delay.ms` is 0, and `offsets.topic.num.partitions` and
     `transaction.state.log.num.partitions` are 4, unless given. Without `data_dir` (a folder, or several) everything is
     kept in memory and ends with the object. `brokers` is how many nodes clients see. `listeners` are

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from .cli import USAGE_ERROR, complain
+from .releases import NEWEST
 
 if TYPE_CHECKING:
     from .options import ServeOptions
     from .server import Running
 
 PROGRAM = "ottla image"
-RELEASE = "4.3"
+RELEASE = NEWEST
 DATA_DIR = "/var/lib/kafka/data"
 MOUNTED_CONFIG = Path("/mnt/shared/config/server.properties")
 READY_FILE = "/tmp/ottla-ready"  # unless OTTLA_READY_FILE says another

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MARKER = "ottla(configs={}, partitions=1, broker_configs={}, release=None, brokers=1): how the topics and brokers are"
 MARKED: Mapping[str, Any] = {"configs": {}, "partitions": 1, "broker_configs": {}, "release": None, "brokers": 1}
-DEFAULT_RELEASE = "4.3"
+DEFAULT_RELEASE = ""  # the newest
 MAX_WORDS = 100  # of a test's name in its topic's; Kafka allows 249 characters in all
 CLOCKS_AGREE_MS = 100  # a clock that is off by less was not moved
 NUMBERS = count()

@@ -19,6 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .embedded import Embedded
+from .releases import NEWEST
 
 MAX_WORDS = 100  # of a test's name in its topic's; Kafka allows 249 characters in all
 NUMBERS = count()
@@ -31,7 +32,7 @@ class OttlaMixin(unittest.TestCase if TYPE_CHECKING else object):
     made when it is first asked for; `ottla_factory` starts more brokers, which stop with the test.
     """
 
-    ottla_release: ClassVar[str] = "4.3"
+    ottla_release: ClassVar[str] = NEWEST
     ottla_configs: ClassVar[Mapping[str, Any]] = {}
     ottla_brokers: ClassVar[int] = 1
     ottla_topic_configs: ClassVar[Mapping[str, Any]] = {}
