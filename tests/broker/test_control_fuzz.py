@@ -87,7 +87,9 @@ def requests(draw: st.DrawFn) -> tuple[Route, str, bytes | None]:
     for name in route.parameters:
         value = draw(named(name, PATH_PARAMETERS[name]) if draw(st.integers(0, 5)) else st.text(min_size=1, max_size=5))
         path = path.replace("{" + name + "}", quote(str(value).encode("utf-8", "replace"), safe="") or "-")
-    query = draw(st.fixed_dictionaries({}, optional={name: named(name, part) for name, part in route.query.items()}))
+    query: dict[str, Any] = draw(
+        st.fixed_dictionaries({}, optional={name: named(name, part) for name, part in route.query.items()})
+    )
     if not draw(st.integers(0, 9)):
         query |= draw(st.dictionaries(st.sampled_from([*route.query, "none"]), st.integers() | WORDS, max_size=2))
     if query:
@@ -97,7 +99,7 @@ def requests(draw: st.DrawFn) -> tuple[Route, str, bytes | None]:
     kind = draw(st.integers(0, 9))
     if kind == 0:
         return route, path, draw(st.none() | st.binary(max_size=20))
-    body = draw(ANYTHING if kind == 1 else strategy(SCHEMAS[route.body]))
+    body: Any = draw(ANYTHING if kind == 1 else strategy(SCHEMAS[route.body]))
     if route.body == "Rule" and kind > 5:
         body = draw(RULES)
     if route.name == "createTopic" and isinstance(body, dict) and isinstance(count := body.get("partitions"), int):
