@@ -344,6 +344,8 @@ class BrokerState:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         entries = [batch.Record(delta, now_ms, key, value, ()) for delta, (key, value) in enumerate(records)]
         partition = topic.partitions[index]
+        if self.nodes.is_cluster:
+            partition.check_in_sync(topic.config["min.insync.replicas"])
         producer = (producer_id, producer_epoch) if producer_id >= 0 else None
         return partition.appended(partition.log.append_records(entries, now_ms=now_ms, producer=producer))
 
@@ -353,11 +355,14 @@ class BrokerState:
         """Ends a transaction in one of its partitions. Raises what appending raises; the future is of a sync."""
         # The coordinator's epoch is that of the leader of its log, which is there: it says that the markers are due.
         log = TRANSACTION_STATE_TOPIC, self.transactions.partition_of(markers.transactional_id)
-        if self.topics.has_partition(*partition) and self.topics.partition(*partition).leader == NO_LEADER:
+        ended = self.topics.partition(*partition)
+        if ended.leader == NO_LEADER:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
+        if self.nodes.is_cluster:
+            ended.check_in_sync(self.topics.named(ended.topic).config["min.insync.replicas"])
         is_there = self.topics.has_partition(*log)  # else somebody has deleted it since
         coordinator_epoch = self.topics.partition(*log).leader_epoch if is_there else LEADER_EPOCH
-        return self.topics.partition(*partition).write_marker(
+        return ended.write_marker(
             markers.producer_id,
             markers.producer_epoch,
             committed=markers.committed,

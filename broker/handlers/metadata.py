@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from ..partitions import Partition
-    from ..state import BrokerState
 
 TopicAnswer = MetadataResponse.MetadataResponseTopic
 PartitionAnswer = TopicAnswer.MetadataResponsePartition
@@ -38,7 +37,7 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     """Null asks for all topics, as does an empty list in v0."""
     broker = context.broker
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        topics = [_topic_answer(topic, request, broker) for topic in broker.topics]
+        topics = [_topic_answer(topic, request, context) for topic in broker.topics]
     else:
         # Each once, in the order in which they were asked for.
         asked = dict.fromkeys((topic.name, topic.topic_id) for topic in request.topics)
@@ -73,7 +72,7 @@ def _asked_topic(name: str | None, topic_id: bytes, request: MetadataRequest, co
         # v11 and older have no null name.
         shown = name if name is not None or context.api_version >= 12 else ""
         return TopicAnswer(error_code=code_of(error), name=shown, topic_id=topic_id, partitions=[])
-    return _topic_answer(topic, request, broker)
+    return _topic_answer(topic, request, context)
 
 
 def _created(name: str, allowed: bool, context: RequestContext) -> Topic:
@@ -84,15 +83,17 @@ def _created(name: str, allowed: bool, context: RequestContext) -> Topic:
     return broker.auto_create(name, context.now_ms())
 
 
-def _topic_answer(topic: Topic, request: MetadataRequest, broker: BrokerState) -> TopicAnswer:
+def _topic_answer(topic: Topic, request: MetadataRequest, context: RequestContext) -> TopicAnswer:
+    broker = context.broker
     stopped = broker.nodes.stopped
+    of_version = _partition_answer_v0 if context.api_version == 0 and stopped else _partition_answer
     has_eligible = broker.profile.behaviour.eligible_leaders
     answer = TopicAnswer(
         error_code=0,
         name=topic.name,
         topic_id=topic.id or ZERO_UUID,
         is_internal=topic.is_internal,
-        partitions=[_partition_answer(partition, stopped, has_eligible) for partition in topic.partitions],
+        partitions=[of_version(partition, stopped, has_eligible) for partition in topic.partitions],
         topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
     )
     if request.include_message_format:
@@ -116,3 +117,13 @@ def _partition_answer(partition: Partition, stopped: Container[int], has_eligibl
         isr_nodes=[] if has_eligible and leader == NO_LEADER else list(partition.isr),
         offline_replicas=list(replicas) if not is_there else [node for node in replicas if node in stopped],
     )
+
+
+def _partition_answer_v0(partition: Partition, stopped: Container[int], has_eligible: bool) -> PartitionAnswer:
+    """v0 has no place for replicas that are offline: they are left out, and an error says so."""
+    answer = _partition_answer(partition, stopped, has_eligible)
+    answer.replica_nodes = [node for node in answer.replica_nodes if node not in stopped]
+    answer.isr_nodes = [node for node in answer.isr_nodes if node not in stopped]
+    if not answer.error_code and len(answer.replica_nodes) < len(partition.replicas):
+        answer.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
+    return answer

@@ -1,0 +1,240 @@
+"""What each request is answered by a node that does not lead, or by one of several nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Client, fetch, new_topic, only, process, produce, records, running
+from transacting import Owner
+
+from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.delete_records import DeleteRecordsRequest
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.describe_producers import DescribeProducersRequest
+from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+BROKER = 4  # a ConfigResource type
+
+
+def list_offsets(epoch: int = -1) -> ListOffsetsRequest:
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    asked = topic.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
+    return ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=[asked])])
+
+
+def epoch_end(epoch: int, current: int = -1) -> OffsetForLeaderEpochRequest:
+    topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    asked = topic.OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
+    return OffsetForLeaderEpochRequest(topics=[topic(topic="t", partitions=[asked])])
+
+
+def delete_records(offset: int) -> DeleteRecordsRequest:
+    topic = DeleteRecordsRequest.DeleteRecordsTopic
+    asked = topic.DeleteRecordsPartition(partition_index=0, offset=offset)
+    return DeleteRecordsRequest(topics=[topic(name="t", partitions=[asked])], timeout_ms=9)
+
+
+def describe_producers() -> DescribeProducersRequest:
+    return DescribeProducersRequest(topics=[DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0])])
+
+
+async def test_only_the_leader_answers_for_a_partition(tmp_path: Path):
+    async with running(tmp_path, brokers=2) as broker:
+        await broker.topic("t")
+        old, new = await broker.client(0), await broker.client(1)
+        assert only(await old.call(produce(records(b"a", b"b")), 9)).error_code == 0
+        broker.state.topology.move_leader("t", 0, 2)
+        requests: list[tuple[Any, int]] = [
+            (list_offsets(), 7),
+            (list_offsets(), 0),
+            (epoch_end(0), 3),
+            (delete_records(1), 2),
+            (describe_producers(), 0),
+        ]
+        for request, version in requests:
+            assert only(await old.call(request, version)).error_code == NOT_LEADER, request
+            assert only(await new.call(request, version)).error_code == 0, request
+        assert only(await new.call(list_offsets(), 7)).leader_epoch == 1
+        answer = only(await new.call(epoch_end(0), 3))
+        assert (answer.leader_epoch, answer.end_offset) == (0, 2)
+        assert only(await new.call(produce(records(b"c")), 9)).error_code == 0
+        answers = [only(await new.call(epoch_end(epoch), 3)) for epoch in (0, 1, 2)]
+        assert [(one.leader_epoch, one.end_offset) for one in answers] == [(0, 2), (1, 3), (-1, -1)]
+        for request, version in ((list_offsets(0), 7), (epoch_end(0, current=0), 3)):
+            for client in (old, new):
+                assert only(await client.call(request, version)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+async def test_a_request_to_several_partitions_is_answered_for_each(tmp_path: Path):
+    async with running(tmp_path, brokers=3) as broker:
+        await broker.topic("t", 3)
+        client = await broker.client(0)
+        response = await client.call(fetch(("t", 0, 0), ("t", 1, 0), ("t", 2, 0), ("t", 9, 0)), 11)
+        found = [(one.partition_index, one.error_code) for topic in response.responses for one in topic.partitions]
+        assert found == [(0, 0), (1, NOT_LEADER), (2, NOT_LEADER), (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+        response = await client.call(fetch(*(("t", index, 0) for index in range(3))), 12)
+        assert response.node_endpoints == []  # no field of this version
+
+
+async def test_hints_name_each_leader_once(tmp_path: Path):
+    async with running(tmp_path, brokers=3) as broker:
+        id = await broker.topic("t", 6)
+        client = await broker.client(0)
+        response = await client.call(fetch(*((id, index, 0) for index in range(6))), 16)
+        answers = [one for topic in response.responses for one in topic.partitions]
+        assert [one.current_leader.leader_id for one in answers] == [-1, 2, 3, -1, 2, 3]
+        assert [one.node_id for one in response.node_endpoints] == [2, 3]
+
+
+async def test_an_incremental_fetch_tells_of_a_move_once_more(tmp_path: Path):
+    async with running(tmp_path, brokers=2) as broker:
+        await broker.topic("t")
+        client = await broker.client(0)
+        session = await client.call(fetch(("t", 0, 0), session_id=0, session_epoch=0), 12)
+        assert session.session_id
+        broker.state.topology.move_leader("t", 0, 2)
+        following = fetch(session_id=session.session_id, session_epoch=1)
+        assert only(await client.call(following, 12)).error_code == NOT_LEADER
+
+
+async def test_a_transaction_is_not_begun_where_nobody_leads(tmp_path: Path):
+    async with running(tmp_path, brokers=2) as broker:
+        await broker.topic("t")
+        found = await (await broker.client()).call(FindCoordinatorRequest(key_type=1, key="x"), 3)
+        producer = Owner(await broker.client(found.node_id - 1))
+        assert await producer.init() == 0
+        for client, version, code in ((1, 12, NOT_LEADER), (1, 9, NOT_LEADER), (0, 12, 0)):
+            producer.client = await broker.client(client)
+            assert await producer.send(b"a", version=version) == code
+        assert broker.log("t").log_end_offset == 1
+
+
+async def test_records_without_an_answer_are_refused_by_closing(tmp_path: Path):
+    async with running(tmp_path, brokers=2) as broker:
+        await broker.topic("t")
+        client = await broker.client(1)
+        await client.send(produce(records(b"a"), acks=0), 9)
+        assert await client.is_closed()
+        assert broker.log("t").log_end_offset == 0
+
+
+async def test_the_oldest_clients_are_told_of_replicas_that_are_not_there(tmp_path: Path):
+    async with running(tmp_path, brokers=3) as broker:
+        await broker.topic("t", 2)
+        broker.state.topology.stop_node(2)
+        client = await broker.client(0)
+        request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])
+        for version, code, replicas in ((0, ErrorCode.REPLICA_NOT_AVAILABLE, [3, 1]), (1, 0, [2, 3, 1])):
+            (topic,) = (await client.call(request, version)).topics
+            partition = topic.partitions[1]
+            assert (partition.error_code, partition.leader_id, partition.replica_nodes) == (code, 3, replicas)
+            assert partition.isr_nodes == [3, 1]
+        broker.state.topology.take_offline("t", 1)
+        (topic,) = (await client.call(request, 0)).topics
+        assert topic.partitions[1].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(("release", "eligible"), [("4.3", True), ("3.9", False)])
+async def test_who_may_lead_what_nobody_leads(tmp_path: Path, release: str, eligible: bool):
+    async with running(tmp_path, brokers=2, release=release) as broker:
+        client = await broker.client(0)
+        request = CreateTopicsRequest(topics=[new_topic("t", 1, replication=2)])
+        (created,) = (await client.call(request, 7)).topics
+        assert created.error_code == 0
+        broker.state.topology.stop_node(2)
+        broker.state.topology.take_offline("t", 0)
+        asked = DescribeTopicPartitionsRequest.TopicRequest(name="t")
+        request = DescribeTopicPartitionsRequest(topics=[asked], response_partition_limit=9)
+        (described,) = (await client.call(request, 0)).topics[0].partitions
+        assert (described.leader_id, described.replica_nodes, described.offline_replicas) == (-1, [1, 2], [2])
+        assert described.isr_nodes == ([] if eligible else [1])
+        assert described.eligible_leader_replicas == ([1] if eligible else [])
+
+
+async def configs(client: Client, node: str) -> tuple[int, str | None]:
+    """(error, num.partitions) of what a node says of a broker's configs."""
+    asked = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=BROKER, resource_name=node, configuration_keys=["message.max.bytes"]
+    )
+    (result,) = (await client.call(DescribeConfigsRequest(resources=[asked]), 4)).results
+    return result.error_code, result.configs[0].value if result.configs else None
+
+
+async def test_each_node_answers_for_its_own_configs(tmp_path: Path):
+    async with running(tmp_path, brokers=2) as broker:
+        clients = [await broker.client(node) for node in range(2)]
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+        for node, client in enumerate(clients, 1):
+            assert (await configs(client, str(node)))[0] == 0
+            assert (await configs(client, str(3 - node)))[0] == ErrorCode.INVALID_REQUEST
+        for name, code in (("1", ErrorCode.INVALID_REQUEST), ("2", 0)):
+            change = resource.AlterableConfig(name="message.max.bytes", config_operation=0, value="777")
+            asked = resource(resource_type=BROKER, resource_name=name, configs=[change])
+            request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+            (result,) = (await clients[1].call(request, 1)).responses
+            assert result.error_code == code
+        assert await configs(clients[0], "1") == (0, "777")  # they are one broker
+
+
+async def test_each_node_has_the_files_of_its_replicas(tmp_path: Path):
+    async with running(tmp_path, brokers=3, overrides={"default.replication.factor": "2"}) as broker:
+        await broker.topic("t", 3)
+        for node in range(3):
+            client = await broker.client(node)
+            (directory,) = (await client.call(DescribeLogDirsRequest(topics=None), 4)).results
+            (topic,) = directory.topics
+            found = [one.partition_index for one in topic.partitions]
+            assert found == [
+                one.partition for one in broker.state.topology.describe().partitions if node + 1 in one.replicas
+            ]
+            assert len(found) == 2
+
+
+async def test_coordinators_too_need_enough_in_sync(tmp_path: Path):
+    async with running(tmp_path, brokers=2, overrides={"min.insync.replicas": "2"}) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        for key_type in (0, 1):
+            found = await client.call(FindCoordinatorRequest(key_type=key_type, key="x"), 3)
+            assert found.error_code == 0
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic
+        partition = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=3, committed_metadata="")
+        request = OffsetCommitRequest(group_id="x", topics=[topic(name="t", partitions=[partition])])
+        topology = broker.state.topology
+        for name, coordinator in (
+            (GROUP_OFFSETS_TOPIC, broker.state.groups),
+            (TRANSACTION_STATE_TOPIC, broker.state.transactions),
+        ):
+            topology.move_leader(name, coordinator.partition_of("x"), 1)
+        producer = Owner(client)
+        topology.stop_node(2)
+        assert only(await client.call(request, 7)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await producer.init() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        topology.start_node(2)
+        assert only(await client.call(request, 7)).error_code == 0
+        assert await producer.init() == 0
+
+
+async def test_several_nodes_in_a_process(tmp_path: Path):
+    def started() -> Any:
+        return process(tmp_path, "--brokers", "3", listeners=3)
+
+    with started() as served:
+        client = await Client.connect(served.ports[2])
+        found = await client.call(MetadataRequest(topics=[]), 12)
+        assert [(one.node_id, one.port) for one in found.brokers] == list(enumerate(served.ports, 1))
+        client.close()
+        assert await asyncio.to_thread(served.end) == 0
