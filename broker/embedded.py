@@ -196,6 +196,7 @@ class Embedded:
         """The nodes and leaders: move, take offline, stop, start."""
         self._files: Files = DiskFiles() if data_dir is not None else MemoryFiles(self._now_ns)
         self._thread: threading.Thread | None = None
+        self._process = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._operations: Operations | None = None
         self._stop: asyncio.Future[None] | None = None
@@ -224,6 +225,7 @@ class Embedded:
     def _begin(self) -> concurrent.futures.Future[None]:
         if self._thread is not None:
             raise OperationError("the broker runs already")
+        self._process = os.getpid()
         ready: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._ended = concurrent.futures.Future()
         self._thread = threading.Thread(target=self._run, args=(ready, self._ended), name="ottla-embedded", daemon=True)
@@ -241,6 +243,8 @@ class Embedded:
 
     def _end(self) -> concurrent.futures.Future[None]:
         """Tells it to stop; the future is done when it has."""
+        if self._process != os.getpid():
+            self._thread = None
         if self._thread is None:
             ended: concurrent.futures.Future[None] = concurrent.futures.Future()
             ended.set_result(None)
@@ -316,8 +320,8 @@ class Embedded:
         loop = asyncio.get_running_loop()
         self._clock = VirtualClock(loop)
         running = await server.start(self.options, loop, self._clock, files=self._files, faults=self._faults)
+        operations = Operations(running)
         try:
-            operations = Operations(running)
             await operations.keep_start()
             running.on_failed = partial(_shut, running)
             names = [listener.name for listener in self.options.listeners]
@@ -328,12 +332,13 @@ class Embedded:
             ready.set_result(None)
             await self._stop
         finally:
-            await self._close(running)
+            await self._close(operations)
 
-    async def _close(self, running: server.Running) -> None:
+    async def _close(self, operations: Operations) -> None:
+        running = operations.running
         has_failed = running.failed.done()
         try:
-            await running.stop()
+            await operations.stop()
         except StorageError as error:
             if not has_failed:
                 raise OperationError(f"stopped, but not everything could be written: {error}") from error
@@ -347,6 +352,8 @@ class Embedded:
     def _call(self, work: Callable[[Operations], Awaitable[T]]) -> T:
         """What an operation comes to, done on the broker's loop."""
         self._check_thread()
+        if self._process != os.getpid():
+            raise OperationError("the broker runs in another process, of which this one is a copy")
         loop, operations = self._loop, self._operations
         if loop is None or operations is None:
             raise OperationError("the broker does not run")

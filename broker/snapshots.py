@@ -136,7 +136,15 @@ async def restore(running: Running, snapshot: Snapshot) -> None:
     """Has the broker go on from a snapshot, with the ports and faults that it has. Clients are cut off. Raises
     OperationError; where the files could not be opened the broker has failed then, and another restore may help."""
     _check(running, snapshot)
-    await _end(running)
+    try:
+        await _end(running)
+        _begin(running, snapshot)
+    finally:
+        running.connections.stopping = False
+
+
+def _begin(running: Running, snapshot: Snapshot) -> None:
+    """Opens the snapshot in the place of the state that has ended."""
     old = running.state
     if isinstance(snapshot.store, MemoryFiles) and isinstance(running.store, MemoryFiles):
         store = snapshot.store.fork()
@@ -154,8 +162,6 @@ async def restore(running: Running, snapshot: Snapshot) -> None:
         if not old.failed.done():
             old.failed.set_result(f"a snapshot could not be restored: {error}")
         raise OperationError(f"the snapshot could not be restored: {error}") from error
-    finally:
-        running.connections.stopping = False
 
 
 def _check(running: Running, snapshot: Snapshot) -> None:

@@ -145,6 +145,12 @@ class Operations:
         async with self._alone:
             await snapshots.restore(self.running, snapshot)
 
+    async def stop(self) -> None:
+        """Stops the broker, when nothing else is done to it as a whole. Raises StorageError when not everything could
+        be written."""
+        async with self._alone:
+            await self.running.stop()
+
     async def moving(self, work: Callable[[ClockControl], Awaitable[T]]) -> T:
         """Does something with the clock, while nothing else is done to the state as a whole."""
         async with self._alone:

@@ -462,3 +462,25 @@ def test_faults_that_were_put_in_force_before_the_start_are_met():
         assert not connects(broker.bootstrap)
         fault.remove()
         assert connects(broker.bootstrap)
+
+
+def test_records_without_a_time_are_retained_by_the_brokers_clock():
+    with Embedded("2.8", {"inter.broker.protocol.version": "2.8"}) as broker:
+        configs = {"message.format.version": "0.9.0", "retention.ms": 3_600_000, "segment.ms": 1000}
+        broker.create_topic("t", configs=configs)
+        broker.clock.freeze()
+        broker.clock.advance(50_000_000)
+        broker.send("t", "x")
+        broker.clock.advance(3_000_000)
+        broker.assert_produced("t", ["x"])
+        broker.clock.advance(1_000_000)
+        broker.assert_produced("t", [])
+
+
+def test_a_copy_of_the_process_does_not_wait_for_the_broker():
+    with Embedded() as broker:
+        broker._process += 1  # as if a fork had made this process
+        with pytest.raises(OperationError, match="another process"):
+            broker.topics()
+        broker._process -= 1
+        assert broker.topics() == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -352,3 +353,62 @@ def test_it_is_always_what_it_was(steps: list[tuple[Any, ...]]):
                 now, at_ms = {}, broker.clock.now_ms
             assert {topic.name: values(broker, topic.name) for topic in broker.topics()} == now
             assert broker.clock.now_ms == at_ms
+
+
+async def test_requests_that_faults_hold_up_end_with_the_state():
+    async with Embedded() as broker:
+        broker.create_topic("t")
+        snapshot = broker.snapshot()
+        broker.faults.stall("Produce")
+        broker.faults.delay("Fetch", 60_000)
+        clients = [await client_of(broker) for _ in range(2)]
+        await clients[0].send(produce(records(b"x")), 9)
+        await clients[1].send(fetch(("t", 0, 0)), 12)
+        for rule in broker.faults.list():
+            await asyncio.to_thread(rule.wait_fired)
+        broker.restore(snapshot)
+        for client in clients:
+            assert await client.is_closed()
+            client.close()
+        assert values(broker, "t") == [] and len(broker.faults.list()) == 2
+
+
+def test_a_broker_stops_in_the_midst_of_restores():
+    broker = Embedded().start()
+    broker.send("t", "x")
+    snapshot = broker.snapshot()
+    told: list[str] = []
+
+    def restoring() -> None:
+        while not told:
+            try:
+                broker.restore(snapshot)
+            except OperationError as error:
+                told.append(str(error))
+
+    threads = [threading.Thread(target=restoring) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    broker.clock.advance(1)
+    broker.stop()
+    for thread in threads:
+        thread.join()
+    assert told
+    with broker:
+        assert values(broker, "t") == [b"x"]
+
+
+def test_compaction_goes_on_after_a_restore():
+    with Embedded() as broker:
+        broker.clock.freeze()
+        configs = {"cleanup.policy": "compact", "segment.ms": 1000, "min.cleanable.dirty.ratio": 0.01}
+        broker.create_topic("t", configs=configs)
+        for number in range(6):
+            broker.send("t", str(number), key="k")
+            broker.clock.advance(2000)
+        broker.send("t", "last", key="other")
+        snapshot = broker.snapshot()
+        for _ in range(2):
+            broker.clock.advance(60_000)
+            assert values(broker, "t") == [b"5", b"last"]
+            broker.restore(snapshot)
