@@ -1,0 +1,170 @@
+"""Random changes of a topology, with restarts: who leads is in sync and runs, epochs rise with each change, clients and
+coordinators are told the same everywhere, and nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import Broker, fetch, only, produce, records, running, values
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.broker.nodes import NO_LEADER, Assignment, Nodes
+from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.broker.topology import TopologyError
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.metadata import MetadataRequest
+
+NODES = 3
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[Nodes, Assignment]:
+    """Nodes of which some are stopped, and a partition that was led before."""
+    nodes = Nodes(1, draw(st.integers(2, 5)))
+    replicas = tuple(draw(st.permutations(nodes.ids))[: draw(st.integers(1, len(nodes.ids)))])
+    isr = tuple(node for node in replicas if draw(st.booleans())) or replicas[-1:]
+    leader = draw(st.sampled_from((NO_LEADER, *isr)))
+    nodes.stopped = draw(st.sets(st.sampled_from(nodes.ids)))
+    return nodes, Assignment(replicas, isr, leader, draw(st.integers(0, 9)), draw(st.integers(0, 9)))
+
+
+@given(situations(), st.booleans(), st.booleans())
+def test_an_election_obeys_its_laws(situation: tuple[Nodes, Assignment], is_held: bool, unclean: bool):
+    nodes, before = situation
+    after = nodes.elected(before, is_held=is_held, unclean=unclean)
+    assert after.replicas == before.replicas
+    assert set(after.isr) <= set(after.replicas) and after.isr
+    assert after.leader_epoch - before.leader_epoch == (after.leader != before.leader)
+    assert after.partition_epoch - before.partition_epoch == (after != before)
+    running = {node for node in before.replicas if node not in nodes.stopped}
+    if after.leader != NO_LEADER:
+        assert after.leader in running and set(after.isr) == running and not is_held
+        assert after.leader in before.isr or (unclean and not running & set(before.isr))
+    else:
+        assert is_held or not running & set(before.isr)
+        assert set(after.isr) <= set(before.isr)  # nobody is in sync who was not
+    if before.leader in running and before.leader in before.isr and not is_held:
+        assert after.leader == before.leader
+    assert nodes.elected(after, is_held=is_held, unclean=unclean) == after
+
+
+class World:
+    """What has to be so, whatever is done: for each partition its values and the newest epoch."""
+
+    def __init__(self, choice: random.Random) -> None:
+        self.choice = choice
+        self.values: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+        self.epochs: dict[tuple[str, int], tuple[int, int]] = {}
+        self.held: set[int] = set()
+
+    async def step(self, broker: Broker) -> None:
+        """One change, which may be refused, and one record."""
+        topology, choice = broker.state.topology, self.choice
+        index, node = choice.randrange(3), choice.randint(1, NODES)
+        kind = choice.randrange(8)
+        try:
+            if kind < 3:
+                name = choice.choice(("t", GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC))
+                topology.move_leader(name, index if name == "t" else 0, node)
+            elif kind == 3:
+                topology.take_offline("t", index)
+                self.held.add(index)
+            elif kind == 4:
+                topology.bring_online("t", index)
+                self.held.discard(index)
+            elif kind == 5:
+                topology.stop_node(node)
+            elif kind == 6:
+                topology.start_node(node)
+            else:
+                topology.spread_leaders()
+        except TopologyError:
+            assert kind < 3  # there is such a node, and such a partition
+        await self.check(broker)
+        await self.append(broker, choice.randrange(3))
+
+    async def append(self, broker: Broker, index: int) -> None:
+        """Asks every node that runs: the leader alone takes the record."""
+        taken = 0
+        for node in broker.state.nodes.running:
+            value = b"%d" % self.choice.randrange(10**9)
+            client = await broker.client(node - 1)
+            code = only(await client.call(produce(records(value), partition=index), 9)).error_code
+            client.close()
+            if code == 0:
+                self.values[index].append(value)
+                taken += 1
+                assert node == broker.state.topics.leader("t", index)
+            else:
+                assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert taken == (broker.state.topics.leader("t", index) != NO_LEADER)
+
+    async def check(self, broker: Broker) -> None:
+        """All that has to be so at rest."""
+        nodes = broker.state.nodes
+        view = broker.state.topology.describe()
+        assert [node.running for node in view.nodes] == [node.id not in nodes.stopped for node in view.nodes]
+        for one in view.partitions:
+            key = one.topic, one.partition
+            epoch, leader = self.epochs.get(key, (0, one.leader))
+            assert one.leader_epoch >= epoch
+            if leader != one.leader:
+                assert one.leader_epoch > epoch
+            self.epochs[key] = one.leader_epoch, one.leader
+            running = {node for node in one.replicas if node not in nodes.stopped}
+            if one.leader != NO_LEADER:
+                assert one.leader in running and set(one.isr) == running
+            else:
+                assert (one.topic == "t" and one.partition in self.held) or not running & set(one.isr)
+            for name, coordinator in (
+                (GROUP_OFFSETS_TOPIC, broker.state.groups),
+                (TRANSACTION_STATE_TOPIC, broker.state.transactions),
+            ):
+                if one.topic == name:
+                    in_it = next(key for key in map(str, range(99)) if coordinator.partition_of(key) == one.partition)
+                    assert coordinator.has_resigned(in_it) == (one.leader == NO_LEADER)
+        told = []
+        for node in nodes.running:
+            client = await broker.client(node - 1)
+            told.append(await client.call(MetadataRequest(topics=None), 12))
+            client.close()
+        assert all(one == told[0] for one in told)
+        for node in nodes.stopped:
+            with pytest.raises(ConnectionRefusedError):
+                await broker.client(node - 1)
+
+    async def read(self, broker: Broker) -> None:
+        """Everything that was acknowledged is there, once and in order."""
+        for node in (1, 2, 3):
+            broker.state.topology.start_node(node)
+        for index, wanted in self.values.items():
+            broker.state.topology.bring_online("t", index)
+            client = await broker.client(broker.state.topics.leader("t", index) - 1)
+            found = only(await client.call(fetch(("t", index, 0)), 12))
+            assert values(found.records) == wanted
+        self.held.clear()
+
+
+async def test_whatever_is_done_the_rules_hold(tmp_path: Path, scaled: Callable[[int], int]):
+    for seed in range(scaled(4)):
+        await live(seed, tmp_path / str(seed))
+
+
+async def live(seed: int, folder: Path) -> None:
+    world = World(random.Random(seed))
+    for life in range(3):
+        async with running(folder, brokers=NODES) as broker:
+            if life == 0:
+                await broker.topic("t", 3)
+                for name in (GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
+                    broker.state.internal_topic(name, 0)
+            world.held.clear()  # a start brings all online, with a new epoch where a leader was missing
+            await world.check(broker)
+            for _ in range(12):
+                await world.step(broker)
+            await world.read(broker)
+            await world.check(broker)
