@@ -58,6 +58,9 @@ from .table import advance, due_ms, states_moved_by
 RETRY_MS = 1000
 """After a marker that could not be written; the sweep for time-outs tries it again, too."""
 
+LONGEST_RETRY_MS = 3_600_000
+"""Between two tries while the clock is moved on."""
+
 SWEPT_AT_ONCE = 200
 """Of how many ids a sweep thinks in one turn of the loop."""
 
@@ -96,14 +99,24 @@ class Readiness(Enum):
 
 @dataclass(slots=True, eq=False)
 class Marking:
-    """The markers of one decided transaction. `left` are the partitions not known to have theirs, `waiting` those of
-    them that wait for a sync."""
+    """The markers of one decided transaction, since `since_ms`. `left` are the partitions not known to have theirs,
+    `waiting` those of them that wait for a sync. `tried_ms` is when they were tried last."""
 
     markers: WriteMarkers
     left: dict[Partition, None]
+    since_ms: int
+    tried_ms: int
     waiting: set[Partition] = field(default_factory=set)
     timer: Timer | None = None
     is_told: bool = False
+
+    @property
+    def due_ms(self) -> int | None:
+        """When a move of the clock is to try again what nothing waits for: at the next sweep, and ever more seldom, as
+        it is not time that makes it good."""
+        if len(self.waiting) == len(self.left):
+            return None
+        return self.tried_ms + min(self.tried_ms - self.since_ms, LONGEST_RETRY_MS)
 
 
 @dataclass(slots=True, eq=False)
@@ -379,9 +392,10 @@ class TransactionCoordinator:
             self._clock.call_at(self._clock.now_ms(), self._sweep_from, event, entries, first)
 
     def _due_ms(self, which: type[TimeOut] | type[Expire]) -> int | None:
-        """From when on a sweep has something to do, as things are; None if never. A marker that could not be written
-        does not count: no time makes it good."""
-        found = (due_ms(entry.slot, which, self.settings) for entry in self._entries.values())
+        """From when on a sweep has something to do, as things are; None if never."""
+        found = [due_ms(entry.slot, which, self.settings) for entry in self._entries.values()]
+        if which is TimeOut:
+            found += [entry.marking.due_ms for entry in self._entries.values() if entry.marking is not None]
         return min((when_ms for when_ms in found if when_ms is not None), default=None)
 
     # --- the table's shell ---------------------------------------------------------------------------------------
@@ -409,7 +423,8 @@ class TransactionCoordinator:
             return self._append_record(entry, effect)
         elif isinstance(effect, WriteMarkers):
             self._end_marking(entry)
-            entry.marking = Marking(effect, dict.fromkeys(effect.partitions))
+            now_ms = self._clock.now_ms()
+            entry.marking = Marking(effect, dict.fromkeys(effect.partitions), now_ms, now_ms)
             return self._mark(entry)
         elif isinstance(effect, Allocate):
             return self._with_producer_id(effect.request)
@@ -461,6 +476,7 @@ class TransactionCoordinator:
         """Write the markers that are left; those that cannot be written now are tried again."""
         marking = entry.marking
         assert marking is not None
+        marking.tried_ms = self._clock.now_ms()
         for partition in [one for one in marking.left if one not in marking.waiting]:
             try:
                 submitted = self._write_marker(partition, marking.markers, self._clock.now_ms())

@@ -28,6 +28,7 @@ from ottla.broker.transactions.coordinator import RETRY_MS
 from ottla.broker.virtual_clock import VirtualClock
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.records import batch, formats
+from ottla.storage.errors import StorageError
 from ottla.storage.memory_files import MemoryFiles
 
 WEEK_MS = 7 * DAY_MS
@@ -362,8 +363,9 @@ async def test_checkpoints_are_written_by_the_machines_clock() -> None:
     state.close()
 
 
-async def test_a_marker_that_could_not_be_written_is_tried_again_by_the_machines_clock() -> None:
-    """However far the clock is moved meanwhile: no time makes it good."""
+@pytest.mark.parametrize("moved_on", [False, True])
+async def test_a_marker_that_could_not_be_written_is_tried_again(moved_on: bool) -> None:
+    """By the machine's clock, by the next sweep in a move, and then ever more seldom: no time makes it good."""
     clock, waits = VirtualClock(asyncio.get_running_loop()), ManualClock()
     clock.freeze()
     files = MemoryFiles(lambda: T0 * 1_000_000)
@@ -384,16 +386,27 @@ async def test_a_marker_that_could_not_be_written_is_tried_again_by_the_machines
     )
     partition.append(data, clock.now_ms(), 9)
     asked: list[int] = []
-    with mock.patch.object(Partition, "write_marker", side_effect=lambda *_, **__: asked.append(1) or 1 // 0):
+
+    def refuse(*_: Any, **__: Any) -> None:
+        asked.append(clock.now_ms())
+        raise StorageError("no space left on device")
+
+    with mock.patch.object(Partition, "write_marker", side_effect=refuse):
         transactions.end(*of_x, committed=True, client_version=0)
-        await clock.advance(HOUR_MS, state.settle)
-        assert len(asked) < 5
+        await clock.advance(3 * MINUTE_MS, state.settle)  # the world's sweep
+        assert len(asked) == 2
+        await clock.advance(WEEK_MS, state.settle)
+        assert 100 < len(asked) < 300  # of 3,360 sweeps
+        tried = len(asked)
         waits.advance(RETRY_MS)
-        assert len(asked) < 6
+        assert len(asked) == tried + 1
     now_ms = clock.now_ms()
-    waits.advance(RETRY_MS)
-    marked = [header for _, header in formats.headers(partition.log.read(1, 1 << 20).records)]
-    assert [header.max_timestamp for header in marked] == [now_ms]
+    if moved_on:
+        await clock.advance(2 * HOUR_MS, state.settle)
+    else:
+        waits.advance(RETRY_MS)
+    (marked,) = [header for _, header in formats.headers(partition.log.read(1, 1 << 20).records)]
+    assert (now_ms < marked.max_timestamp <= now_ms + 2 * HOUR_MS) if moved_on else marked.max_timestamp == now_ms
     state.begin_stop()
     await state.finish_appends(5)
     state.close()
