@@ -69,6 +69,7 @@ DEFAULTS = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
+CLOSING_TURNS = 10  # of the loop, for sockets that were accepted or aborted last to be closed
 T = TypeVar("T")
 _LOOP_FACTORY = server.loop_factory()
 
@@ -344,6 +345,8 @@ class Embedded:
                 raise OperationError(f"stopped, but not everything could be written: {error}") from error
         finally:
             self._files = running.store
+            for _ in range(CLOSING_TURNS):
+                await asyncio.sleep(0)
 
     def _check_thread(self) -> None:
         if self._thread is threading.current_thread():
