@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -216,3 +219,16 @@ def test_a_thread_can_wait_for_a_rule_to_fire() -> None:
     assert (handle.matched, handle.fired) == (3, 2)
     with pytest.raises(TimeoutError, match="fired 2 times in 0 s, not 3"):
         handle.wait_fired(3, 0)
+
+
+def test_the_readme_has_each_kind_with_its_parameters() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    table = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", readme.split("### Faults\n")[1].split("\n### ")[0], re.M))
+    assert set(table) == set(ACTIONS)
+    for name, told in table.items():
+        parameters = inspect.signature(getattr(FaultsView, name)).parameters.values()
+        asked = [one for one in parameters if one.name not in ("self", "where")]
+        if name == "wrong_crc":
+            asked = []  # there is but one API for it
+        shown = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in asked]
+        assert told.replace('"', "'") == ", ".join(shown), name
