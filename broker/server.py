@@ -82,9 +82,11 @@ async def _serve(options: ServeOptions, on_ready: Callable[[Running], object]) -
     else:
         await _outlasting(running, stop)
     try:
-        if control is not None:
+        if control is None:
+            await running.stop()
+        else:
             await control.stop()
-        await running.stop()
+            await control.operations.stop()
     except StorageError as error:
         get_logger().error("stopped, but not everything could be written", reason=str(error))
         return 1

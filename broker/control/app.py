@@ -14,7 +14,7 @@ import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -28,6 +28,9 @@ from .routes import ROUTES
 from .schemas import PATH_PARAMETERS, SCHEMAS
 from .values import one_line
 from .views import AlreadyExists, BrokerFailed, NotFound, OperationError
+
+if TYPE_CHECKING:
+    from .operations import Operations
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_DIGITS = 19  # of a number in a path or a query; none of ours has more
@@ -52,21 +55,23 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ControlServer:
-    """A control plane that accepts requests at `url`."""
+    """A control plane that accepts requests at `url` and does them with `operations`."""
 
     def __init__(self, url: str, runner: web.AppRunner, plane: Plane) -> None:
         self.url = url
+        self.operations = plane.operations
         self._runner = runner
         self._plane = plane
 
     async def stop(self) -> None:
-        """Stops accepting; what is under way has STOP_SECONDS to end. The snapshots it holds are let go."""
+        """Stops accepting; what is under way has STOP_SECONDS to end. A restore goes on behind it: `operations.stop`,
+        which stops the broker, waits for that. The snapshots it holds are let go."""
         await self._runner.cleanup()
         self._plane.close()
 
 
 async def start_control(
-    operations: Any, host: str = "127.0.0.1", port: int = 0, sock: socket.socket | None = None
+    operations: Operations, host: str = "127.0.0.1", port: int = 0, sock: socket.socket | None = None
 ) -> ControlServer:
     """Serves what `operations` can do at `host` and `port` (0: a free one), or on `sock`, bound and ready.
 

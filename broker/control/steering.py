@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
@@ -181,7 +182,7 @@ def _in_this_state() -> Iterator[None]:
 async def reset(plane: Plane, call: Call) -> Any:
     """Brings the broker back to how it started; the snapshots stay."""
     with _in_this_state():
-        await plane.operations.reset()
+        await asyncio.shield(plane.operations.reset())  # never by half, even if the plane is stopped
     return {}
 
 
@@ -203,7 +204,7 @@ async def restore_snapshot(plane: Plane, call: Call) -> Any:
     """Brings the broker back to a snapshot, which stays."""
     snapshot = plane.snapshot_named(call.path["snapshot"])
     with _in_this_state():
-        await plane.operations.restore(snapshot)
+        await asyncio.shield(plane.operations.restore(snapshot))
     return {}
 
 

@@ -16,6 +16,7 @@ from ottla.broker.control.plane import Plane
 from ottla.broker.control.route import Call, Refusal, Route
 
 PATIENCE_SECONDS = 15
+NOBODY: Any = None
 
 
 async def echo(plane: Plane, call: Call) -> Any:
@@ -50,7 +51,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ControlServer
     monkeypatch.setattr(app, "STOP_SECONDS", 0.01)
     given = app.application
     monkeypatch.setattr(app, "application", lambda plane: given(plane, ROUTES))
-    running = await start_control(None)
+    running = await start_control(NOBODY)
     yield running
     await running.stop()
 
@@ -178,3 +179,25 @@ async def test_it_stops_though_requests_hang(server: ControlServer, http: aiohtt
         assert await half[0].read() == b""
         half[1].close()
         await half[1].wait_closed()
+
+
+async def test_a_restore_is_never_done_by_half(monkeypatch: pytest.MonkeyPatch, http: aiohttp.ClientSession) -> None:
+    monkeypatch.setattr(app, "STOP_SECONDS", 0.01)
+    begun, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def reset(self) -> None:
+            begun.set()
+            await go_on.wait()
+            done.set()
+
+    operations: Any = Slow()
+    server = await start_control(operations)
+    waiting = asyncio.ensure_future(asked(http.post(server.url + "/v1/state/reset")))
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await begun.wait()
+        await server.stop()
+        with pytest.raises(aiohttp.ClientError):
+            await waiting
+        go_on.set()
+        await done.wait()
