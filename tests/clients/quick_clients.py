@@ -106,7 +106,11 @@ class ConfluentSending(Sending):
 class AioSending(Sending):
     def __init__(self, address: str, idempotent: bool, patience_ms: int, more: dict[str, Any]) -> None:
         self.runner = asyncio.Runner()
-        self.runner.run(self._start(address, idempotent, patience_ms, more))
+        try:
+            self.runner.run(self._start(address, idempotent, patience_ms, more))
+        except BaseException:
+            self.runner.close()
+            raise
 
     async def _start(self, address: str, idempotent: bool, patience_ms: int, more: dict[str, Any]) -> None:
         self.producer = AIOKafkaProducer(
@@ -199,7 +203,11 @@ class ConfluentReading(Reading):
 class AioReading(Reading):
     def __init__(self, address: str, topic: str, group: str | None, more: dict[str, Any]) -> None:
         self.runner = asyncio.Runner()
-        self.runner.run(self._start(address, topic, group, more))
+        try:
+            self.runner.run(self._start(address, topic, group, more))
+        except BaseException:
+            self.runner.close()
+            raise
 
     async def _start(self, address: str, topic: str, group: str | None, more: dict[str, Any]) -> None:
         self.consumer = AIOKafkaConsumer(
@@ -215,7 +223,11 @@ class AioReading(Reading):
             self.consumer.subscribe([topic])
         else:
             self.consumer.assign([AioTopicPartition(topic, 0)])
-        await self.consumer.start()
+        try:
+            await self.consumer.start()
+        except BaseException:
+            await self.consumer.stop()
+            raise
 
     def poll(self, seconds: float) -> list[Read]:
         found = self.runner.run(self.consumer.getmany(timeout_ms=int(seconds * 1000))).values()
@@ -243,7 +255,7 @@ def librdkafka(address: str) -> dict[str, Any]:
 
 
 def dotted(more: dict[str, Any]) -> dict[str, Any]:
-    return {name.replace("_", "."): value for name, value in more.items()}
+    return {name if name.endswith("_cb") else name.replace("_", "."): value for name, value in more.items()}
 
 
 SENDING: dict[str, Callable[..., Any]] = {
