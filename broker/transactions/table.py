@@ -361,14 +361,15 @@ def _complete_at_last(step: Step, event: TimeOut) -> None:
 def due_ms(slot: Slot, which: type[TimeOut] | type[Expire], settings: TransactionSettings) -> int | None:
     """From when on such an event would move the id, as things are: 0 if at once, None if never."""
     settled = slot.settled
-    if slot.phase is Phase.MARKED and which is TimeOut:
-        return 0
-    if slot.pending or settled is None or slot.state not in states_moved_by(which):
+    if settled is None or slot.state not in states_moved_by(which):
+        return None
+    if which is TimeOut and slot.state is not ONGOING:
+        return 0 if slot.phase is Phase.MARKED else None
+    if slot.pending:
         return None
     if which is Expire:
         return settled.last_update_ms + settings.expiration_ms
-    ends = slot.state is TransactionState.ONGOING and settled.timeout_ms != NO_TIMEOUT_MS
-    return settled.start_ms + settled.timeout_ms + 1 if ends else None
+    return None if settled.timeout_ms == NO_TIMEOUT_MS else settled.start_ms + settled.timeout_ms + 1
 
 
 def _expire(step: Step, event: Expire) -> None:
