@@ -69,10 +69,13 @@ class Wanted:
 class Session:
     """One session: its partitions in the order in which they are read."""
 
-    __slots__ = ("created_ms", "epoch", "id", "partitions", "used_ms", "uses_topic_ids")
+    __slots__ = ("created_ms", "epoch", "id", "node_id", "partitions", "used_ms", "uses_topic_ids")
 
-    def __init__(self, id: int, partitions: dict[PartitionKey, Wanted], uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(
+        self, id: int, node_id: int, partitions: dict[PartitionKey, Wanted], uses_topic_ids: bool, now_ms: int
+    ) -> None:
         self.id = id
+        self.node_id = node_id  # the one that was asked for it, and that alone knows it
         self.epoch = 1  # what the next request has to carry
         self.partitions = partitions
         self.uses_topic_ids = uses_topic_ids
@@ -82,7 +85,7 @@ class Session:
 class FetchPlan:
     """What one request reads: `partitions` in order. `session` is None for a full fetch without one."""
 
-    __slots__ = ("partitions", "session", "session_epoch", "wants_session")
+    __slots__ = ("node_id", "partitions", "session", "session_epoch", "wants_session")
 
     def __init__(
         self,
@@ -90,7 +93,9 @@ class FetchPlan:
         session: Session | None = None,
         *,
         wants_session: bool = False,
+        node_id: int = 0,
     ) -> None:
+        self.node_id = node_id
         self.partitions = partitions
         self.session = session
         self.session_epoch = session.epoch if session else 0
@@ -108,18 +113,21 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: Any, uses_topic_ids: bool, now_ms: int) -> FetchPlan:
-        """What `request` (a FetchRequest) asks to read. Raises Refused for a session that is not, or not so."""
+    def plan(self, request: Any, uses_topic_ids: bool, now_ms: int, node_id: int = 0) -> FetchPlan:
+        """What `request` (a FetchRequest) asks a node to read. Raises Refused for a session that is not, or not so."""
         listed = {
             PartitionKey(topic.topic, topic.topic_id, partition.partition): partition
             for topic in request.topics
             for partition in topic.partitions
         }
-        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(request.session_id, None)  # a full request ends the session it names
-            wanted = {key: Wanted(partition) for key, partition in listed.items()}
-            return FetchPlan(wanted, wants_session=request.session_epoch == INITIAL_EPOCH)
         session = self._sessions.get(request.session_id)
+        if session is not None and session.node_id != node_id:
+            session = None
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session is not None:
+                del self._sessions[session.id]  # a full request ends the session it names
+            wanted = {key: Wanted(partition) for key, partition in listed.items()}
+            return FetchPlan(wanted, wants_session=request.session_epoch == INITIAL_EPOCH, node_id=node_id)
         if session is None:
             raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if request.session_epoch != session.epoch:
@@ -165,7 +173,7 @@ class FetchSessions:
         if plan.session is None:
             if not plan.wants_session:
                 return 0, answers
-            session = self._begin(plan.partitions, uses_topic_ids, now_ms)
+            session = self._begin(plan, uses_topic_ids, now_ms)
             if session is None:
                 return 0, answers
             for key, answer in answers:
@@ -185,14 +193,20 @@ class FetchSessions:
                 session.partitions[key] = session.partitions.pop(key)
         return session.id, sent
 
-    def _begin(self, partitions: dict[PartitionKey, Wanted], uses_topic_ids: bool, now_ms: int) -> Session | None:
+    def forget(self, node_id: int) -> None:
+        """A node stopped, and its sessions with it."""
+        for session in [session for session in self._sessions.values() if session.node_id == node_id]:
+            del self._sessions[session.id]
+
+    def _begin(self, plan: FetchPlan, uses_topic_ids: bool, now_ms: int) -> Session | None:
+        partitions = plan.partitions
         if self._slots == 0 or (len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms)):
             return None
         while True:
             id = self._random_id()
             if id != 0 and id not in self._sessions:
                 break
-        session = self._sessions[id] = Session(id, dict(partitions), uses_topic_ids, now_ms)
+        session = self._sessions[id] = Session(id, plan.node_id, dict(partitions), uses_topic_ids, now_ms)
         return session
 
     def _evict(self, size: int, now_ms: int) -> bool:

@@ -312,6 +312,7 @@ class Running:
         self._update(doors)
         if not is_running:
             self.cut(node_id)
+            self.state.fetch_sessions.forget(node_id)
 
     def _found(self, node_id: int | None, listener: str | None) -> list[_Door]:
         return [

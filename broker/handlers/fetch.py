@@ -51,7 +51,7 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
     broker = context.broker
     uses_topic_ids = context.api_version >= 13
     try:
-        plan = broker.fetch_sessions.plan(request, uses_topic_ids, context.now_ms())
+        plan = broker.fetch_sessions.plan(request, uses_topic_ids, context.now_ms(), context.arrival.node_id)
     except Refused as refused:
         return FetchResponse(error_code=refused.code, responses=[])
     answers, enough = _read(plan, request, context)

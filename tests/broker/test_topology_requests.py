@@ -110,6 +110,23 @@ async def test_an_incremental_fetch_tells_of_a_move_once_more(tmp_path: Path):
         assert only(await client.call(following, 12)).error_code == NOT_LEADER
 
 
+async def test_a_session_of_fetches_is_that_of_one_node(tmp_path: Path):
+    async with running(tmp_path, brokers=2) as broker:
+        await broker.topic("t")
+        clients = [await broker.client(node) for node in range(2)]
+        sessions = [await client.call(fetch(("t", 0, 0), session_id=0, session_epoch=0), 12) for client in clients]
+        unknown = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        following = fetch(session_id=sessions[0].session_id, session_epoch=1)
+        assert (await clients[1].call(following, 12)).error_code == unknown
+        assert (await clients[0].call(following, 12)).error_code == 0
+        broker.state.topology.stop_node(1)
+        broker.state.topology.start_node(1)
+        following = fetch(session_id=sessions[0].session_id, session_epoch=2)
+        assert (await (await broker.client(0)).call(following, 12)).error_code == unknown
+        following = fetch(session_id=sessions[1].session_id, session_epoch=1)
+        assert (await clients[1].call(following, 12)).error_code == 0
+
+
 async def test_a_transaction_is_not_begun_where_nobody_leads(tmp_path: Path):
     async with running(tmp_path, brokers=2) as broker:
         await broker.topic("t")
