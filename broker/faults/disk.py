@@ -2,7 +2,7 @@
 
 Owns which operations read, which write and which need room, and whose partition a path is. The disk beneath is never
 harmed: what fails is not done, apart from a write for which there is no room, of which one half is. Operations come in
-any thread. What another process does (the cleaner of a broker on `DiskFiles`) does not come by here.
+any thread. The cleaner, a process of its own over `DiskFiles`, works in this one over these, and meets faults, too.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 from harness import Client, fetch, only, produce, records, running, values
 
+from ottla.broker.clock import ManualClock
 from ottla.broker.faults import Faults, FaultsView, Place
 from ottla.broker.faults.disk import FaultyFiles, place_of
+from ottla.protocol.records import formats
 from ottla.storage.files import DiskFiles, Files
 from ottla.storage.memory_files import MemoryFiles
 
@@ -140,6 +143,32 @@ async def test_a_disk_error_takes_its_directory_offline(on: str, tmp_path: Path)
         assert await codes(client, *((name, 0) for name in here)) == [STORAGE_ERROR] * len(here)
         assert await codes(client, *((name, 0) for name in there)) == [0] * len(there)
         assert not broker.running.failed.done()
+
+
+async def test_the_cleaner_meets_faults_and_tries_again(tmp_path: Path) -> None:
+    faults, clock = Faults(), ManualClock()
+    fault = FaultsView(faults).disk_full(topic="t", path="*.cleaned", times=1)
+    async with running(tmp_path / "data", faults=faults, clock=clock) as broker:
+        await broker.topic("t", 1, {"segment.ms": "1", "cleanup.policy": "compact"})
+        log = broker.log("t")
+        for key, value in ((b"k", b"1"), (b"k", b"2"), (b"k", b"3"), (b"e", b"x"), (b"e", b"y")):
+            clock.advance(2)
+            log.append(records(value, key=key, timestamp=clock.now_ms()), now_ms=clock.now_ms())
+
+        def kept() -> list[bytes | None]:
+            found, offset = [], log.log_start_offset
+            while offset < log.log_end_offset:
+                data = log.read(offset, 1 << 20).records
+                found += values(data)
+                offset = [header.next_offset for _, header in formats.headers(data)][-1]
+            return found
+
+        async with asyncio.timeout(30):
+            while len(kept()) > 3:
+                clock.advance(15_000)
+                await asyncio.sleep(0.005)
+        assert fault.fired == 1
+        assert kept() == [b"3", b"x", b"y"]  # the newest segment is not looked at
 
 
 async def test_a_listener_refuses_while_a_rule_says_so(tmp_path: Path) -> None:
