@@ -28,7 +28,7 @@ PROGRAM = "ottla image"
 RELEASE = NEWEST
 DATA_DIR = "/var/lib/kafka/data"
 MOUNTED_CONFIG = Path("/mnt/shared/config/server.properties")
-READY_FILE = "/tmp/ottla-ready"  # unless OTTLA_READY_FILE says another
+READY_FILE, READY_VARIABLE = "/tmp/ottla-ready", "OTTLA_READY_FILE"  # the variable names another
 LISTENERS = "PLAINTEXT://:9092"
 ADVERTISED = "PLAINTEXT://localhost:9092"
 ROLES = "KAFKA_PROCESS_ROLES"  # `ottla serve` knows the config and does not act on it, the image does
@@ -43,7 +43,7 @@ FLAGS = {
     "OTTLA_LOG_FORMAT": "--log-format",
 }
 # An empty one of these says the same as none; a compose file easily has one.
-_MAY_BE_EMPTY = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "KAFKA_LOG_DIRS", "KAFKA_LOG_DIR", "KAFKA_CLUSTER_ID")
+_MAY_BE_EMPTY = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "KAFKA_LOG_DIRS", "KAFKA_LOG_DIR")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CLUSTER_ID = re.compile(r"[a-zA-Z0-9._-]{1,255}")
 
@@ -58,6 +58,7 @@ class Launch(NamedTuple):
     arguments: tuple[str, ...]  # of `ottla serve`
     environ: dict[str, str]  # in which it runs
     cluster_id: str | None  # of a directory that is new
+    unknown: tuple[str, ...]  # names of ours that we do not know
     serves: bool  # False: the container is to be a controller and no broker, which is nothing here
 
 
@@ -79,8 +80,11 @@ def plan(
             raise ImageError(f"{text!r} is not NAME=VALUE")
         env[name] = value
     for name in _MAY_BE_EMPTY:
-        if not env.get(name, "x").strip():
+        # Testcontainers for .NET writes a comma after the last one, which older releases took.
+        if name in env and not (text := env[name].strip().rstrip(",")):
             del env[name]
+        elif name in env:
+            env[name] = text
     if "KAFKA_LISTENERS" not in env and "listeners" not in known:
         if "KAFKA_ADVERTISED_LISTENERS" in env:
             env["KAFKA_LISTENERS"] = listeners_of(env["KAFKA_ADVERTISED_LISTENERS"])
@@ -100,7 +104,9 @@ def plan(
     cluster_id = env.get("CLUSTER_ID", "").strip() or None
     if cluster_id is not None and not _CLUSTER_ID.fullmatch(cluster_id):
         raise ImageError(f"CLUSTER_ID {cluster_id!r} is malformed")
-    return Launch(tuple(arguments), env, cluster_id, _serves(env.get(ROLES, known.get(_config(ROLES), ""))))
+    unknown = tuple(sorted(name for name in env if name.startswith("OTTLA_") and name not in (*FLAGS, READY_VARIABLE)))
+    serves = _serves(env.get(ROLES, known.get(_config(ROLES), "")))
+    return Launch(tuple(arguments), env, cluster_id, unknown, serves)
 
 
 def _serves(roles: str) -> bool:
@@ -180,7 +186,7 @@ def announce(running: Running) -> None:
 
 
 def _ready_file() -> Path:
-    return Path(os.environ.get("OTTLA_READY_FILE") or READY_FILE)
+    return Path(os.environ.get(READY_VARIABLE) or READY_FILE)
 
 
 def run(assignments: Sequence[str]) -> int:
@@ -190,11 +196,14 @@ def run(assignments: Sequence[str]) -> int:
         signal.signal(number, _stop)
     with contextlib.suppress(OSError):
         _ready_file().unlink(missing_ok=True)
-    from . import commands
+    from . import commands, logs
 
     launch = _launch(assignments)
     os.environ.clear()
     os.environ.update(launch.environ)
+    logs.configure(launch.environ.get("OTTLA_LOG_FORMAT") or "console")
+    for name in launch.unknown:
+        logs.get_logger().warning("variable ignored", reason=f"unknown variable {name}")
     if not launch.serves:
         print(
             "process.roles has no broker: Ottla needs no controller, so this container only waits to be stopped",

@@ -119,6 +119,7 @@ def test_what_is_for_a_jvm_is_taken_without_a_word_and_what_nobody_knows_with_on
         ({"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://b:19092"}, "PLAINTEXT://0.0.0.0:19092", ("b", 19092)),
         ({"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://[::1]:19092"}, "PLAINTEXT://0.0.0.0:19092", ("::1", 19092)),
         ({"KAFKA_LISTENERS": "PLAINTEXT://:1234"}, "PLAINTEXT://:1234", None),
+        ({"KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://b:1,"}, "PLAINTEXT://0.0.0.0:1", ("b", 1)),
         ({"KAFKA_LISTENERS": " ", "KAFKA_ADVERTISED_LISTENERS": ""}, "PLAINTEXT://:9092", ("localhost", 9092)),
     ],
 )
@@ -160,6 +161,12 @@ def test_a_mounted_file_says_what_the_environment_does_not(tmp_path: Path) -> No
 )
 def test_variables_of_its_own_are_flags(environ: dict[str, str], arguments: tuple[str, ...]) -> None:
     assert image.plan(environ).arguments == arguments
+
+
+def test_a_name_of_its_own_that_it_does_not_know_is_told() -> None:
+    assert image.plan({"OTTLA_RELASE": "2.8", "OTTLA_RELEASE": "2.8", "OTTLA_READY_FILE": "x"}).unknown == (
+        "OTTLA_RELASE",
+    )
 
 
 @pytest.mark.parametrize(
@@ -346,13 +353,14 @@ def test_the_broker_of_the_image_starts_says_so_and_stops(tmp_path: Path) -> Non
         assert "config ignored" not in errors
     assert f"cluster.id={CLUSTER}\n" in (tmp_path / "data/meta.properties").read_text()
     environ = {**environ, "CLUSTER_ID": "other", "KAFKA_LISTENERS": "PLAINTEXT://127.0.0.1:0"}
-    with started(tmp_path, environ) as process:
+    with started(tmp_path, {**environ, "OTTLA_RELASE": "2.8"}) as process:
         assert process.stdout
         assert process.stdout.readline().startswith("ottla ready on ")
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=15)
         assert process.returncode == 0, errors
         assert "CLUSTER_ID ignored" in errors
+        assert "unknown variable OTTLA_RELASE" in errors
 
 
 def test_a_controller_waits_until_it_is_stopped(tmp_path: Path) -> None:

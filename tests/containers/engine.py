@@ -56,10 +56,17 @@ class Engine:
         return self.call(*arguments).stdout.strip()
 
     def build(self, tag: str) -> Done:
-        """Builds the image from the checkout; podman without a copy of the base for each step."""
-        flags = ["--layers=false"] if self.program == "podman" else []
+        """Builds the image from the checkout, and removes the one that had the tag before.
+
+        podman does so without a copy of the base for each step, and in the format that has health checks.
+        """
+        before = self.call("image", "inspect", tag, "--format", "{{.Id}}", check=False).stdout.strip()
+        flags = ["--layers=false", "--format=docker"] if self.program == "podman" else []
         command = [self.program, "build", *flags, "-f", str(DOCKERFILE), "-t", tag, str(ROOT)]
-        return subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True)
+        if not done.returncode and before and before != self.out("image", "inspect", tag, "--format", "{{.Id}}"):
+            self.call("rmi", before, check=False)  # unless it has another name, or a container uses it
+        return done
 
     def size_bytes(self, image: str) -> int:
         return int(self.out("image", "inspect", image, "--format", "{{.Size}}"))

@@ -73,6 +73,7 @@ class ByHand(NamedTuple):
     broker: int = 9092
     shell: str = ""  # before the path, to run the script
     entrypoint: bool = True  # whether `sh` stands there, or in the command
+    from_within: bool = False  # the script is not copied, a command in the container writes it
 
 
 MODULES = [
@@ -152,6 +153,38 @@ MODULES = [
         "export KAFKA_ADVERTISED_LISTENERS={at}\n/etc/confluent/docker/run \n",
         RUNNING,
     ),
+    ByHand(
+        ".NET, Testcontainers.Kafka",
+        {
+            **SMALL,
+            **KRAFT,
+            "KAFKA_BROKER_ID": "1",
+            "KAFKA_LISTENERS": "PLAINTEXT://:9092,BROKER://:9093,CONTROLLER://:9094",
+        },
+        "/testcontainers.sh",
+        "export KAFKA_ADVERTISED_LISTENERS={at},\nexec /etc/kafka/docker/run\n",
+        RUNNING,
+        port=9092,
+        broker=9093,
+    ),
+    ByHand(
+        "Rust, kafka::apache",
+        {
+            "CLUSTER_ID": CLUSTER,
+            **{name: value for name, value in KRAFT.items() if name != "KAFKA_NODE_ID"},
+            "KAFKA_BROKER_ID": "1",
+            "KAFKA_INTER_BROKER_LISTENER_NAME": "BROKER",
+            "KAFKA_LISTENERS": "PLAINTEXT://0.0.0.0:9092,BROKER://0.0.0.0:9093,CONTROLLER://0.0.0.0:9094",
+            "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092,BROKER://localhost:9092",
+        },
+        "/opt/kafka/testcontainers_start.sh",
+        "export KAFKA_ADVERTISED_LISTENERS={at}\n/etc/kafka/docker/run \n",
+        r".*Kafka Server started.*",
+        port=9092,
+        broker=9093,
+        shell="chmod 755 /opt/kafka/testcontainers_start.sh && ",
+        from_within=True,
+    ),
 ]
 
 
@@ -163,7 +196,11 @@ def by_hand(engine: Engine, module: ByHand) -> str:
     name = engine.run(IMAGE, *command, environ=module.environ, publish=publish, flags=flags)
     at = f"localhost:{engine.port(name, module.port)}"
     advertised = f"PLAINTEXT://{at},BROKER://{engine.inspect(name, '.Config.Hostname')}:{module.broker}"
-    engine.copy_into(name, "#!/bin/bash\n" + module.script.format(at=advertised), module.path)
+    script = "#!/bin/bash\n" + module.script.format(at=advertised)
+    if module.from_within:
+        engine.call("exec", name, "sh", "-c", f"echo '{script}' > {module.path}")
+    else:
+        engine.copy_into(name, script, module.path)
     engine.await_log(name, module.pattern)
     return exchange(at)
 
