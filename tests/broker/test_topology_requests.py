@@ -24,6 +24,7 @@ from ottla.protocol.messages.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from ottla.protocol.records import batch, legacy
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 BROKER = 4  # a ConfigResource type
@@ -162,6 +163,23 @@ async def test_the_oldest_clients_are_told_of_replicas_that_are_not_there(tmp_pa
         broker.state.topology.take_offline("t", 1)
         (topic,) = (await client.call(request, 0)).topics
         assert topic.partitions[1].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("release", ["0.8.2", "0.10.2", "2.8", "4.3"])
+async def test_leaders_move_as_any_release(tmp_path: Path, release: str):
+    async with running(tmp_path, brokers=3, release=release) as broker:
+        await broker.topic("t", 3)
+        topology = broker.state.topology
+        topology.stop_node(1)
+        topology.start_node(1)
+        versions = broker.state.apis.served[0]
+        magic = 0 if versions.first < 2 else 2
+        data = records(b"a") if magic == 2 else legacy.build([batch.Record(0, 1, None, b"a", ())], magic=magic)
+        for node, code in ((0, NOT_LEADER), (1, 0)):
+            client = await broker.client(node)
+            assert only(await client.call(produce(data), versions.first)).error_code == code
+        topology.spread_leaders()
+        assert [one.leader for one in topology.describe().partitions] == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("release", "eligible"), [("4.3", True), ("3.9", False)])
