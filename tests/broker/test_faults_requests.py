@@ -140,6 +140,19 @@ async def test_who_is_meant(tmp_path: Path) -> None:
             assert await codes() == [0, 0, 0]
 
 
+async def test_which_node_is_meant(tmp_path: Path) -> None:
+    async with world(tmp_path, brokers=2) as (broker, client, faults):
+        other = await broker.client(1)
+        with faults.error("ApiVersions", "INVALID_REQUEST", node=2) as fault:
+            assert [(await by.call(ping(), 0)).error_code for by in (client, other)] == [0, 42]
+        assert fault.matched == 1
+        with faults.refuse(node=2):
+            with pytest.raises(ConnectionRefusedError):
+                await broker.client(1)
+            assert (await (await broker.client()).call(ping(), 0)).error_code == 0
+        assert (await (await broker.client(1)).call(ping(), 0)).error_code == 0
+
+
 async def test_a_version_of_api_versions_that_is_refused_is_answered_as_v0(tmp_path: Path) -> None:
     async with world(tmp_path) as (_, client, faults):
         with faults.error("ApiVersions", "UNSUPPORTED_VERSION"):
