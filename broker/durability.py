@@ -34,7 +34,8 @@ class Durability:
         self._clock = clock
         self._requested: list[LogSync] = []
         self._under_way = 0
-        self._idle: asyncio.Future[None] | None = None
+        self._ended = 0
+        self._change: asyncio.Future[None] | None = None
         self._stopping = False
         # A pool starts a thread when there is work for one.
         self._awaited = ThreadPoolExecutor(SYNC_THREADS, "ottla-sync")
@@ -63,7 +64,7 @@ class Durability:
             is_awaited = of.begin()
             if is_awaited is not None:
                 self._submit(self._awaited if is_awaited else self._background, of.log.flush, of.finished)
-        self._tell_idle()
+        self._tell()
 
     def in_background(self, work: Callable[[], Any], done: Callable[[BaseException | None], None]) -> None:
         """Does something that waits for the disk in a thread; `done` is called on the loop, with what it raised."""
@@ -105,14 +106,16 @@ class Durability:
 
     def _finished(self, done: Callable[[BaseException | None], None], error: BaseException | None) -> None:
         self._under_way -= 1
+        self._ended += 1
         try:
             done(error)
         finally:
-            self._tell_idle()
+            self._tell()
 
-    def _tell_idle(self) -> None:
-        if self._idle is not None and self.is_idle and not self._idle.done():
-            self._idle.set_result(None)
+    def _tell(self) -> None:
+        """And, to whoever waits for less, that something has ended."""
+        if self._change is not None and not self._change.done():
+            self._change.set_result(None)
 
     @property
     def is_idle(self) -> bool:
@@ -122,9 +125,18 @@ class Durability:
     async def idle(self) -> None:
         """Returns when nothing is under way, and nothing is to begin."""
         while not self.is_idle:
-            if self._idle is None or self._idle.done():
-                self._idle = self.loop.create_future()
-            await asyncio.shield(self._idle)
+            await self._changed()
+
+    async def caught_up(self) -> None:
+        """Returns when so much has ended as was under way and to begin, whatever has begun since."""
+        ended = self._ended + self._under_way + len(self._requested)
+        while self._ended < ended and not self.is_idle:
+            await self._changed()
+
+    async def _changed(self) -> None:
+        if self._change is None or self._change.done():
+            self._change = self.loop.create_future()
+        await asyncio.shield(self._change)
 
     async def close(self) -> None:
         """Begins no more syncs, and returns when those under way have ended: then the logs may be closed."""

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from .cleaner import Cleaner
     from .faults import Faults
 
+SETTLING_ROUNDS = 12  # a decision is synced, then its markers, then what says so; each may wait for a thread
 SETTLING_TURNS = 5  # of the loop: from an event to what its waiters, and theirs, do
 
 
@@ -404,8 +405,9 @@ class BrokerState:
 
     async def settle(self) -> None:
         """Returns when nothing is under way that the broker has begun: appends, syncs and other work in threads, a pass
-        of the cleaner, and what follows from them. Requests that wait, as fetches do, are not waited for."""
-        while True:
+        of the cleaner, and what follows from them. Requests that wait, as fetches do, are not waited for; and where
+        clients always bring something new, not that."""
+        for _ in range(SETTLING_ROUNDS):
             for _ in range(SETTLING_TURNS):
                 await asyncio.sleep(0)
             under_way: list[asyncio.Future[Any]] = [
@@ -418,7 +420,7 @@ class BrokerState:
             elif self.durability.is_idle:
                 return
             else:
-                await self.durability.idle()
+                await self.durability.caught_up()
 
     # Directories that fail
 

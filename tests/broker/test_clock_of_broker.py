@@ -481,6 +481,25 @@ async def test_a_broker_with_another_clock(tmp_path: Path) -> None:
         assert broker.state.waits is broker.state.clock
 
 
+async def test_the_clock_moves_while_clients_always_bring_something_new() -> None:
+    async with moved() as broker:
+        await broker.topic("t", 1, {"flush.messages": "1", "retention.ms": "0"})
+        stop = asyncio.Event()
+
+        async def write(client: Client) -> None:
+            while not stop.is_set():
+                await client.call(produce(records(b"a")), 9)
+
+        writers = [asyncio.create_task(write(await broker.client())) for _ in range(4)]
+        while broker.log("t").log_end_offset < 8:
+            await asyncio.sleep(0)
+        before = broker.log("t").log_end_offset
+        await asyncio.wait_for(broker.control.advance(HOUR_MS), 20)
+        assert broker.log("t").log_start_offset >= before
+        stop.set()
+        await asyncio.gather(*writers)
+
+
 async def test_settled_is_when_nothing_is_under_way() -> None:
     """Syncs, and what they hold back."""
     async with moved() as broker:
