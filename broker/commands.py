@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -104,8 +103,6 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
     options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers)
     if parsed.control is not None:
         options = dataclasses.replace(options, control=control_listener(parsed.control))
-        if importlib.util.find_spec("aiohttp") is None:
-            raise ConfigError("--control needs aiohttp: pip install 'ottla[http]'")
     return options, parsed.log_format
 
 

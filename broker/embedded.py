@@ -13,9 +13,10 @@ import encodings.idna  # noqa: F401  used by the first look-up of an address: no
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
@@ -39,12 +40,15 @@ from .control.views import (
 )
 from .faults import Faults, FaultsView
 from .faults import disk as _disk  # noqa: F401  imported with this module, as above
-from .options import WILDCARDS, ServeOptions, flags_to_configs, format_address, serve_options
+from .options import WILDCARDS, ServeOptions, control_listener, flags_to_configs, format_address, serve_options
 from .produced import difference
 from .releases import NEWEST, profile
 from .snapshots import Snapshot
 from .topology import Topology, TopologyView
 from .virtual_clock import VirtualClock
+
+if TYPE_CHECKING:
+    from .control.app import ControlServer
 
 __all__ = [
     "AlreadyExists",
@@ -80,6 +84,7 @@ def embedded_options(
     data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
     brokers: int,
     listeners: str | Sequence[str] | None,
+    control: str | None = None,
 ) -> ServeOptions:
     """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, with one line."""
     played = profile(release or NEWEST)
@@ -97,7 +102,8 @@ def embedded_options(
     elif "log.dirs" not in texts and "log.dir" not in texts:
         folders = [MEMORY_DIR]
     texts |= flags_to_configs(addresses, [], folders)
-    return serve_options(Config(texts, profile=played), flag_listeners=bool(addresses), brokers=brokers)
+    options = serve_options(Config(texts, profile=played), flag_listeners=bool(addresses), brokers=brokers)
+    return options if control is None else replace(options, control=control_listener(control))
 
 
 def _addresses(running: server.Running, number: int) -> str:
@@ -165,7 +171,8 @@ class Embedded:
     `group.initial.rebalance.delay.ms` is 0, and `offsets.topic.num.partitions` and
     `transaction.state.log.num.partitions` are 4, unless given. Without `data_dir` (a folder, or several) everything is
     kept in memory and ends with the object. `brokers` is how many nodes clients see. `listeners` are
-    `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1.
+    `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1. With `control`, HOST:PORT, it has a control plane
+    there for other processes, as `ottla serve --control` (it needs the extra `http`).
 
     Used as `with Embedded() as broker:` or `async with Embedded() as broker:`, or by `start` and `stop`. All methods
     may be called from any thread, also under a running event loop, which they hold up for as long as they take. What
@@ -179,14 +186,17 @@ class Embedded:
         data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         brokers: int = 1,
         listeners: str | Sequence[str] | None = None,
+        control: str | None = None,
     ) -> None:
         """Checks what is asked for, and starts nothing. Raises ValueError."""
-        self.options = embedded_options(release, configs, data_dir, brokers, listeners)
+        self.options = embedded_options(release, configs, data_dir, brokers, listeners, control)
         self.release = release
         self.bootstrap = ""
         """Where clients connect: HOST:PORT of the first listener of each node, once it is started."""
         self.bootstraps: dict[str, str] = {}
         """The same of every listener, by its name."""
+        self.control_url: str | None = None
+        """Where its control plane is, if it has one, once it is started."""
         self._faults = Faults()
         self.faults = FaultsView(self._faults, self._with_faults)
         """What requests, the disk and the sockets meet: errors, delays, lost answers and the like. Faults that are put
@@ -322,8 +332,14 @@ class Embedded:
         self._clock = VirtualClock(loop)
         running = await server.start(self.options, loop, self._clock, files=self._files, faults=self._faults)
         operations = Operations(running)
+        control: ControlServer | None = None
         try:
             await operations.keep_start()
+            if self.options.control is not None:
+                from .control.app import start_control
+
+                control = await start_control(operations, self.options.control.host, self.options.control.port)
+                self.control_url = control.url
             running.on_failed = partial(_shut, running)
             names = [listener.name for listener in self.options.listeners]
             self.bootstraps = {name: _addresses(running, number) for number, name in enumerate(names)}
@@ -333,6 +349,8 @@ class Embedded:
             ready.set_result(None)
             await self._stop
         finally:
+            if control is not None:
+                await control.stop()
             await self._close(operations)
 
     async def _close(self, operations: Operations) -> None:

@@ -6,6 +6,7 @@ checks between them. Pure: opens nothing and binds nothing, so that a mistake is
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,12 +94,14 @@ def parse_address(text: str) -> tuple[str, int | None]:
 
 def control_listener(text: str) -> Listener:
     """The value of `--control`: HOST:PORT. The host must be said, as whoever reaches it needs no password. Raises
-    ConfigError."""
+    ConfigError, also where there is no aiohttp to serve it with."""
     host, port = parse_address(text)
     if port is None:
         raise ConfigError(f"--control {text}: the port is missing (0 lets the system choose)")
     if not host:
         raise ConfigError(f"--control {text}: the host is missing (127.0.0.1 is this machine alone)")
+    if importlib.util.find_spec("aiohttp") is None:
+        raise ConfigError("a control plane needs aiohttp: pip install 'ottla[http]'")
     return Listener("CONTROL", host, port)
 
 

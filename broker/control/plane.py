@@ -46,5 +46,6 @@ class Plane:
         return wanted
 
     def close(self) -> None:
-        """Lets go of the snapshots."""
+        """Lets go of the snapshots and of the broker: aiohttp keeps the handlers of applications that are gone."""
         self.snapshots.clear()
+        self.__dict__.pop("operations", None)

@@ -104,7 +104,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
         [*command, "--control", "127.0.0.1:0"], cwd=tmp_path, capture_output=True, text=True, timeout=START_SECONDS
     )
     assert (outcome.returncode, outcome.stdout) == (2, "")
-    assert outcome.stderr == "ottla serve: --control needs aiohttp: pip install 'ottla[http]'\n"
+    assert outcome.stderr == "ottla serve: a control plane needs aiohttp: pip install 'ottla[http]'\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,64 @@
+"""An embedded broker with a control plane: what one side does the other sees."""
+
+from __future__ import annotations
+
+import gc
+import json
+import socket
+import sys
+import urllib.request
+import weakref
+
+import pytest
+
+from ottla.broker import Embedded
+from ottla.broker.control.ctl import ctl
+from ottla.broker.options import StartupError
+
+
+def test_both_sides_see_the_same_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    with Embedded(control="127.0.0.1:0") as broker:
+        assert broker.control_url
+        with urllib.request.urlopen(f"{broker.control_url}/v1/health", timeout=30) as answer:
+            assert json.loads(answer.read())["bootstrap"] == broker.bootstrap
+        topic = broker.create_topic()
+        assert ctl(["records", "send", topic, "a"], {"OTTLA_CONTROL": broker.control_url}) == 0
+        broker.assert_produced(topic, ["a"])
+        fault = broker.faults.delay("Fetch", 500)
+        assert ctl(["faults", "remove", str(fault.id)], {"OTTLA_CONTROL": broker.control_url}) == 0
+        assert broker.faults.list() == []
+        assert ctl(["state", "reset"], {"OTTLA_CONTROL": broker.control_url}) == 0
+        assert broker.topics() == []
+        url = broker.control_url
+    capsys.readouterr()
+    assert ctl(["health"], {"OTTLA_CONTROL": url}) == 1
+    assert "no control plane answers" in capsys.readouterr().err
+
+
+def test_nothing_keeps_a_broker_that_had_one() -> None:
+    with Embedded(control="127.0.0.1:0") as broker, urllib.request.urlopen(f"{broker.control_url}/v1/health") as answer:
+        answer.read()
+    kept = weakref.ref(broker)
+    del broker
+    gc.collect()
+    assert kept() is None
+
+
+def test_there_is_none_unless_asked_for() -> None:
+    with Embedded() as broker:
+        assert broker.control_url is None
+
+
+def test_a_used_port_and_a_bad_address_are_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(StartupError, match=f"cannot listen on {address}"):
+            Embedded(control=address).start()
+    with pytest.raises(ValueError, match="the host is missing"):
+        Embedded(control=":0")
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(ValueError, match=r"a control plane needs aiohttp: pip install 'ottla\[http\]'"):
+        Embedded(control="127.0.0.1:0")
