@@ -560,8 +560,8 @@ class PartitionLog(ReadableLog):
     @watched
     def save(self) -> None:
         """Writes all that `close` writes, and goes on: a copy of the folder made now is that of a closed log."""
-        self._check_writable()
         self._save()
+        self._producers.thin(self._active.base_offset)
 
     def _save(self) -> None:
         if self._active.is_doubtful:

@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from . import snapshot, txn_index
+from .errors import StorageError
 from .files import Files, write_atomically
 from .producer_state import Producer, ProducerRules, advance, forget_below, forget_expired
 from .segment import Segment
@@ -144,6 +145,14 @@ class Producers:
         if offset not in self._offsets:
             self._offsets = sorted([*self._offsets, offset])
         return name
+
+    def thin(self, base_offset: int) -> None:
+        """Removes the snapshots within the newest segment but the last one: each save leaves one. StorageError."""
+        try:
+            for offset in [offset for offset in self._offsets if offset > base_offset][:-1]:
+                self._remove(offset)
+        except OSError as error:
+            raise StorageError(f"cannot remove a snapshot in {self._directory}: {error}") from error
 
     def release(self, offset: int) -> str | None:
         """Leaves the file of a snapshot to the caller, who takes it away with its segment; its name, None without."""

@@ -309,6 +309,44 @@ def test_a_broker_whose_disk_failed_can_be_stopped():
         broker.topics()
 
 
+def tree(files: Any, path: str = "/ottla") -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for name in files.list(path):
+        below = f"{path}/{name}"
+        try:
+            found[below] = files.read_bytes(below)
+        except IsADirectoryError:
+            found |= tree(files, below)
+    return found
+
+
+async def test_going_back_changes_no_byte():
+    async with Embedded(brokers=2) as broker:
+        broker.clock.freeze()
+        broker.create_topic("t", configs={"segment.ms": 1000})
+        broker.create_topic("u", configs={"cleanup.policy": "compact"})
+        client = await client_of(broker)
+        for number in range(4):
+            broker.send("t", str(number))
+            broker.clock.advance(1500)
+            broker.send("u", str(number), key="k")
+            await client.call(commit("g", "t", number), 8)
+            broker.snapshot()
+        owner = Owner(client)
+        await owner.init()
+        await owner.add(("t", 0))
+        await owner.send(b"open")
+        broker.topology.move_leader("t", 0, 2)
+        snapshot = broker.snapshot()
+        client.close()
+        kept = tree(snapshot.store)
+        for _ in range(2):
+            broker.restore(snapshot)
+            assert tree(broker.snapshot().store) == kept
+        broker.send("t", "more")
+        assert tree(snapshot.store) == kept
+
+
 NAMES = st.sampled_from(["a", "b"])
 STEPS = st.one_of(
     st.tuples(st.just("send"), NAMES, st.integers(1, 40)),

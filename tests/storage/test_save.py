@@ -59,6 +59,24 @@ def test_a_copy_of_what_was_saved_is_what_a_close_leaves():
     assert contents(files) == before
 
 
+def test_saves_leave_one_snapshot_of_the_producers_in_the_newest_segment():
+    files = MemoryFiles(lambda: 0)
+    directory = opened(files)
+    log = log_of(directory, "orders", segment_bytes=500)
+    kept: list[int] = []
+    for number in range(30):
+        log.append(sequenced(number), now_ms=number)
+        directory.save()
+        names = [name for name in files.list(f"{DATA}/orders-0") if name.endswith(".snapshot")]
+        kept = sorted(int(name.split(".")[0]) for name in names)
+        assert kept == sorted({segment.base_offset for segment in log.segments} - {0} | {number + 1})
+    assert len(kept) > 3
+    directory.close()
+    again = opened(files)
+    assert log_of(again, "orders").append(sequenced(30), now_ms=0).base_offset == 30
+    again.close()
+
+
 def test_a_saved_log_goes_on_and_its_copy_is_opened_without_a_recovery():
     files = MemoryFiles(lambda: 0)
     directory, orders, _ = filled(files)
