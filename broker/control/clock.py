@@ -60,7 +60,8 @@ class ClockControl:
         return ClockState(clock.now_ms(), clock.is_frozen, clock.offset_ms)
 
     async def freeze(self) -> ClockState:
-        """Has it stand still until it is moved or runs again."""
+        """Has it stand still until it is moved or runs again. Sessions and transactions last until then; a group that
+        waits for more members (`group.initial.rebalance.delay.ms`), or for who is late, waits until then, too."""
         self._clock.freeze()
         return await self.state()
 
@@ -124,7 +125,8 @@ class ClockView:
         return self._call(lambda clock: clock.state())
 
     def freeze(self) -> ClockState:
-        """Has it stand still until it is moved or runs again."""
+        """Has it stand still until it is moved or runs again. Sessions and transactions last until then; a group that
+        waits for more members (`group.initial.rebalance.delay.ms`), or for who is late, waits until then, too."""
         return self._call(lambda clock: clock.freeze())
 
     def run(self) -> ClockState:

@@ -184,6 +184,20 @@ async def test_an_error_in_a_timer_keeps_no_other_from_firing() -> None:
     assert fired == [10] and [type(error) for error in errors] == [ZeroDivisionError] * 3
 
 
+async def test_a_check_that_cannot_say_when_it_is_due_is_made() -> None:
+    clock = await frozen()
+    fired: list[int] = []
+    errors: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    try:
+        clock.call_every(10, lambda: fired.append(clock.now_ms()), lambda: 1 // 0)
+        await clock.advance(25)
+    finally:
+        loop.set_exception_handler(None)
+    assert fired == [10, 20] and errors
+
+
 async def test_moves_are_made_one_at_a_time() -> None:
     clock = await frozen()
     told: list[object] = []
