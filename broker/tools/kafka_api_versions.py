@@ -1,6 +1,7 @@
 """`kafka-broker-api-versions.sh` of the image: what each broker of a cluster serves, as Kafka's tool prints it.
 
-Owns the layout. "usable" is the newest version that Ottla's protocol knows as well, as Kafka's tool tells its own.
+Owns the layout, that of Kafka 4: what the tool of the newest release knows, "usable" of a broker by it, and what it
+misses there.
 """
 
 from __future__ import annotations
@@ -15,11 +16,19 @@ from ...client.connection import connect
 from ...client.errors import ClientError
 from ...protocol.schema import Versions
 from ..config_sources import read_properties_file
-from ..releases import api_names, own_profile
+from ..releases import NEWEST, api_names, profile
 from .command_line import Parser, printing
 
 PROGRAM = "kafka-broker-api-versions"
 TIMEOUT_S = 10.0
+# Kafka's tool knows these, too, of which brokers tell no client, or only some: between coordinators, and telemetry.
+NOT_ADVERTISED = {27: Versions(1, 2), 71: Versions(0, 0), 72: Versions(0, 0), 83: Versions(0, 0), 84: Versions(0, 0)}
+NOT_ADVERTISED |= {85: Versions(0, 1), 86: Versions(0, 0), 87: Versions(0, 1)}
+
+
+def known_versions() -> dict[int, Versions]:
+    """What Kafka's tool of the newest release knows, by API key."""
+    return {**NOT_ADVERTISED, **profile(NEWEST).apis}
 
 
 def versions_text(versions: Mapping[int, Versions], names: Mapping[int, str], own: Mapping[int, Versions]) -> str:
@@ -49,7 +58,7 @@ def node_text(node: Node) -> str:
 
 
 async def _print_all(bootstrap: str, write: Callable[[str], object]) -> int:
-    names, own = api_names(), own_profile().apis
+    names, own = api_names(), known_versions()
     async with Admin(bootstrap, default_api_timeout_ms=int(TIMEOUT_S * 1000)) as admin:
         nodes = (await admin.describe_cluster()).nodes
     for node in nodes:

@@ -35,6 +35,7 @@ MODULES = [
     "other_transactions",
     "own_transactions",
     "pages",
+    "scripts",
 ]
 
 
