@@ -250,8 +250,8 @@ def backoff() -> dict[str, Any]:
 
 def librdkafka(address: str) -> dict[str, Any]:
     times = {"retry.backoff.ms": BACKOFF_MS, "reconnect.backoff.ms": BACKOFF_MS, "reconnect.backoff.max.ms": 100}
-    fast = {"topic.metadata.refresh.fast.interval.ms": BACKOFF_MS, "socket.timeout.ms": 10_000}
-    return {"bootstrap.servers": address, "log_level": 0, **times, **fast}
+    fast = {"topic.metadata.refresh.fast.interval.ms": BACKOFF_MS, "topic.metadata.refresh.interval.ms": 300}
+    return {"bootstrap.servers": address, "log_level": 0, **times, **fast, "socket.timeout.ms": 10_000}
 
 
 def dotted(more: dict[str, Any]) -> dict[str, Any]:
