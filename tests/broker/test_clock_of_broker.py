@@ -275,6 +275,41 @@ async def test_transactions_are_timed_out_and_their_ids_forgotten() -> None:
         assert broker.state.transactions.describe("x")[0] is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
+async def test_the_cleaner_and_its_lags() -> None:
+    configs = {
+        "cleanup.policy": "compact",
+        "segment.ms": str(HOUR_MS),
+        "min.cleanable.dirty.ratio": "0.01",
+        "min.compaction.lag.ms": str(6 * HOUR_MS),
+        "delete.retention.ms": str(DAY_MS),
+    }
+    async with moved() as broker:
+        await broker.topic("t", 1, configs)
+        log = broker.log("t")
+
+        async def write(key: bytes, value: bytes | None) -> None:
+            now_ms = broker.clock.now_ms()
+            broker.state.topics.partition("t", 0).append(batch.build([batch.Record(0, now_ms, key, value)]), now_ms, 13)
+            await broker.advance(HOUR_MS + 1)
+
+        def stored() -> list[int]:
+            return [header.base_offset for header in broker.batches()]
+
+        await write(b"a", b"1")
+        await write(b"a", None)
+        await write(b"b", b"2")
+        await broker.advance(3 * HOUR_MS)
+        assert stored() == [0, 1, 2]
+        await broker.advance(2 * HOUR_MS)
+        assert stored() == [1, 2]  # the lag of both is over: the value is gone, and the tombstone has a day to live
+        assert [segment.base_offset for segment in log.segments] == [0, 2]
+        await broker.advance(2 * DAY_MS)
+        await write(b"b", b"3")  # a pass is made only where there is something new
+        await broker.advance(DAY_MS)
+        await write(b"c", b"4")
+        assert stored()[0] > 1 and stored()[-1] == 4
+
+
 async def test_one_move_has_it_all_in_order() -> None:
     async with moved() as broker:
         await broker.topic("t", 1, {"retention.ms": str(DAY_MS)})
