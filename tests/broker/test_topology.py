@@ -229,6 +229,19 @@ async def test_a_partition_without_a_leader(tmp_path: Path):
             assert only(await client.call(produce(records(b"a")), 9)).error_code == 0
 
 
+async def test_a_lone_replica_that_is_stopped_leads_when_it_comes_back(tmp_path: Path):
+    async with running(tmp_path, brokers=2, overrides={"default.replication.factor": "1"}) as broker:
+        await broker.topic("t", 2)
+        topology = broker.state.topology
+        topology.stop_node(1)
+        topology.spread_leaders()
+        topology.bring_online("t", 0)
+        assert leaders(broker) == [-1, 2]
+        assert topology.describe().partitions[0].isr == (1,)
+        topology.start_node(1)
+        assert (leaders(broker), epochs(broker)) == ([1, 2], [2, 0])
+
+
 async def test_changes_that_cannot_be_are_refused_in_one_line(tmp_path: Path):
     async with running(tmp_path, brokers=3, overrides={"default.replication.factor": "2"}) as broker:
         await broker.topic("t")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from harness import Client, fetch, new_topic, only, process, produce, records, running
-from transacting import Owner
+from transacting import Owner, described
 
 from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.errors import ErrorCode
@@ -137,6 +137,8 @@ async def test_a_transaction_is_not_begun_where_nobody_leads(tmp_path: Path):
         for client, version, code in ((1, 12, NOT_LEADER), (1, 9, NOT_LEADER), (0, 12, 0)):
             producer.client = await broker.client(client)
             assert await producer.send(b"a", version=version) == code
+            held = (await described(await broker.client(found.node_id - 1)))[2]
+            assert held == ({"t": [0]} if code == 0 else {})
         assert broker.log("t").log_end_offset == 1
 
 
@@ -193,10 +195,10 @@ async def test_who_may_lead_what_nobody_leads(tmp_path: Path, release: str, elig
         broker.state.topology.take_offline("t", 0)
         asked = DescribeTopicPartitionsRequest.TopicRequest(name="t")
         request = DescribeTopicPartitionsRequest(topics=[asked], response_partition_limit=9)
-        (described,) = (await client.call(request, 0)).topics[0].partitions
-        assert (described.leader_id, described.replica_nodes, described.offline_replicas) == (-1, [1, 2], [2])
-        assert described.isr_nodes == ([] if eligible else [1])
-        assert described.eligible_leader_replicas == ([1] if eligible else [])
+        (one,) = (await client.call(request, 0)).topics[0].partitions
+        assert (one.leader_id, one.replica_nodes, one.offline_replicas) == (-1, [1, 2], [2])
+        assert one.isr_nodes == ([] if eligible else [1])
+        assert one.eligible_leader_replicas == ([1] if eligible else [])
 
 
 async def configs(client: Client, node: str) -> tuple[int, str | None]:
