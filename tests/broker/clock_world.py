@@ -69,8 +69,9 @@ TOPICS: dict[str, dict[str, str]] = {
     },
 }
 PARTITIONS = 2
+NODES = 3
 OURS = ("meta.properties", "partition.metadata")  # with ids that are drawn
-OPTIONS = options([Path(DATA)], OVERRIDES, "3.9")
+OPTIONS = options([Path(DATA)], OVERRIDES, "3.9", NODES)
 APIS = router.apis_of(OPTIONS.config.profile)
 
 
@@ -152,7 +153,7 @@ class World:
         acts: tuple[Callable[[], None], ...] = (
             *(self.write, self.write, self.write_numbered, self.begin_transaction, self.begin_transaction),
             *(self.end_transaction, self.commit, self.commit, self.join, self.heartbeat, self.leave),
-            *(self.notice, self.notice, self.delete_a_topic, self.verify),
+            *(self.notice, self.notice, self.delete_a_topic, self.verify, self.move_a_leader),
         )
         self.rng.choice(acts)()
 
@@ -305,6 +306,12 @@ class World:
             self.state.topics.delete(self.state.topics.named(name), now_ms)
             self.state.groups.forget_topic(name)
             self.state.topics.create(name, PARTITIONS, TOPICS[name], now_ms)
+
+    def move_a_leader(self) -> None:
+        """Also of Kafka's own topics: another node's coordinator begins with what their logs say."""
+        topic: Topic = self.rng.choice(sorted(self.state.topics, key=lambda topic: topic.name))
+        partition = self.rng.choice(topic.partitions)
+        self.state.topology.move_leader(topic.name, partition.index, 1 + self.rng.randrange(NODES))
 
     # What is seen
 
