@@ -157,6 +157,7 @@ class World:
             (2, self.delete_records),
             (2, self.remove_files),
             (4, self.checkpoint),
+            (2, self.save),
             (2, self.reopen),
             (2, self.upgrade),
             (2, self.stop_and_go_on),
@@ -444,6 +445,11 @@ class World:
 
     def checkpoint(self) -> None:
         self.directory.write_checkpoints()
+
+    def save(self) -> None:
+        self.directory.save()
+        for key, log in self.logs.items():
+            self.partitions[key].flushed = log.log_end_offset
 
     def create(self) -> None:
         key = self.rng.choice(TOPICS), 0
