@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...protocol.errors import ErrorCode
 from ..context import RequestContext
 from ..nodes import NO_LEADER
 from ..partitions import NotLed
 
 
 def tell_leader(answer: Any, error: Exception, context: RequestContext, since: int) -> None:
-    """Puts the leader into a partition's answer to Produce or Fetch, from version `since` on."""
-    if isinstance(error, NotLed) and context.api_version >= since and context.broker.nodes.is_cluster:
+    """Puts the leader into a partition's answer to Produce or Fetch, from version `since` on. Who knows of a newer
+    epoch than the leader is told nothing."""
+    if not isinstance(error, NotLed) or error.code is ErrorCode.UNKNOWN_LEADER_EPOCH:
+        return
+    if context.api_version >= since and context.broker.nodes.is_cluster:
         leader = type(answer).LeaderIdAndEpoch
         answer.current_leader = leader(leader_id=error.partition.leader, leader_epoch=error.partition.leader_epoch)
 

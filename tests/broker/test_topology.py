@@ -319,7 +319,7 @@ async def test_a_parked_fetch_ends_when_the_leader_moves(tmp_path: Path):
 
 async def test_a_replica_looks_at_the_epoch_first(tmp_path: Path):
     async with running(tmp_path, brokers=3, overrides={"default.replication.factor": "2"}) as broker:
-        await broker.topic("t")
+        id = await broker.topic("t")
         broker.state.topology.move_leader("t", 0, 2)
         for node, epoch, code in (
             (0, 0, ErrorCode.FENCED_LEADER_EPOCH),
@@ -333,6 +333,11 @@ async def test_a_replica_looks_at_the_epoch_first(tmp_path: Path):
             client = await broker.client(node)
             request = fetch(("t", 0, 0), partition_fields={"current_leader_epoch": epoch})
             assert only(await client.call(request, 12)).error_code == code, (node, epoch)
+            request = fetch((id, 0, 0), partition_fields={"current_leader_epoch": epoch})
+            response = await client.call(request, 16)
+            assert only(response).error_code == code
+            hints = [2] if code in (NOT_LEADER, ErrorCode.FENCED_LEADER_EPOCH) else []
+            assert [one.node_id for one in response.node_endpoints] == hints
 
 
 # Durable
