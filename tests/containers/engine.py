@@ -25,9 +25,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
 BASE = "docker.io/library/python:3.11-slim"
-IMAGE = "localhost/ottla:dev"
+IMAGE = "ottla:dev"
 PATIENCE_S = 60.0
 HEALTHY_S = 30.0
+PULL_S = 300.0
 
 Done = subprocess.CompletedProcess[str]
 
@@ -41,6 +42,7 @@ class Engine:
 
     def __init__(self, program: str) -> None:
         self.program = program
+        self.image = self.local(IMAGE)
         self._numbers = itertools.count(1)
         self._names: list[str] = []
 
@@ -68,7 +70,14 @@ class Engine:
             self.call("rmi", before, check=False)  # unless it has another name, or a container uses it
         return done
 
+    def local(self, image: str) -> str:
+        """The name of an image that is here alone: by its API podman takes a short one for one of Docker Hub."""
+        return f"localhost/{image}" if self.program == "podman" else image
+
     def size_bytes(self, image: str) -> int:
+        """Of an image, which is fetched if only its layers are here, as docker leaves it after a build."""
+        if self.call("image", "inspect", image, check=False).returncode:
+            self.call("pull", image, timeout_s=PULL_S)
         return int(self.out("image", "inspect", image, "--format", "{{.Size}}"))
 
     # Containers
@@ -204,7 +213,7 @@ def main(arguments: Sequence[str]) -> int:
     if engine is None:
         print("image: not built, there is neither a working docker nor podman here", file=sys.stderr)
         return 1
-    tag = arguments[1] if arguments[1:] else IMAGE
+    tag = arguments[1] if arguments[1:] else engine.image
     begun = time.monotonic()
     done = engine.build(tag)
     if done.returncode:

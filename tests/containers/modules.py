@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from checks import OUT, Check, Failed, Missing, jars, java, program  # type: ignore[import-not-found]
-from engine import IMAGE, Engine
+from engine import Engine
 from environment import compose_node, compose_python
 from image_checks import CLUSTER, exchange
 
 HERE = Path(__file__).parent
-AS_CONFLUENT = "localhost/ottla-test:7.9.0"  # the modules for its images look at the tag: 8 has no ZooKeeper any more
+AS_CONFLUENT = "ottla-test:7.9.0"  # the modules for its images look at the tag: 8 has no ZooKeeper any more
 JAVA, CLIENTS = "2.0.2", "org.apache.kafka:kafka-clients:4.3.1"
 TIMEOUT_S = 300
 RUNNING = r".*Transitioning from RECOVERY to RUNNING.*"
@@ -193,7 +193,7 @@ def by_hand(engine: Engine, module: ByHand) -> str:
     command = ("-c", loop) if module.entrypoint else ("sh", "-c", loop)
     flags = ("--entrypoint", "sh") if module.entrypoint else ()
     publish = [f"127.0.0.1::{module.port}"]
-    name = engine.run(IMAGE, *command, environ=module.environ, publish=publish, flags=flags)
+    name = engine.run(engine.image, *command, environ=module.environ, publish=publish, flags=flags)
     at = f"localhost:{engine.port(name, module.port)}"
     advertised = f"PLAINTEXT://{at},BROKER://{engine.inspect(name, '.Config.Hostname')}:{module.broker}"
     script = "#!/bin/bash\n" + module.script.format(at=advertised)
@@ -208,11 +208,12 @@ def by_hand(engine: Engine, module: ByHand) -> str:
 @contextmanager
 def tagged(engine: Engine) -> Iterator[str]:
     """The image by a name with the tag of one of Confluent's."""
-    engine.call("tag", IMAGE, AS_CONFLUENT)
+    name = engine.local(AS_CONFLUENT)
+    engine.call("tag", engine.image, name)
     try:
-        yield AS_CONFLUENT
+        yield name
     finally:
-        engine.call("rmi", AS_CONFLUENT, check=False)
+        engine.call("rmi", name, check=False)
 
 
 def output(engine: Engine, command: list[str], folder: Path | None = None) -> str:
@@ -237,7 +238,7 @@ def in_python(engine: Engine) -> str:
 def in_java(engine: Engine) -> str:
     """testcontainers-java's own class, with Kafka's own client."""
     folder = jars("testcontainers-java", [f"org.testcontainers:testcontainers-kafka:{JAVA}", CLIENTS])
-    return f"{JAVA}: " + output(engine, java(folder, HERE / "JavaModule.java", IMAGE))
+    return f"{JAVA}: " + output(engine, java(folder, HERE / "JavaModule.java", engine.image))
 
 
 def in_go(engine: Engine) -> str:
@@ -247,7 +248,7 @@ def in_go(engine: Engine) -> str:
     built = subprocess.run([go, "build", "-o", "run", "."], cwd=folder, capture_output=True, text=True)
     if built.returncode:
         raise Missing(f"testcontainers-go: {built.stderr.strip()[-300:]}")
-    return output(engine, [str(folder / "run"), IMAGE])
+    return output(engine, [str(folder / "run"), engine.image])
 
 
 def in_node(engine: Engine) -> str:
