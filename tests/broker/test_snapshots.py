@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 import threading
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from transacting import Owner
 
 from ottla.broker import Embedded
+from ottla.broker.control import operations
 from ottla.broker.embedded import BrokerFailed, OperationError
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
 from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -307,6 +309,37 @@ def test_a_broker_whose_disk_failed_can_be_stopped():
         broker.delete_topic("t")
     with pytest.raises(OperationError, match="does not run"):
         broker.topics()
+
+
+def test_one_of_several_directories_that_failed_is_there_again_after_a_restore(capfd: pytest.CaptureFixture[str]):
+    with Embedded(configs={"log.dirs": "/one,/two"}) as broker:
+        broker.create_topic("t", partitions=4)
+        broker.send_many("t", ["a", "b", "c", "d"])
+        snapshot = broker.snapshot()
+        with broker.faults.disk_error(path="/two/*", on="write"):
+            for partition in range(4):
+                with contextlib.suppress(OperationError):
+                    broker.send("t", "e", partition=partition)
+        offline = [p.partition for p in broker.topic("t").partitions if p.offline is not None]
+        assert len(offline) == 2 and all("/two/" in (p.offline or "/two/") for p in broker.topic("t").partitions)
+        with pytest.raises(OperationError, match="KAFKA_STORAGE_ERROR"):
+            broker.records("t")
+        with pytest.raises(OperationError, match="a log directory has failed, /two"):
+            broker.snapshot()
+        broker.restore(snapshot)
+        broker.assert_produced("t", ["a", "b", "c", "d"], ordered=False)
+    assert "a log directory failed" in capfd.readouterr().err
+
+
+def test_what_was_too_large_at_the_start_is_not_come_back_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with Embedded(data_dir=tmp_path / "data") as broker:
+        broker.send("t", "x")
+    monkeypatch.setattr(operations, "START_BYTES", 10)
+    with Embedded(data_dir=tmp_path / "data") as broker:
+        with pytest.raises(OperationError, match="too large to be kept"):
+            broker.reset()
+        broker.restore(broker.snapshot())
+        assert values(broker, "t") == [b"x"]
 
 
 def tree(files: Any, path: str = "/ottla") -> dict[str, bytes]:
