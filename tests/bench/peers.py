@@ -119,7 +119,9 @@ def tansu_command(port: int) -> list[str]:
     ]
 
 
-def spawn(name: str, command: list[str], address: Address, data: Path | None) -> Peer:
+def spawn(
+    name: str, command: list[str], address: Address, data: Path | None, patience_seconds: float = START_SECONDS
+) -> Peer:
     """Starts it, and returns when it answers. Raises BenchError, OSError."""
     quiet = subprocess.DEVNULL
     environment = {**os.environ, "RUST_LOG": "warn"}
@@ -128,16 +130,16 @@ def spawn(name: str, command: list[str], address: Address, data: Path | None) ->
     process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environment)
     peer = Peer(name, process, address, data)
     try:
-        _await_answer(peer)
+        _await_answer(peer, patience_seconds)
     except BaseException:
         peer.stop()
         raise
     return peer
 
 
-def _await_answer(peer: Peer) -> None:
+def _await_answer(peer: Peer, patience_seconds: float) -> None:
     """Returns with the first ApiVersions answer."""
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + patience_seconds
     while time.monotonic() < deadline:
         if peer.process.poll() is not None:
             raise BenchError(f"ended with exit code {peer.process.returncode} instead of starting")
@@ -145,7 +147,7 @@ def _await_answer(peer: Peer) -> None:
             served(peer.address)
             return
         time.sleep(0.001)
-    raise BenchError(f"gave no answer within {START_SECONDS:g} s")
+    raise BenchError(f"gave no answer within {patience_seconds:g} s")
 
 
 def start_ottla(*more: str) -> Peer:
