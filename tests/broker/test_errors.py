@@ -34,6 +34,20 @@ ELSEWHERE = {
     "CleaningFailed": "ends a pass of the log cleaner, with one line",
     "NotAdded": "leaves out a topic, with one line",
     "_Mistake": "ends the command, with one line",
+    "CannotDo": "ends the command, with one line",
+    "Unreachable": "ends the command, with one line",
+    "Wrong": "ends the command, with one line",
+    "ImageError": "ends the start of the image, with one line",
+    "NotLed": "names its own code",
+    "Cut": "cuts the connection, as a fault asks",
+    "OperationError": "is told to who steers the broker, not to a client",
+    "NotFound": "is told to who steers the broker, not to a client",
+    "AlreadyExists": "is told to who steers the broker, not to a client",
+    "BrokerFailed": "is told to who steers the broker, not to a client",
+    "UnknownFault": "is told to who steers the broker, not to a client",
+    "TopologyError": "is told to who steers the broker, not to a client",
+    "Refusal": "is an answer of the control plane",
+    "Misfit": "is an answer of the control plane, with one line",
 }
 
 

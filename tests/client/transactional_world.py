@@ -22,6 +22,7 @@ from simulated_network import Faults, SimulatedNetwork
 
 from ottla.broker import router
 from ottla.broker.client_ledger import Origin
+from ottla.broker.clock import SystemClock
 from ottla.broker.context import Arrival
 from ottla.broker.state import BrokerState
 from ottla.client import GroupMetadata, Producer, errors
@@ -39,17 +40,11 @@ OVERRIDES = {
 }
 
 
-class LoopClock:
+class LoopClock(SystemClock):
     """The broker's clock by the loop's time."""
-
-    def __init__(self, loop: Any) -> None:
-        self._loop = loop
 
     def now_ms(self) -> int:
         return START_MS + int(self._loop.time() * 1000)
-
-    def call_at(self, when_ms: int, callback: Callable[..., Any], *args: Any) -> Any:
-        return self._loop.call_later(max(0, when_ms - self.now_ms()) / 1000, callback, *args)
 
 
 class WholeBroker:
@@ -66,7 +61,7 @@ class WholeBroker:
 
     def start(self) -> None:
         self.state = BrokerState.open(
-            self._options, {"PLAINTEXT": PORT}, self._apis, self.clock, self._loop, self.files
+            self._options, {(1, "PLAINTEXT"): PORT}, self._apis, self.clock, self._loop, self.files
         )
         self.state.durability._submit = self._submit  # type: ignore[method-assign]
         self.is_up = True
@@ -94,7 +89,7 @@ class WholeBroker:
         self.files.restart()
 
     def answer(self, frame: bytes) -> bytes | None:
-        arrival = Arrival("PLAINTEXT", HOST, "client", Origin("PLAINTEXT", None, None, False))
+        arrival = Arrival("PLAINTEXT", HOST, "client", Origin("PLAINTEXT", None, None, False), 1)
         made = router.call(memoryview(bytearray(frame)), self.state, arrival)
         response = made.response
         if made.coroutine is not None:
