@@ -87,7 +87,10 @@ class World:
         self.files.make_directory(self._path(path))
 
     def _remove(self, path: str) -> None:
-        self.files.remove(self._path(path))
+        try:
+            self.files.remove(self._path(path))
+        except PermissionError as error:  # what macOS says of a directory
+            raise IsADirectoryError(errno.EISDIR, "a directory") from error
 
     def _remove_directory(self, path: str) -> None:
         if path:  # the top stands for a data directory
