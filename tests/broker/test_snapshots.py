@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import gc
 import socket
 import threading
 from pathlib import Path
@@ -19,6 +20,7 @@ from transacting import Owner
 from ottla.broker import Embedded
 from ottla.broker.control import operations
 from ottla.broker.embedded import BrokerFailed, OperationError
+from ottla.broker.state import BrokerState
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
 from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.join_group import JoinGroupRequest
@@ -340,6 +342,18 @@ def test_what_was_too_large_at_the_start_is_not_come_back_to(tmp_path: Path, mon
             broker.reset()
         broker.restore(broker.snapshot())
         assert values(broker, "t") == [b"x"]
+
+
+def test_nothing_is_left_of_the_states_that_were_replaced():
+    with Embedded() as broker:
+        broker.send("t", "x")
+        snapshot = broker.snapshot()
+        for _ in range(20):
+            broker.restore(snapshot)
+            broker.send("t", "y")
+        gc.collect()
+        assert sum(type(found) is BrokerState and found.loop is broker._loop for found in gc.get_objects()) == 1
+        assert values(broker, "t") == [b"x", b"y"]
 
 
 def tree(files: Any, path: str = "/ottla") -> dict[str, bytes]:
