@@ -25,6 +25,10 @@ class ProducerIds:
         """A block that was handed out before: its ids are gone, used or not."""
         self._next = self._block_end = record.next_producer_id
 
+    def skip(self, earlier: ProducerIds) -> None:
+        """Goes on behind another's ids, whose clients may still be there though its log is not."""
+        self._next = self._block_end = max(self._block_end, earlier._block_end)
+
     def allocate(self, now_ms: int) -> int:
         """A fresh id. Raises StorageError when a new block cannot be made durable."""
         if self._next == self._block_end:

@@ -267,7 +267,14 @@ class Running:
         old = self.state
         waits = None if old.waits is old.clock else old.waits
         files = _with_faults(self.store, self.faults)
-        self.attach(BrokerState.open(old.options, self.ports, old.apis, clock, old.loop, files, waits, note))
+        state = BrokerState.open(old.options, self.ports, old.apis, clock, old.loop, files, waits, note)
+        try:
+            state.go_on_from(old)
+        except BaseException:
+            state.begin_stop()
+            state.abandon()
+            raise
+        self.attach(state)
 
     @property
     def sockets(self) -> list[socket.socket]:

@@ -403,6 +403,12 @@ class BrokerState:
                 with contextlib.suppress(StorageError):
                     await self.durability.in_thread(partial(log_dir.data.note_log_starts, of_it))
 
+    def go_on_from(self, earlier: BrokerState) -> None:
+        """Takes the place of a state whose clients are still there: what each has for itself alone, a producer's
+        id, is nobody else's, and leaders' epochs do not go back. Raises StorageError."""
+        self.producer_ids.skip(earlier.producer_ids)
+        self.topology.go_on_from(earlier.topology)
+
     async def settle(self) -> None:
         """Returns when nothing is under way that the broker has begun: appends, syncs and other work in threads, a pass
         of the cleaner, and what follows from them. Requests that wait, as fetches do, are not waited for; and where

@@ -6,7 +6,7 @@ then those who wait for a partition are answered, and the coordinators of what l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,6 +61,7 @@ class TopologyNote(NamedTuple):
 
 
 NOTHING_NOTED = TopologyNote()
+UNKNOWN = 1 << 63  # where a log ended that is not there any more: behind all
 
 
 class Topology:
@@ -82,6 +83,7 @@ class Topology:
         """Told of each partition whose leader changed, after the start."""
         self.on_node: Callable[[int, bool], None] = lambda node_id, is_running: None
         """Told of a node that stopped or runs again; set by whoever has its sockets."""
+        self._told: dict[tuple[bytes, int], int] = {}  # the highest epochs that clients may know, where not the first
 
     def begin(self, note: TopologyNote) -> None:
         """At the start: what the note says is so, and who led and cannot any more is replaced. Raises StorageError."""
@@ -90,6 +92,27 @@ class Topology:
             partition.is_held = (partition.topic, partition.index) in note.offline
         if self.nodes.is_cluster or note.offline:
             self._elect(self._partitions())
+
+    def go_on_from(self, earlier: Topology) -> None:
+        """Takes the place of another state, whose data may be older or newer. Raises StorageError.
+
+        Clients hear of no leader with an older epoch than they know, so epochs go on above those that were told. A log
+        that has less now gets a new one, too, by which consumers see that it was cut (KIP-320).
+        """
+        self._told = told = earlier._told
+        ends: dict[tuple[bytes, int], int] = {}
+        for key, partition in earlier._by_id():
+            if partition.leader_epoch:
+                told[key] = max(told.get(key, 0), partition.leader_epoch)
+            ends[key] = UNKNOWN if partition.offline is not None else partition.log.log_end_offset
+        changes = []
+        for key, partition in self._by_id():
+            now = partition.assignment
+            is_cut = partition.offline is None and partition.log.log_end_offset < ends.get(key, UNKNOWN)
+            if is_cut or told.get(key, 0) > now.leader_epoch:
+                epoch = max(told.get(key, 0), now.leader_epoch) + 1
+                changes.append((partition, now._replace(leader_epoch=epoch, partition_epoch=now.partition_epoch + 1)))
+        self._change(changes)
 
     def note(self) -> TopologyNote:
         """For another start on the same data: what `begin` takes."""
@@ -173,6 +196,9 @@ class Topology:
     def _partitions(self) -> list[Partition]:
         return [partition for topic in self._topics for partition in topic.partitions]
 
+    def _by_id(self) -> Iterator[tuple[tuple[bytes, int], Partition]]:
+        return (((topic.id, partition.index), partition) for topic in self._topics for partition in topic.partitions)
+
     def _found(self, topic: str, index: int) -> Partition:
         if not self._topics.has_partition(topic, index):
             raise TopologyError(f"there is no partition {topic}-{index}")
@@ -206,5 +232,7 @@ class Topology:
         moved = [partition for partition, made in changes if made.leader != partition.leader]
         self._topics.reassign(changes, self._clock.now_ms())
         for partition in moved:
+            key = self._topics.named(partition.topic).id, partition.index
+            self._told[key] = max(self._told.get(key, 0), partition.leader_epoch)
             self.on_leader(partition)
             partition.release()

@@ -1,0 +1,116 @@
+"""Real clients over a restore that takes records, leaders and their epochs away: they go on by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import TopicPartition as ConfluentPartition
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.structs import TopicPartition
+
+from ottla.broker import Embedded
+
+pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
+
+SECONDS = 20
+QUICK = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 10, "log_level": 3}
+
+
+def until_read(poll: Callable[[], list[bytes]], last: bytes) -> list[bytes]:
+    """What is read up to a value."""
+    found: list[bytes] = []
+    end = time.monotonic() + SECONDS
+    while last not in found:
+        assert time.monotonic() < end, found
+        found += poll()
+    return found
+
+
+def moved_about(broker: Embedded, topic: str) -> None:
+    for node in (2, 3, 2):
+        broker.topology.move_leader(topic, 0, node)
+
+
+def test_confluent_kafka():
+    with Embedded(brokers=3) as broker:
+        topic = broker.create_topic()
+        broker.send(topic, "kept")
+        snapshot = broker.snapshot()
+        settings = {"bootstrap.servers": broker.bootstrap, **QUICK}
+        producer = Producer({**settings, "linger.ms": 0, "message.timeout.ms": SECONDS * 1000})
+        consumer = Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.assign([ConfluentPartition(topic, 0, 0)])
+
+        def poll() -> list[bytes]:
+            message = consumer.poll(0.1)
+            if message is None:
+                return []
+            assert message.error() is None or message.error().code() != KafkaError._FATAL
+            return [] if message.error() else [message.value()]
+
+        told: list[object] = []
+        try:
+            moved_about(broker, topic)
+            producer.produce(topic, b"taken away", on_delivery=lambda error, message: told.append(error))
+            producer.flush(SECONDS)
+            assert until_read(poll, b"taken away") == [b"kept", b"taken away"]
+            broker.restore(snapshot)
+            for value in (b"new", b"newer", b"newest"):
+                producer.produce(topic, value, on_delivery=lambda error, message: told.append(error))
+            producer.flush(SECONDS)
+            assert told == [None] * 4
+            # It had read one more than there is now, and sees by the epoch where the log was cut: it misses nothing.
+            assert until_read(poll, b"newest")[-3:] == [b"new", b"newer", b"newest"]
+        finally:
+            consumer.close()
+        broker.assert_produced(topic, ["kept", "new", "newer", "newest"])
+
+
+def test_kafka_python():
+    with Embedded(brokers=3) as broker:
+        topic = broker.create_topic()
+        broker.send(topic, "kept")
+        snapshot = broker.snapshot()
+        servers = broker.bootstrap.split(",")
+        producer = KafkaProducer(bootstrap_servers=servers, enable_idempotence=False, retry_backoff_ms=10)
+        consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", retry_backoff_ms=10)
+        consumer.assign([TopicPartition(topic, 0)])
+
+        def poll() -> list[bytes]:
+            return [record.value for records in consumer.poll(100).values() for record in records]
+
+        with producer:
+            moved_about(broker, topic)
+            producer.send(topic, b"taken away").get(SECONDS)
+            assert until_read(poll, b"taken away") == [b"kept", b"taken away"]
+            broker.restore(snapshot)
+            assert producer.send(topic, b"new").get(SECONDS).offset == 1
+            assert producer.send(topic, b"newer").get(SECONDS).offset == 2
+            assert b"newer" in until_read(poll, b"newer")
+        consumer.close()
+        broker.assert_produced(topic, ["kept", "new", "newer"])
+
+
+async def test_aiokafka():
+    async with Embedded(brokers=3) as broker:
+        topic = broker.create_topic()
+        broker.send(topic, "kept")
+        snapshot = broker.snapshot()
+        consumer = AIOKafkaConsumer(topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest")
+        async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap) as producer, consumer:
+            assert (await consumer.getone()).value == b"kept"
+            moved_about(broker, topic)
+            await producer.send_and_wait(topic, b"taken away")
+            assert (await consumer.getone()).value == b"taken away"
+            broker.restore(snapshot)
+            async with asyncio.timeout(SECONDS):
+                assert (await producer.send_and_wait(topic, b"new")).offset == 1
+                assert (await producer.send_and_wait(topic, b"newer")).offset == 2
+                while (await consumer.getone()).value != b"newer":
+                    pass
+        broker.assert_produced(topic, ["kept", "new", "newer"])
