@@ -39,9 +39,13 @@ class Project:
         command = [*self._command, *arguments]
         return subprocess.run(command, capture_output=True, text=True, env=self._environ, timeout=120)
 
+    def containers(self) -> list[str]:
+        """The names of all that there are."""
+        return [name for name in self.engine.out("ps", "-a", "--format", "{{.Names}}").split() if PROJECT in name]
+
     def container(self, service: str) -> str:
         """Its name: the two programs put other signs between the parts."""
-        names = self.engine.out("ps", "-a", "--format", "{{.Names}}").split()
+        names = self.containers()
         found = [name for name in names if re.fullmatch(rf"{PROJECT}[-_]{service}[-_]1", name)]
         if not found:
             raise Failed(f"no container of {service}: {names}")
@@ -65,6 +69,9 @@ def up(engine: Engine) -> Iterator[Project]:
             raise Failed(done.stderr[-2000:])
         yield project
     finally:
+        # podman-compose would leave the volumes without a name.
+        for name in project.containers():
+            engine.call("rm", "-f", "-v", name, check=False)
         project.call("down", "-v")
 
 
@@ -85,8 +92,7 @@ def works(engine: Engine, figures: Figures) -> str:
         late = {service: stop for service, stop in stops.items() if stop[0] > STOP_S or stop[1]}
         if late:
             raise Failed(f"(seconds, exit code) of stops: {late}")
-    left = engine.out("ps", "-a", "--format", "{{.Names}}").split()
-    if any(name.startswith(PROJECT) for name in left):
+    if left := project.containers():
         raise Failed(f"left behind: {left}")
     slowest = max(seconds for seconds, _ in stops.values())
     return (

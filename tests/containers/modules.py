@@ -21,6 +21,7 @@ from image_checks import CLUSTER, exchange
 
 HERE = Path(__file__).parent
 AS_CONFLUENT = "ottla-test:7.9.0"  # the modules for its images look at the tag: 8 has no ZooKeeper any more
+GO_NETWORK = "reaper_default"
 JAVA, CLIENTS = "2.0.2", "org.apache.kafka:kafka-clients:4.3.1"
 TIMEOUT_S = 300
 RUNNING = r".*Transitioning from RECOVERY to RUNNING.*"
@@ -248,7 +249,12 @@ def in_go(engine: Engine) -> str:
     built = subprocess.run([go, "build", "-o", "run", "."], cwd=folder, capture_output=True, text=True)
     if built.returncode:
         raise Missing(f"testcontainers-go: {built.stderr.strip()[-300:]}")
-    return output(engine, [str(folder / "run"), engine.image])
+    networks = engine.out("network", "ls", "--format", "{{.Name}}").split()
+    try:
+        return output(engine, [str(folder / "run"), engine.image])
+    finally:
+        if GO_NETWORK not in networks:  # it makes one of this name, and leaves it
+            engine.call("network", "rm", GO_NETWORK, check=False)
 
 
 def in_node(engine: Engine) -> str:
