@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -21,9 +22,9 @@ SECONDS = 20
 QUICK = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 10, "log_level": 3}
 
 
-def until_read(poll: Callable[[], list[bytes]], last: bytes) -> list[bytes]:
+def until_read(poll: Callable[[], list[bytes | None]], last: bytes) -> list[bytes | None]:
     """What is read up to a value."""
-    found: list[bytes] = []
+    found: list[bytes | None] = []
     end = time.monotonic() + SECONDS
     while last not in found:
         assert time.monotonic() < end, found
@@ -46,7 +47,7 @@ def test_confluent_kafka():
         consumer = Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest"})
         consumer.assign([ConfluentPartition(topic, 0, 0)])
 
-        def poll() -> list[bytes]:
+        def poll() -> list[bytes | None]:
             message = consumer.poll(0.1)
             if message is None:
                 return []
@@ -81,10 +82,10 @@ def test_kafka_python():
         consumer = KafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest", retry_backoff_ms=10)
         consumer.assign([TopicPartition(topic, 0)])
 
-        def poll() -> list[bytes]:
+        def poll() -> list[bytes | None]:
             return [record.value for records in consumer.poll(100).values() for record in records]
 
-        with producer:
+        with closing(producer):
             moved_about(broker, topic)
             producer.send(topic, b"taken away").get(SECONDS)
             assert until_read(poll, b"taken away") == [b"kept", b"taken away"]
