@@ -53,9 +53,13 @@ class Nodes:
         return self.own if not self.is_cluster else next(iter(self.running), NO_LEADER)
 
     def place(self, count: int, factor: int, first: int) -> list[tuple[int, ...]]:
-        """Replicas of `count` new partitions, the preferred leaders one after the other; `first` is where to go on."""
-        ids, there = self.ids, len(self.ids)
-        return [tuple(ids[(first + index + replica) % there] for replica in range(factor)) for index in range(count)]
+        """Replicas of `count` new partitions, the preferred leaders one after the other; `first` is where to go on.
+        As in Kafka nodes that are stopped get none before all that run have theirs."""
+        running = self.running
+        return [
+            (*_turned(running, first + index), *_turned(sorted(self.stopped), first + index))[:factor]
+            for index in range(count)
+        ]
 
     def assigned(self, replicas: Sequence[int], leader_epoch: int = 0) -> Assignment:
         """A new partition with these replicas; led by the first that runs."""
@@ -89,3 +93,9 @@ class Nodes:
         if leader not in in_sync:
             leader = in_sync[0] if in_sync else running[0] if running and unclean else NO_LEADER
         return now.next(leader, now.isr if leader == NO_LEADER else running)
+
+
+def _turned(ids: Sequence[int], by: int) -> tuple[int, ...]:
+    """The same in the same order, beginning with another one."""
+    start = by % len(ids) if ids else 0
+    return (*ids[start:], *ids[:start])

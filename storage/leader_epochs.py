@@ -63,6 +63,11 @@ class LeaderEpochs:
         self.entries = entries
         self._wrote_file(checkpoint.LEADER_EPOCH)
 
+    def epoch_at(self, offset: int) -> int:
+        """The epoch in which the record at an offset below the end was written; -1 where it carries none."""
+        number = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[number - 1][0] if number else -1
+
     def end_offset(self, epoch: int, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch at or below one; (-1, -1) if that is not known.
 

@@ -460,6 +460,12 @@ class PartitionLog(ReadableLog):
             return -1, -1
         return self._epochs.end_offset(epoch, self.leader_epoch, self.log_end_offset)
 
+    def epoch_at_start(self) -> int:
+        """The epoch of the first record that there is; in a log without any that of its leader; -1 if not known."""
+        if not self.size_bytes or (self._epochs.entries and self.log_start_offset == self.log_end_offset):
+            return self.leader_epoch
+        return self._epochs.epoch_at(self.log_start_offset)
+
     @watched
     def delete_records_before(self, offset: int) -> int:
         """Moves the log start up to the offset, durably; it never moves back. The new log start.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
+from ..nodes import Nodes
 from ..topics import PARTITIONS_AT_ONCE_MAX, Topic
 from .create_topics import check_assignments
 
@@ -27,7 +27,7 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
             if counts[name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             topic = context.broker.topics.named(name)
-            replicas = _checked(topic, asked, context.broker.nodes.ids)
+            replicas = _checked(topic, asked, context.broker.nodes)
             if not request.validate_only:
                 context.broker.topics.add_partitions(topic, asked.count, context.now_ms(), replicas)
         except Exception as error:
@@ -38,7 +38,7 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
     return CreatePartitionsResponse(results=results)
 
 
-def _checked(topic: Topic, asked: Asked, nodes: Sequence[int]) -> list[list[int]] | None:
+def _checked(topic: Topic, asked: Asked, nodes: Nodes) -> list[list[int]] | None:
     """The new partitions' replicas where they are assigned by hand."""
     now = len(topic.partitions)
     if asked.count <= now:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ..config import TopicConfig
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
+from ..nodes import Nodes
 from ..topics import PARTITIONS_AT_ONCE_MAX
 
 Asked = CreateTopicsRequest.CreatableTopic
@@ -45,7 +45,7 @@ def _create(asked: Asked, validate_only: bool, left: int, context: RequestContex
     if len(configs) < len(asked.configs):
         raise Refused(ErrorCode.INVALID_REQUEST, "A config is listed twice.")
     kept = TopicConfig(broker.config, broker.topics.check_new(asked.name, configs))
-    replicas = _assigned(asked, broker.nodes.ids)
+    replicas = _assigned(asked, broker.nodes)
     partitions = len(replicas or ()) or asked.num_partitions
     factor = len(replicas[0]) if replicas else asked.replication_factor
     if replicas is None:
@@ -86,7 +86,7 @@ def _count(asked: int, context: RequestContext) -> int:
     return asked
 
 
-def _assigned(asked: Asked, nodes: Sequence[int]) -> list[list[int]] | None:
+def _assigned(asked: Asked, nodes: Nodes) -> list[list[int]] | None:
     """The replicas of each partition where they are assigned by hand."""
     if not asked.assignments:
         return None
@@ -101,22 +101,25 @@ def _assigned(asked: Asked, nodes: Sequence[int]) -> list[list[int]] | None:
 
 
 def check_assignments(
-    assigned: dict[int, list[int]], first: int, count: int, nodes: Sequence[int], factor: int | None = None
+    assigned: dict[int, list[int]], first: int, count: int, nodes: Nodes, factor: int | None = None
 ) -> None:
-    """Refuses assignments that are not to these nodes, not of the partitions `first` .. `first + count - 1`, or not all
-    of as many replicas: `factor` if others are there."""
+    """Refuses assignments that are not to these nodes, to none that runs, not of the partitions `first` ..
+    `first + count - 1`, or not all of as many replicas: `factor` if others are there."""
+    ids = list(nodes.ids)
     if sorted(assigned) != list(range(first, first + count)):
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions should be a consecutive 0-based integer sequence."
         )
     for index, replicas in sorted(assigned.items()):
         factor = len(replicas) if factor is None else factor
-        if len(nodes) == 1 and replicas != list(nodes):
-            problem = f"must have the one replica {list(nodes)}, not {replicas}."
-        elif not replicas or len(set(replicas)) < len(replicas) or not set(replicas) <= set(nodes):
-            problem = f"must have its replicas on nodes among {list(nodes)}, on each once, not {replicas}."
+        if len(ids) == 1 and replicas != ids:
+            problem = f"must have the one replica {ids}, not {replicas}."
+        elif not replicas or len(set(replicas)) < len(replicas) or not set(replicas) <= set(ids):
+            problem = f"must have its replicas on nodes among {ids}, on each once, not {replicas}."
         elif len(replicas) != factor:
             problem = f"has {len(replicas)} replica(s) where others have {factor}."
+        elif nodes.is_cluster and nodes.stopped.issuperset(replicas):
+            problem = f"has its replicas on nodes that are stopped: {replicas}."
         else:
             continue
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Partition {index} {problem}")

@@ -47,7 +47,7 @@ def _describe(asked: Asked, request: DescribeConfigsRequest, context: RequestCon
         )
     return Result(
         error_code=0,
-        error_message=None,
+        error_message="",
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
         configs=[_entry(entry, request, context.api_version) for entry in entries],

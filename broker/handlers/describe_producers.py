@@ -1,6 +1,7 @@
 """DescribeProducers v0: what partitions know of their producers (KIP-664).
 
-A partition is described once, however often it is asked for. Left out: authorization, there being no ACLs yet.
+A partition is described once, however often it is asked for, and by each node that has it, not by the leader alone.
+Left out: authorization, there being no ACLs yet.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ def _log(name: str, index: int, context: RequestContext) -> PartitionLog:
     check_name(name)
     if topics.get(name) is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
-    return context.partition(name, index).log
+    partition = topics.partition(name, index)
+    if context.node_id not in partition.replicas:
+        partition.check_leader(context.node_id)
+    return partition.log
 
 
 def _state(producer_id: int, known: Producer) -> State:

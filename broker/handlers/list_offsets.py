@@ -63,7 +63,7 @@ def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: Re
     if asked.timestamp == LATEST:
         answer.offset, epoch = end, partition.leader_epoch
     elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
-        answer.offset, epoch = log.log_start_offset, partition.leader_epoch
+        answer.offset, epoch = log.log_start_offset, log.epoch_at_start()
     elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         answer.offset = -1
     else:

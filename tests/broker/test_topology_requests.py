@@ -12,6 +12,7 @@ from transacting import Owner, described
 
 from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.delete_records import DeleteRecordsRequest
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
@@ -63,7 +64,6 @@ async def test_only_the_leader_answers_for_a_partition(tmp_path: Path):
             (list_offsets(), 0),
             (epoch_end(0), 3),
             (delete_records(1), 2),
-            (describe_producers(), 0),
         ]
         for request, version in requests:
             assert only(await old.call(request, version)).error_code == NOT_LEADER, request
@@ -77,6 +77,75 @@ async def test_only_the_leader_answers_for_a_partition(tmp_path: Path):
         for request, version in ((list_offsets(0), 7), (epoch_end(0, current=0), 3)):
             for client in (old, new):
                 assert only(await client.call(request, version)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+async def test_every_replica_describes_producers(tmp_path: Path):
+    async with running(tmp_path, brokers=3, overrides={"default.replication.factor": "2"}) as broker:
+        await broker.topic("t")
+        answers = [only(await (await broker.client(node)).call(describe_producers(), 0)) for node in range(3)]
+        assert [one.error_code for one in answers] == [0, 0, NOT_LEADER]
+        broker.state.topology.take_offline("t", 0)
+        answers = [only(await (await broker.client(node)).call(describe_producers(), 0)) for node in range(3)]
+        assert [one.error_code for one in answers] == [0, 0, NOT_LEADER]
+
+
+async def test_the_earliest_offset_has_the_epoch_of_its_record(tmp_path: Path):
+    async with running(tmp_path, brokers=2) as broker:
+        await broker.topic("t")
+        topology = broker.state.topology
+
+        async def earliest(special: int = -2) -> tuple[int, int]:
+            client = await broker.client(broker.state.topics.leader("t", 0) - 1)
+            request = list_offsets()
+            request.topics[0].partitions[0].timestamp = special
+            answer = only(await client.call(request, 8))
+            return answer.offset, answer.leader_epoch
+
+        async def append(value: bytes) -> None:
+            client = await broker.client(broker.state.topics.leader("t", 0) - 1)
+            assert only(await client.call(produce(records(value)), 9)).error_code == 0
+
+        topology.move_leader("t", 0, 2)
+        assert await earliest() == (0, 1)  # the first record will have it
+        await append(b"a")
+        topology.move_leader("t", 0, 1)
+        assert await earliest() == (0, 1)
+        await append(b"b")
+        topology.move_leader("t", 0, 2)
+        assert await earliest() == await earliest(-4) == (0, 1)
+        broker.log("t").delete_records_before(1)
+        assert await earliest() == await earliest(-4) == (1, 2)
+        broker.log("t").delete_records_before(2)
+        assert await earliest() == await earliest(-4) == (2, 3)
+
+
+async def test_no_new_partition_lies_on_stopped_nodes_alone(tmp_path: Path):
+    async with running(tmp_path, brokers=3) as broker:
+        await broker.topic("t")
+        client = await broker.client(0)
+        broker.state.topology.stop_node(2)
+        create, grow = CreateTopicsRequest(topics=[new_topic("u", 6, 1), new_topic("v", 6, 3)]), CreatePartitionsRequest
+        assert [one.error_code for one in (await client.call(create, 5)).topics] == [0, 0]
+        for name, factor in (("u", 1), ("v", 3)):
+            made = broker.state.topics.named(name).partitions
+            assert {one.leader for one in made} == {1, 3}
+            assert {len(one.replicas) for one in made} == {factor} and {one.replicas[0] for one in made} == {1, 3}
+        asked = CreateTopicsRequest.CreatableTopic
+        for replicas, code in (([2], ErrorCode.INVALID_REPLICA_ASSIGNMENT), ([2, 3], 0)):
+            by_hand = asked(
+                name="w",
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[asked.CreatableReplicaAssignment(partition_index=0, broker_ids=replicas)],
+                configs=[],
+            )
+            (result,) = (await client.call(CreateTopicsRequest(topics=[by_hand]), 5)).topics
+            assert result.error_code == code
+        assert broker.state.topics.leader("w", 0) == 3
+        more = grow.CreatePartitionsTopic
+        by_hand = more(name="u", count=7, assignments=[more.CreatePartitionsAssignment(broker_ids=[2])])
+        (result,) = (await client.call(grow(topics=[by_hand], timeout_ms=9, validate_only=False), 1)).results
+        assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 async def test_a_request_to_several_partitions_is_answered_for_each(tmp_path: Path):
@@ -207,6 +276,7 @@ async def configs(client: Client, node: str) -> tuple[int, str | None]:
         resource_type=BROKER, resource_name=node, configuration_keys=["message.max.bytes"]
     )
     (result,) = (await client.call(DescribeConfigsRequest(resources=[asked]), 4)).results
+    assert result.error_code or result.error_message == ""  # as Kafka has it, not null
     return result.error_code, result.configs[0].value if result.configs else None
 
 
