@@ -234,7 +234,8 @@ def kafka_start() -> float:
             "log.dirs": f"{name}/logs",
         }
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # One that begins with a dash would be taken for an option.
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
         formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
         done = subprocess.run(formatting, capture_output=True, text=True, timeout=60)
         if done.returncode:

@@ -82,7 +82,8 @@ class Kafka:
             "".join(f"{name}={value}\n" for name, value in {**SETTINGS, **settings, **places}.items())
         )
         command = [program("java"), "-Xmx512m", "-cp", f"{classes}/*"]
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # One that begins with a dash would be taken for an option.
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
         formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
         done = subprocess.run(formatting, capture_output=True, text=True)
         if done.returncode:

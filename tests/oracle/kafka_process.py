@@ -242,7 +242,8 @@ class Kraft:
         classes = jars(f"kafka-{release}", [f"org.apache.kafka:kafka_2.13:{release}"])
         command = [program("java"), "-Xmx512m", "-cp", f"{classes}/*"]
         if not (self.logs / "meta.properties").exists():
-            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            # One that begins with a dash would be taken for an option.
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
             formatting = [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
             done = subprocess.run(formatting, capture_output=True, text=True)
             if done.returncode:
