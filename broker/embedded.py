@@ -418,8 +418,9 @@ class Embedded:
         """Has the broker hold what it held then, with the clock, the leaders and the stopped nodes of that time, behind
         the same ports; faults stay. A broker whose disk failed works again.
 
-        Clients are cut off, and find it so when they come back. What they know goes no way back: an idempotent producer
-        that has sent since is told that its sequence is out of order, as by a cluster that lost what it had.
+        Clients are cut off, and find it so when they come back. What they know goes no way back: so leaders' epochs do
+        not, and no producer's id is given out twice; an idempotent producer that has sent since is told that its
+        sequence is out of order, as by a cluster that lost what it had.
         """
         self._call(lambda operations: operations.restore(snapshot))
 

@@ -141,7 +141,8 @@ class Operations:
 
     async def restore(self, snapshot: Snapshot) -> None:
         """Has the broker hold what it held then, with the clock, the leaders and the stopped nodes of that time; faults
-        stay. Ports, cluster and topic ids are the same. Clients are cut off, and find it so when they come back."""
+        stay. Ports, cluster and topic ids are the same. Clients are cut off, and find it so when they come back; what
+        they go by, leaders' epochs and producers' ids, does not go back."""
         async with self._alone:
             await snapshots.restore(self.running, snapshot)
 
