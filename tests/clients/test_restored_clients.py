@@ -51,8 +51,9 @@ def test_confluent_kafka():
             message = consumer.poll(0.1)
             if message is None:
                 return []
-            assert message.error() is None or message.error().code() != KafkaError._FATAL
-            return [] if message.error() else [message.value()]
+            error = message.error()
+            assert error is None or error.code() != KafkaError._FATAL
+            return [] if error else [message.value()]
 
         told: list[object] = []
         try:
