@@ -229,9 +229,16 @@ class Embedded:
         try:
             ready.result()
         except BaseException:
-            self._gone()
+            self._give_up(ready)
             raise
         return self
+
+    def _give_up(self, ready: concurrent.futures.Future[None]) -> None:
+        """Leaves nothing of a start that failed, or whose caller was interrupted and will not know of it."""
+        with contextlib.suppress(Exception):  # it failed, or was cancelled: then its thread ends by itself
+            ready.result()
+            self._end()
+        self._gone()
 
     def _begin(self) -> concurrent.futures.Future[None]:
         if self._thread is not None:
@@ -293,8 +300,8 @@ class Embedded:
         ready = self._begin()
         try:
             await asyncio.wrap_future(ready)
-        except Exception:
-            self._gone()
+        except BaseException:
+            self._give_up(ready)
             raise
         return self
 

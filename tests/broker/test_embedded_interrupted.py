@@ -1,0 +1,73 @@
+"""Whoever starts an embedded broker may be interrupted: nothing of it is left then, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+
+import pytest
+
+from ottla.broker import Embedded
+
+
+def own_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "ottla-embedded"]
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 5, 50, 500])
+async def test_a_task_that_is_cancelled_while_the_broker_starts_leaves_none(turns: int):
+    before = own_threads()
+
+    async def use() -> None:
+        async with Embedded():
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(use())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert own_threads() == before
+
+
+async def test_one_that_is_ready_when_its_task_is_cancelled_is_stopped():
+    before = own_threads()
+    broker = Embedded()
+
+    async def use() -> None:
+        async with broker:
+            raise AssertionError("cancelled before")
+
+    task = asyncio.create_task(use())
+    while not broker.bootstrap:  # set in its thread, which tells it to this loop for a later turn
+        await asyncio.sleep(0)
+    while broker._operations is None:
+        pass
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert own_threads() == before
+    with broker:  # as new
+        broker.send("t", "x")
+
+
+def test_an_interrupt_while_the_broker_starts_leaves_none(monkeypatch: pytest.MonkeyPatch):
+    before = own_threads()
+    waited: list[bool] = []
+    wait = concurrent.futures.Future.result
+
+    def interrupted(self: concurrent.futures.Future[None], timeout: float | None = None) -> None:
+        wait(self, timeout)
+        if not waited:
+            waited.append(True)
+            raise KeyboardInterrupt
+
+    broker = Embedded()
+    monkeypatch.setattr(concurrent.futures.Future, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        broker.start()
+    monkeypatch.undo()
+    assert waited and own_threads() == before
+    broker.stop()
