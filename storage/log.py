@@ -454,18 +454,6 @@ class PartitionLog(ReadableLog):
 
     # -- the log start
 
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch at or below the one asked for; (-1, -1) if that is not known."""
-        if not self._epochs.entries and self.size_bytes:  # the log ends with messages of an old format
-            return -1, -1
-        return self._epochs.end_offset(epoch, self.leader_epoch, self.log_end_offset)
-
-    def epoch_at_start(self) -> int:
-        """The epoch of the first record that there is; in a log without any that of its leader; -1 if not known."""
-        if not self.size_bytes or (self._epochs.entries and self.log_start_offset == self.log_end_offset):
-            return self.leader_epoch
-        return self._epochs.epoch_at(self.log_start_offset)
-
     @watched
     def delete_records_before(self, offset: int) -> int:
         """Moves the log start up to the offset, durably; it never moves back. The new log start.

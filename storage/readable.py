@@ -19,6 +19,7 @@ from .transactions import Transactions
 from .watched import Watched, watched
 
 if TYPE_CHECKING:
+    from .leader_epochs import LeaderEpochs
     from .producer_state import Producer
     from .recovery import Recovered
     from .txn_index import AbortedTransaction
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 class ReadableLog(Watched):
     """See the module."""
+
+    # Of whoever writes.
+    _epochs: LeaderEpochs
+    leader_epoch: int
+    size_bytes: int
 
     def __init__(
         self,
@@ -146,6 +152,18 @@ class ReadableLog(Watched):
         """The first record that has the largest timestamp; None if no record has one. StorageError."""
         start = self.log_start_offset
         return timestamps.largest(self._segments_from(start), start)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch at or below the one asked for; (-1, -1) if that is not known."""
+        if not self._epochs.entries and self.size_bytes:  # the log ends with messages of an old format
+            return -1, -1
+        return self._epochs.end_offset(epoch, self.leader_epoch, self.log_end_offset)
+
+    def epoch_at_start(self) -> int:
+        """The epoch of the first record that there is; in a log without any that of its leader; -1 if not known."""
+        if not self.size_bytes or (self._epochs.entries and self.log_start_offset == self.log_end_offset):
+            return self.leader_epoch
+        return self._epochs.epoch_at(self.log_start_offset)
 
     @property
     def segments(self) -> Sequence[Segment]:
