@@ -50,11 +50,14 @@ class Reading(ABC):
         """What came within so many seconds, or raises what the client does."""
 
     def read(self, count: int) -> list[Read]:
-        """So many records, or what had come when patience ended."""
+        """So many records, or what had come when patience ended.
+
+        In long polls: where one ends in the middle of a join, kafka-python (3.0.12) never completes it.
+        """
         found: list[Read] = []
         end = time.monotonic() + PATIENCE_MS / 1000
-        while len(found) < count and time.monotonic() < end:
-            found += self.poll(0.2)
+        while len(found) < count and (left := end - time.monotonic()) > 0:
+            found += self.poll(left)
         return found
 
     def commit(self) -> None:
@@ -70,7 +73,7 @@ class PySending(Sending):
             enable_idempotence=idempotent,
             request_timeout_ms=more.pop("request_timeout_ms", patience_ms),
             delivery_timeout_ms=patience_ms,
-            max_block_ms=patience_ms,
+            max_block_ms=PATIENCE_MS,
             **backoff(),
             **more,
         )
@@ -179,19 +182,27 @@ class ConfluentReading(Reading):
             "fetch.error.backoff.ms": BACKOFF_MS,
         }
         self.consumer = Consumer({**librdkafka(address), **settings, **dotted(more)})
+        self.held: Any = None
         if group:
             self.consumer.subscribe([topic])
         else:
             self.consumer.assign([TopicPartition(topic, 0, 0)])
 
     def poll(self, seconds: float) -> list[Read]:
-        found = []
-        first = self.consumer.poll(seconds)  # as it comes; consume() would wait for more
-        for m in [first, *self.consumer.consume(500, 0)] if first is not None else []:
+        found: list[Read] = []
+        while (m := self._next(0 if found else seconds)) is not None:
             if error := m.error():
+                if found:  # these first
+                    self.held = m
+                    return found
                 raise KafkaException(error)
             found.append(Read(m.partition() or 0, m.offset() or 0, m.timestamp()[1], m.value() or b""))  # type: ignore[arg-type]
         return found
+
+    def _next(self, seconds: float) -> Any:
+        """One message as it comes: consume() would wait for more."""
+        held, self.held = self.held, None
+        return self.consumer.poll(seconds) if held is None else held
 
     def commit(self) -> None:
         self.consumer.commit(asynchronous=False)

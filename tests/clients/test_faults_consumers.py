@@ -118,8 +118,9 @@ def test_a_delayed_answer_is_waited_for(client: str, embedded: Embedded, topic: 
 def test_a_stalled_fetch_goes_on(client: str, embedded: Embedded, topic: str) -> None:
     fault = embedded.faults.stall("Fetch", topic=topic)
     with consuming(client, embedded.bootstrap, topic, **soon(client)) as consumer:
-        assert consumer.poll(0.2) == []
-        assert fault.fired
+        while not fault.fired:
+            assert consumer.poll(0.1) == []
+        assert consumer.poll(0.1) == []
         fault.remove()
         assert [read.value for read in consumer.read(3)] == VALUES
 
@@ -131,9 +132,11 @@ def test_a_disk_error_while_reading(client: str, close_what_kafka_python_leaves_
         topic = embedded.create_topic()
         embedded.send(topic, b"a")
         before = embedded.snapshot()
-        embedded.faults.disk_error("read", topic=topic, times=1)
+        fault = embedded.faults.disk_error("read", topic=topic, times=1)
         with consuming(client, embedded.bootstrap, topic) as consumer:
-            assert consumer.poll(0.3) == []
+            while not fault.fired:
+                assert consumer.poll(0.1) == []
+            assert consumer.poll(0.1) == []
             embedded.restore(before)
             assert [read.value for read in consumer.read(1)] == [b"a"]
 

@@ -70,7 +70,7 @@ def test_a_delayed_answer_is_waited_for(client: str, embedded: Embedded) -> None
 def test_no_answer_raises_a_time_out(client: str, embedded: Embedded) -> None:
     """And where the rule goes, the connection and the broker are as good as before."""
     topic = embedded.create_topic()
-    with producing(client, embedded.bootstrap, patience_ms=500) as producer:
+    with producing(client, embedded.bootstrap, patience_ms=1000) as producer:
         with embedded.faults.stall("Produce", topic=topic) as fault, pytest.raises(TIMED_OUT[client]) as caught:
             producer.send(topic, b"a")
         if client == "confluent-kafka":
@@ -150,7 +150,7 @@ def test_who_is_cut_off_and_refused_gives_up_in_time(
 ) -> None:
     """And connects again when it is let in."""
     topic = embedded.create_topic()
-    with producing(client, embedded.bootstrap, patience_ms=500) as producer:
+    with producing(client, embedded.bootstrap, patience_ms=1000) as producer:
         assert producer.send(topic, b"a") == 0
         cut = embedded.faults.disconnect("Produce", "before", topic=topic, times=1)
         with embedded.faults.refuse(), pytest.raises(Exception) as caught:
@@ -192,7 +192,7 @@ def test_a_failed_disk_takes_the_partition_offline(client: str) -> None:
     """Its directory stays so, as in Kafka, until the broker begins anew: the producer is told by a code or in time."""
     with Embedded(configs={"log.dirs": "/one,/two"}) as embedded:
         topic = embedded.create_topic()
-        with producing(client, embedded.bootstrap, patience_ms=700) as producer:
+        with producing(client, embedded.bootstrap, patience_ms=1000) as producer:
             assert producer.send(topic, b"a") == 0
             embedded.faults.disk_error(topic=topic, times=1)
             with pytest.raises(Exception) as caught:

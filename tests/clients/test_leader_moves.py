@@ -81,7 +81,7 @@ class Consumption:
             self.failures.append(error)
 
     def _step(self, consumer: Reading) -> None:
-        found = consumer.poll(0.5)
+        found = consumer.poll(0.2 if self.has_begun.is_set() else 30)
         self.values += [int(read.value) for read in found]
         if found:
             consumer.commit()
@@ -89,7 +89,7 @@ class Consumption:
 
     def begin(self) -> None:
         """Returns when it is in its group: kafka-python (3.0.12) stays outside for ever when its SyncGroup is lost."""
-        assert self.has_begun.wait(30), self.failures
+        assert self.has_begun.wait(40), self.failures
 
     def read_up_to(self, count: int) -> list[int]:
         self.wanted = count
