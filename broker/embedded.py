@@ -37,6 +37,8 @@ from .control.views import (
     Record,
     TopicInfo,
     Value,
+    checked_text,
+    whole,
 )
 from .faults import Faults, FaultsView
 from .faults import disk as _disk  # noqa: F401  imported with this module, as above
@@ -80,19 +82,21 @@ _LOOP_FACTORY = server.loop_factory()
 
 def embedded_options(
     release: str,
-    configs: Mapping[str, Any],
+    configs: Mapping[str, Any] | None,
     data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
     brokers: int,
     listeners: str | Sequence[str] | None,
     control: str | None = None,
 ) -> ServeOptions:
-    """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, with one line."""
-    played = profile(release or NEWEST)
-    texts = config_texts(configs)
+    """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, and TypeError, each
+    with one line."""
+    played = profile(checked_text("release", release or NEWEST))
+    texts = config_texts({} if configs is None else configs)
+    whole("brokers", brokers)
     for name, text in DEFAULTS.items():
         if name not in texts and broker_fact(name, played) is not None:
             texts[name] = text
-    if listeners is None and "listeners" not in texts:
+    if not listeners and "listeners" not in texts:
         listeners = "127.0.0.1:0"
     addresses = [listeners] if isinstance(listeners, str) else list(listeners or ())
     folders: list[str] = []
@@ -182,13 +186,13 @@ class Embedded:
     def __init__(
         self,
         release: str = NEWEST,
-        configs: Mapping[str, Any] = {},
+        configs: Mapping[str, Any] | None = {},
         data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         brokers: int = 1,
         listeners: str | Sequence[str] | None = None,
         control: str | None = None,
     ) -> None:
-        """Checks what is asked for, and starts nothing. Raises ValueError."""
+        """Checks what is asked for, and starts nothing. Raises ValueError, TypeError."""
         self.options = embedded_options(release, configs, data_dir, brokers, listeners, control)
         self.release = release
         self.bootstrap = ""

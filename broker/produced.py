@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import SequenceMatcher
 from typing import Any
@@ -48,6 +48,8 @@ def difference(topic: str, found: Sequence[Record], expected: Iterable[Any], ord
     What an expectation does not name (the key of a plain value, the offset of a pair) is not compared. In an `ordered`
     comparison the records stand by partition and offset.
     """
+    if isinstance(expected, str | bytes | Mapping | Record | NewRecord) or not isinstance(expected, Iterable):
+        raise TypeError(f"what is expected is a list of values, (key, value) pairs or Records, not {expected!r}")
     wanted = [wanted_of(one) for one in expected]
     if len(found) == len(wanted) and all(_fits(f, w) for f, w in zip(found, wanted, strict=True)):
         return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..virtual_clock import VirtualClock
-from .views import OperationError
+from .views import OperationError, whole
 
 if TYPE_CHECKING:
     from ..server import Running
@@ -81,7 +81,7 @@ class ClockControl:
         With `keep_members` the members that groups have now live through it, as if their heartbeats had come.
         """
         clock = self._clock
-        if ms < 0:
+        if whole("ms", ms) < 0:
             raise OperationError(f"the clock cannot be moved on by {ms} ms; set it to go back")
         until_ms = _time(clock.now_ms() + ms)
         if keep_members:
@@ -91,7 +91,7 @@ class ClockControl:
 
 
 def _time(ms: int) -> int:
-    if not 0 <= ms <= LATEST_MS:
+    if not 0 <= whole("ms", ms) <= LATEST_MS:
         raise OperationError(f"{ms} is no time between 1970 and 9999")
     return ms
 

@@ -27,6 +27,7 @@ from ..groups.subscription import partitions_of, topics_of
 from ..nodes import NO_LEADER
 from ..partitions import settled
 from ..snapshots import Snapshot
+from ..topics import PARTITIONS_AT_ONCE_MAX
 from .clock import ClockControl
 from .views import (
     AlreadyExists,
@@ -42,7 +43,10 @@ from .views import (
     Record,
     TopicInfo,
     Value,
+    checked_text,
+    headers_of,
     to_bytes,
+    whole,
 )
 
 if TYPE_CHECKING:
@@ -82,8 +86,8 @@ T = TypeVar("T")
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """In it, what the broker refuses is an OperationError with Kafka's name for it."""
+def _told(topic: str = "", partition: int | None = None) -> Iterator[None]:
+    """In it, what the broker refuses is an OperationError with Kafka's name for it; it is about that topic."""
     try:
         yield
     except (*CODES, Refused) as error:
@@ -91,7 +95,8 @@ def _told() -> Iterator[None]:
         text = str(error)
         message = text if text.startswith(code.name) else f"{code.name}: {text}"
         if code in _NOT_FOUND:
-            raise NotFound(message) from error
+            named = f"{code.name}: there is no {topic}" + ("" if partition is None else f"-{partition}")
+            raise NotFound(named if topic and text == code.name else message) from error
         if code is ErrorCode.TOPIC_ALREADY_EXISTS:
             raise AlreadyExists(message) from error
         raise OperationError(message) from error
@@ -143,6 +148,8 @@ class Operations:
         """Has the broker hold what it held then, with the clock, the leaders and the stopped nodes of that time; faults
         stay. Ports, cluster and topic ids are the same. Clients are cut off, and find it so when they come back; what
         they go by, leaders' epochs and producers' ids, does not go back."""
+        if not isinstance(snapshot, Snapshot):
+            raise TypeError(f"what is restored is a Snapshot, not {snapshot!r}")
         async with self._alone:
             await snapshots.restore(self.running, snapshot)
 
@@ -179,8 +186,11 @@ class Operations:
         default unless given."""
         state = self._state
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
-        if partitions < 1:
+        checked_text("the name of a topic", name)
+        if whole("partitions", partitions) < 1:
             raise OperationError(f"INVALID_PARTITIONS: a topic has at least one partition, not {partitions}")
+        if partitions > PARTITIONS_AT_ONCE_MAX:
+            raise OperationError(f"POLICY_VIOLATION: at most {PARTITIONS_AT_ONCE_MAX} partitions, not {partitions}")
         with _told():
             topics = state.topics
             factor = None if replication_factor is None else topics.check_factor(replication_factor)
@@ -191,7 +201,7 @@ class Operations:
     async def delete_topic(self, name: str) -> None:
         """Deletes a topic; those who wait for its partitions are answered."""
         state = self._state
-        with _told():
+        with _told(name):
             state.topics.delete(state.topics.named(name), state.clock.now_ms())
             state.groups.forget_topic(name)
 
@@ -203,7 +213,7 @@ class Operations:
     async def topic(self, name: str) -> TopicInfo:
         """One topic. Raises NotFound."""
         state = self._state
-        with _told():
+        with _told(name):
             return _topic_info(state, state.topics.named(name))
 
     # Records
@@ -219,13 +229,13 @@ class Operations:
     ) -> int:
         """Appends one record and returns its offset when it is stored. A topic that is not there is made, where the
         broker does that for producers. The timestamp is the broker's time unless given."""
-        (offset,) = await self.send_many(topic, [NewRecord(value, key, tuple(headers), partition, timestamp_ms)])
+        (offset,) = await self.send_many(topic, [NewRecord(value, key, headers_of(headers), partition, timestamp_ms)])
         return offset
 
     async def send_many(self, topic: str, records: Iterable[Any]) -> list[int]:
         """Appends records (values, (key, value) pairs, NewRecords or Records) in few batches; the offset of each."""
         state = self._state
-        with _told():
+        with _told(checked_text("the name of a topic", topic)):
             found = state.topics.get(topic)
             if found is None:
                 if not state.config["auto.create.topics.enable"]:
@@ -239,7 +249,7 @@ class Operations:
                 key = to_bytes(record.key)
                 index = self._partition(found, record.partition, key)
                 time_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
-                headers = tuple(batch.Header(name, to_bytes(value)) for name, value in record.headers)
+                headers = tuple(batch.Header(name, to_bytes(value)) for name, value in headers_of(record.headers))
                 chosen.setdefault(index, []).append(
                     (count - 1, batch.Record(0, time_ms, key, to_bytes(record.value), headers))
                 )
@@ -253,7 +263,7 @@ class Operations:
     def _partition(self, topic: Topic, wanted: int | None, key: bytes | None) -> int:
         count = len(topic.partitions)
         if wanted is not None:
-            if not 0 <= wanted < count:
+            if not 0 <= whole("partition", wanted) < count:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name} has no partition {wanted}")
             return wanted
         if count == 1:
@@ -280,7 +290,7 @@ class Operations:
     async def slices(self, topic: str, partition: int | None = None, offset: int = 0) -> AsyncIterator[list[Record]]:
         """What `records` returns, some at a time; of each partition from `offset` on."""
         state = self._state
-        with _told():
+        with _told(topic, partition):
             named = state.topics.named(topic)
             if partition is not None:
                 state.topics.partition(topic, partition)
@@ -316,7 +326,7 @@ class Operations:
         """What the partitions know of producers with ids: of all topics, or of one."""
         state = self._state
         found = []
-        with _told():
+        with _told(topic or ""):
             topics = [state.topics.named(topic)] if topic is not None else list(state.topics)
             for one in sorted(topics, key=lambda topic: topic.name):
                 for partition in one.online_partitions():
@@ -342,7 +352,9 @@ async def settled_of(submitted: Any) -> Any:
 
 
 def config_texts(configs: Mapping[str, Any]) -> dict[str, str]:
-    """Configs as Kafka has them: texts by name, `True` as "true"."""
+    """Configs as Kafka has them: texts by name, `True` as "true". Raises TypeError."""
+    if not isinstance(configs, Mapping):
+        raise TypeError(f"configs are values by their names, not {configs!r}")
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
 
 

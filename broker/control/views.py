@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,32 @@ def to_bytes(value: Value) -> bytes | None:
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     raise TypeError(f"a key or a value is bytes, str or None, not {type(value).__name__}")
+
+
+def whole(name: str, value: Any) -> int:
+    """A number as it was given. Raises TypeError for what is no whole number: a time in fractions would go round in
+    everything that is stored from then on."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise TypeError(f"{name} is a whole number, not {value!r}")
+
+
+def checked_text(name: str, value: Any) -> str:
+    """A name as it was given. Raises TypeError for what is no text."""
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"{name} is a str, not {value!r}")
+
+
+def headers_of(given: Any) -> tuple[tuple[str, Value], ...]:
+    """Headers as pairs, or as a mapping where no name comes twice. Raises TypeError."""
+    entries = given.items() if isinstance(given, Mapping) else given
+    found = []
+    for entry in entries:
+        if not isinstance(entry, tuple | list) or len(entry) != 2:
+            raise TypeError(f"a header is a pair of a name and a value, not {entry!r}")
+        found.append((checked_text("the name of a header", entry[0]), entry[1]))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +184,7 @@ class NewRecord:
         if isinstance(given, Record):
             return cls(given.value, given.key, given.headers, given.partition, given.timestamp_ms)
         if isinstance(given, tuple):
-            key, value = given
-            return cls(value, key)
+            if len(given) != 2:
+                raise TypeError(f"a record is a value, a (key, value) pair, a NewRecord or a Record, not {given!r}")
+            return cls(given[1], given[0])
         return cls(given)
