@@ -88,8 +88,8 @@ def embedded_options(
     listeners: str | Sequence[str] | None,
     control: str | None = None,
 ) -> ServeOptions:
-    """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, and TypeError, each
-    with one line."""
+    """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, and TypeError, of
+    one line each."""
     played = profile(checked_text("release", release or NEWEST))
     texts = config_texts({} if configs is None else configs)
     whole("brokers", brokers)
