@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from idempotent_writers import PRODUCERS, Progress
 from quick_clients import CLIENTS, Reading, consuming, producing
+from transactional import PRODUCERS as TRANSACTIONAL
 
 from ottla.broker import Embedded
 
@@ -156,4 +157,23 @@ def test_a_partition_without_a_leader_is_waited_for(client: str, cluster: Embedd
         timer.start()
         assert producer.send(topic, b"b") == 1
         timer.join()
+    assert [record.value for record in cluster.records(topic)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("client", TRANSACTIONAL)
+def test_a_transaction_outlives_its_coordinators(client: str, cluster: Embedded, name: str) -> None:
+    """Every node stops once while it is open, those of its partition and of its coordinator among them."""
+    topic = cluster.create_topic(name)
+    producer = TRANSACTIONAL[client](cluster.bootstrap, name)
+    try:
+        for value, end in ((b"a", producer.commit), (b"never", producer.abort), (b"b", producer.commit)):
+            producer.begin()
+            producer.send(topic, 0, value)
+            producer.flush()
+            for node in (1, 2, 3):
+                cluster.topology.stop_node(node)
+                cluster.topology.start_node(node)
+            end()
+    finally:
+        producer.close()
     assert [record.value for record in cluster.records(topic)] == [b"a", b"b"]
