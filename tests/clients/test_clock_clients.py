@@ -43,7 +43,7 @@ def test_seven_days(client: str, clocked: Embedded) -> None:
     topic, kept = clocked.create_topic("orders"), clocked.create_topic("kept", configs={"retention.ms": "-1"})
     with (
         producing(client, clocked.bootstrap, idempotent=True) as producer,
-        consuming(client, clocked.bootstrap, topic, "readers", heartbeat_interval_ms=1000) as consumer,
+        consuming(client, clocked.bootstrap, topic, "readers", heartbeat_interval_ms=2000) as consumer,
     ):
         producer.send(topic, b"a")
         producer.send(kept, b"b")
