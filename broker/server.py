@@ -292,6 +292,14 @@ class Running:
         found = [(door.listener.host, door.sock.getsockname()) for door in self._doors]
         return [format_address(host or address[0], address[1]) for host, address in found]
 
+    def check_named(self, node_id: int | None, listener: str | None) -> None:
+        """Raises ValueError, one line, for a node or a listener that is not here."""
+        nodes, names = {door.node_id: None for door in self._doors}, {door.listener.name: None for door in self._doors}
+        if node_id is not None and node_id not in nodes:
+            raise ValueError(f"there is no node {node_id}: the nodes are {', '.join(map(str, nodes))}")
+        if listener is not None and listener not in names:
+            raise ValueError(f"there is no listener {listener!r}: the listeners are {', '.join(names)}")
+
     def refuse(self, node_id: int | None = None, listener: str | None = None) -> None:
         """From here on the system refuses new connections, by a node, a listener, or both; the ports stay ours. Open
         connections stay, too. Raises OSError."""

@@ -42,10 +42,9 @@ async def add_fault(plane: Plane, call: Call) -> Any:
     if len(faults.list()) >= MAX_FAULTS:
         raise Refusal(409, f"there are {MAX_FAULTS} faults already; remove one")
     try:
-        rule = Rule.from_json(call.body)
+        return faults.get(faults.add(Rule.from_json(call.body))).to_json()
     except ValueError as error:
         raise Refusal(400, error) from error
-    return faults.get(faults.add(rule)).to_json()
 
 
 async def get_fault(plane: Plane, call: Call) -> Any:

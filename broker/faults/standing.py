@@ -15,7 +15,9 @@ from .rules import Rule, StandingRule
 
 
 class Sockets(Protocol):
-    """What can refuse connections: `server.Running`."""
+    """What can refuse connections, and knows its nodes and listeners: `server.Running`."""
+
+    def check_named(self, node_id: int | None, listener: str | None) -> None: ...
 
     def refuse(self, node_id: int | None = None, listener: str | None = None) -> None: ...
 
@@ -44,7 +46,10 @@ class Faults:
         self._refuse()
 
     def add(self, rule: Rule) -> int:
-        """Puts a rule in force; its id. Raises OSError where a listener cannot refuse."""
+        """Puts a rule in force; its id. Raises OSError where a listener cannot refuse, and ValueError where the broker
+        has no such node or listener: nothing would ever come of it."""
+        if self._sockets is not None:
+            self._sockets.check_named(rule.node, rule.listener)
         id, self._next_id = self._next_id, self._next_id + 1
         self._rules[id] = StandingRule(id, rule)
         self._changed()

@@ -117,7 +117,7 @@ FAULTS = {
     "wrong-crc --probability 0.5": "wrong_crc probability=0.5",
     "throttle Produce 1s": "throttle ms=1000 api=Produce",
     "stall Heartbeat --node 1": "stall api=Heartbeat node=1",
-    "refuse --listener OTHER": "refuse listener=OTHER",
+    "refuse --listener PLAINTEXT": "refuse listener=PLAINTEXT",
     "disk-error write --path /x/*": "disk_error on=write path=/x/*",
     "disk-full --topic t": "disk_full topic=t",
 }
@@ -136,6 +136,7 @@ async def test_faults(tmp_path: Path) -> None:
         assert await told(api, "faults", "remove", "3") == ["removed: 1"]
         assert await refused(api, "faults", "remove", "3") == "no fault 3"
         assert await refused(api, "faults", "add", "error", "Produce", "OOPS") == "no error code is named 'OOPS'"
+        assert await refused(api, "faults", "add", "refuse", "--node", "9") == "there is no node 9: the nodes are 1"
         assert await refused(api, "faults", "add", "delay", "Fetch", "1s", "soon") == (
             "the body.when is 'soon', none of before, after"
         )

@@ -184,7 +184,7 @@ async def faults(api: Api) -> None:
         {"action": "wrong_crc", "topic": "u"},
         {"action": "throttle", "ms": 100, "client_id": "u"},
         {"action": "stall", "topic": "u"},
-        {"action": "refuse", "listener": "OTHER"},
+        {"action": "refuse", "listener": "PLAINTEXT"},
         {"action": "disk_error", "on": "write", "path": "/nowhere/*"},
         {"action": "disk_full", "path": "/nowhere/*"},
     ]
@@ -206,6 +206,8 @@ async def faults(api: Api) -> None:
         ({"action": "stall", "api": "Prodcue"}, "no API is called 'Prodcue'"),
         ({"action": "stall", "probability": 0}, "probability must be above 0 and at most 1, not 0"),
         ({"action": "refuse", "topic": "t"}, "refuse does not go by topic"),
+        ({"action": "refuse", "listener": "OTHER"}, "there is no listener 'OTHER': the listeners are PLAINTEXT"),
+        ({"action": "stall", "node": 77}, "there is no node 77: the nodes are 1"),
         ({"action": "sleep"}, "the body.action is 'sleep', none of error, delay"),
         ({"api": "Produce"}, "the body lacks action"),
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -118,3 +119,18 @@ def test_what_is_not_there_is_named(broker: Embedded, ask: Callable[[Embedded], 
     with pytest.raises(NotFound) as error:
         ask(broker)
     assert str(error.value) == f"UNKNOWN_TOPIC_OR_PARTITION: {part}"
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ({"node": 9}, "there is no node 9: the nodes are 1"),
+        ({"listener": "PLAIN"}, "there is no listener 'PLAIN': the listeners are PLAINTEXT"),
+    ],
+)
+def test_a_fault_where_the_broker_has_nothing_is_not_put_in_force(broker: Embedded, where: dict[str, Any], told: str):
+    for put in (broker.faults.refuse, partial(broker.faults.error, "Produce", 6)):
+        with pytest.raises(ValueError) as error:
+            put(**where)
+        assert str(error.value) == told
+    assert broker.faults.list() == []

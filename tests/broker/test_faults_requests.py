@@ -135,8 +135,9 @@ async def test_who_is_meant(tmp_path: Path) -> None:
             assert await codes() == [0, 0, NOT_LEADER]
         with faults.error("Produce", NOT_LEADER, node=broker.state.node_id):
             assert await codes() == [NOT_LEADER] * 3
-        with faults.error("Produce", NOT_LEADER, node=77):
-            assert await codes() == [0, 0, 0]
+        with pytest.raises(ValueError, match="there is no node 77"):
+            faults.error("Produce", NOT_LEADER, node=77)
+        assert await codes() == [0, 0, 0]
 
 
 async def test_which_node_is_meant(tmp_path: Path) -> None:

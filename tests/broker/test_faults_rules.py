@@ -147,6 +147,10 @@ class Sockets:
     def __init__(self) -> None:
         self.refusing: set[tuple[int, str]] = set()
 
+    def check_named(self, node_id: int | None, listener: str | None) -> None:
+        if not self.found(node_id, listener):
+            raise ValueError("not here")
+
     def found(self, node_id: int | None, listener: str | None) -> set[tuple[int, str]]:
         doors = {(node, name) for node in (1, 2) for name in ("A", "B")}
         return {(node, name) for node, name in doors if node_id in (None, node) and listener in (None, name)}
@@ -168,6 +172,22 @@ def test_listeners_refuse_for_as_long_as_any_rule_says_so() -> None:
             assert sockets.refusing == {(1, "A"), (1, "B"), (2, "A")}
         assert sockets.refusing == {(1, "A"), (1, "B")}
     assert not sockets.refusing
+
+
+def test_what_names_a_listener_or_a_node_that_is_not_here_is_refused() -> None:
+    faults = Faults()
+    view = FaultsView(faults)
+    view.refuse("NONE")  # nobody can tell before there is a broker
+    faults.attach(Sockets())
+    for put in (
+        lambda: view.refuse("NONE"),
+        lambda: view.refuse(node=3),
+        lambda: view.delay("Fetch", 1, listener="a"),
+        lambda: view.error(None, "UNKNOWN_SERVER_ERROR", node=0),
+    ):
+        with pytest.raises(ValueError, match="not here"):
+            put()
+    assert len(faults.list()) == 1
 
 
 def test_a_listener_that_cannot_refuse_leaves_no_rule() -> None:
