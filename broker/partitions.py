@@ -10,6 +10,7 @@ from ..protocol.errors import ErrorCode
 from ..protocol.records import validate
 from ..storage.errors import DirectoryFailed, DuplicateSequence, StorageError
 from .errors import Refused
+from .missed import Missed
 from .nodes import NO_LEADER, Assignment
 from .turns import in_thread
 from .waiting import wake_all
@@ -53,6 +54,7 @@ class Partition:
         "_is_gone",
         "_last",
         "_log",
+        "_missed",
         "_syncs",
         "assignment",
         "directory",
@@ -95,6 +97,7 @@ class Partition:
             log.on_roll = self._syncs.soon
         self._last: asyncio.Task[Any] | None = None  # the newest append that needs turns, while it is under way
         self._is_gone = False
+        self._missed: Missed | None = None  # since one was refused
 
     @property
     def log(self) -> PartitionLog:
@@ -193,10 +196,24 @@ class Partition:
         return self.syncs.after(self.log.answer_copy(found, refused))
 
     def _adopt(self, prepared: Prepared, now_ms: int, guard: Guard | None = None) -> Appended | asyncio.Future[Any]:
-        appended = self.log.append_prepared(prepared, now_ms=now_ms, guard=guard)
+        if self._missed is not None and prepared.headers:
+            self._missed.check(prepared.header, self.log)
+        try:
+            appended = self.log.append_prepared(prepared, now_ms=now_ms, guard=guard)
+        except StorageError:
+            if prepared.headers:
+                self.missed.note(prepared.header)
+            raise
         if appended.last_offset >= self._syncs.due_at or self.waiters:  # type: ignore[union-attr]
             return self.appended(appended)
         return appended
+
+    @property
+    def missed(self) -> Missed:
+        """Where to note batches that were refused for a moment."""
+        if self._missed is None:
+            self._missed = Missed()
+        return self._missed
 
     def appended(self, appended: Appended) -> Appended | asyncio.Future[Any]:
         """To be called with what an append to the log came to: shows it to consumers, at once or when it is synced,

@@ -272,6 +272,8 @@ class FaultedCall:
         """Has done what is not refused; the answer to both."""
         planned, shape = self._planned, self._shape
         refused = planned.refused
+        if shape.api_key == PRODUCE_KEY and refused is not None:
+            self._note_missed()
         if planned.rest is None:
             response = refused
         else:
@@ -288,6 +290,16 @@ class FaultedCall:
         for standing in planned.spoiling:
             spoil_records(response, standing, self._topics)
         return response
+
+    def _note_missed(self) -> None:
+        """Batches that a rule refuses are missed like those that the broker refuses."""
+        rest, topics = self._planned.rest, self._context.broker.topics
+        kept = {id(data) for topic in rest.topic_data for data in topic.partition_data} if rest is not None else set()
+        for topic in self._request.topic_data:
+            name = topic.name or self._topics.topic_name(topic.topic_id)
+            for data in topic.partition_data:
+                if id(data) not in kept and topics.has_partition(name or "", data.index):
+                    topics.partition(name or "", data.index).missed.note_records(data.records)
 
     # Waits, in real time
 

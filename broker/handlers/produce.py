@@ -47,6 +47,8 @@ STORAGE_ERROR_FROM = 4  # the first version whose clients know KAFKA_STORAGE_ERR
 # is KafkaApis').
 _WITHOUT_LOG_START = (WrongBatches, CorruptRecords, MessageTooLarge, RecordListTooLarge, StorageError, Unverified)
 _CODES_WITHOUT_LOG_START = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+# What is refused so comes again as it is.
+_SENT_AGAIN = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
 
 
 @handles(ProduceRequest, one_at_a_time="0-2")
@@ -104,6 +106,8 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                     answers.append(_success(data.index, appended))
             except Exception as error:
                 failed = True
+                if partition is not None and isinstance(error, Refused) and error.code in _SENT_AGAIN:
+                    partition.missed.note_records(data.records)
                 answers.append(_refusal(data.index, partition, error, context))
         responses.append(Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=answers))
     # All are submitted before the first is awaited: the next request must find its place behind them.
