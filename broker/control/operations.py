@@ -112,6 +112,7 @@ class Operations:
         self._turns: dict[str, Iterator[int]] = {}
         self._start: Snapshot | None = None
         self._alone = asyncio.Lock()
+        self._is_stopped = False
 
     @property
     def topology(self) -> Topology:
@@ -121,10 +122,16 @@ class Operations:
     @property
     def _state(self) -> BrokerState:
         """The state as it is now. Raises BrokerFailed where it cannot go on."""
+        self._check_running()
         state = self.running.state
         if state.failed.done():
             raise BrokerFailed(state.failed.result())
         return state
+
+    def _check_running(self) -> None:
+        """Refuses what comes behind the stop, or waited for its turn behind it."""
+        if self._is_stopped:
+            raise OperationError("the broker does not run")
 
     # The whole state
 
@@ -151,12 +158,14 @@ class Operations:
         if not isinstance(snapshot, Snapshot):
             raise TypeError(f"what is restored is a Snapshot, not {snapshot!r}")
         async with self._alone:
+            self._check_running()
             await snapshots.restore(self.running, snapshot)
 
     async def stop(self) -> None:
         """Stops the broker, when nothing else is done to it as a whole. Raises StorageError when not everything could
         be written."""
         async with self._alone:
+            self._is_stopped = True
             await self.running.stop()
 
     async def moving(self, work: Callable[[ClockControl], Awaitable[T]]) -> T:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from ottla.broker import Embedded
+from ottla.broker.control.operations import OperationError, Operations
 
 
 def own_threads() -> list[threading.Thread]:
@@ -71,3 +74,38 @@ def test_an_interrupt_while_the_broker_starts_leaves_none(monkeypatch: pytest.Mo
     monkeypatch.undo()
     assert waited and own_threads() == before
     broker.stop()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_what_comes_behind_the_stop_is_not_done_to_the_data(tmp_path: Path, on_disk: bool):
+    """Two things at once: whichever has its turn behind the stop is told that there is no broker any more."""
+    folder = tmp_path / "data" if on_disk else None
+    told: list[str] = []
+    with Embedded(data_dir=folder) as broker:
+        broker.send("t", "kept")
+        snapshot = broker.snapshot()
+        broker.send("t", "later")
+
+        async def behind(work: Callable[[], Awaitable[object]]) -> None:
+            try:
+                await work()
+            except OperationError as error:
+                told.append(str(error))
+
+        async def all_at_once(operations: Operations) -> None:
+            works = [
+                operations.stop,
+                lambda: operations.restore(snapshot),
+                operations.reset,
+                operations.snapshot,
+                lambda: operations.moving(lambda clock: clock.advance(1)),
+            ]
+            await asyncio.gather(*map(behind, works))
+            await behind(lambda: operations.send("t", "never"))
+            await behind(lambda: operations.records("t"))
+            await behind(operations.topics)
+
+        broker._call(all_at_once)
+    assert told == ["the broker does not run"] * 7
+    with broker if folder is None else Embedded(data_dir=folder) as again:
+        again.assert_produced("t", ["kept", "later"])
