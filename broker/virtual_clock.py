@@ -232,8 +232,11 @@ class VirtualClock:
             self._frozen_ms = None
             self._arm()
 
-    async def advance(self, ms: int, settle: Settle = nothing_to_settle) -> None:
+    async def advance(
+        self, ms: int, settle: Settle = nothing_to_settle, begin: Callable[[int], Any] = lambda to_ms: None
+    ) -> None:
         """Moves it on by `ms` (>= 0; else ValueError): what becomes due fires at its own time, also what that sets up.
+        `begin` is told first to what time.
 
         `settle` is awaited after each: it returns when the effects are there. A clock that runs stands meanwhile, and
         goes on from the end of the move. One move is made at a time.
@@ -241,7 +244,9 @@ class VirtualClock:
         if ms < 0:
             raise ValueError(f"the clock cannot be moved on by {ms} ms")
         async with self._moving:
-            await self._move_to(self.now_ms() + ms, settle)
+            to_ms = self.now_ms() + ms
+            begin(to_ms)
+            await self._move_to(to_ms, settle)
 
     async def set(self, to_ms: int, settle: Settle = nothing_to_settle) -> None:
         """Sets it: forwards as `advance`. Backwards nothing fires but what is due before that; timers keep their times,

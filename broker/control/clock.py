@@ -83,10 +83,15 @@ class ClockControl:
         clock = self._clock
         if whole("ms", ms) < 0:
             raise OperationError(f"the clock cannot be moved on by {ms} ms; set it to go back")
-        until_ms = _time(clock.now_ms() + ms)
-        if keep_members:
-            self._running.state.groups.refresh_members(until_ms)
-        await clock.advance(ms, self._settle)
+        _time(clock.now_ms() + ms)
+        if not keep_members:
+            await clock.advance(ms, self._settle)
+            return await self.state()
+        groups = self._running.state.groups
+        try:
+            await clock.advance(ms, self._settle, groups.refresh_members)
+        finally:
+            groups.refreshed()
         return await self.state()
 
 

@@ -128,6 +128,7 @@ class GroupCoordinator:
         self._answered: dict[int, Answer] = {}
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._sweep: Timer | None = None
+        self._kept_until_ms: int | None = None  # while the clock is moved, and members live through it
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -321,11 +322,17 @@ class GroupCoordinator:
 
     def refresh_members(self, until_ms: int) -> None:
         """Let the members of now live through a move of the clock to `until_ms`, as if each gave a sign of life then.
-        Who is still to join or sync has time until its time-out behind that."""
+        Who is still to join or sync has time until its time-out behind that. So have those who give a sign of life, or
+        begin to join, on the way: it lasts until `refreshed`."""
+        self._kept_until_ms = until_ms
         for entry in self._entries.values():
             for name, delay_ms in time_left(entry.group, entry.timers, self._group_settings).items():
                 entry.timers[name].cancel()
                 entry.timers[name] = self._clock.call_at(until_ms + delay_ms, self._fire, entry, name)
+
+    def refreshed(self) -> None:
+        """The move is over that members were to live through."""
+        self._kept_until_ms = None
 
     # --- offsets -------------------------------------------------------------------------------------------------
 
@@ -550,7 +557,10 @@ class GroupCoordinator:
             self._answer(effect.token, effect.answer)
         elif isinstance(effect, StartTimer):
             self._cancel_timer(entry, effect.timer)
-            when_ms = self._clock.now_ms() + effect.delay_ms
+            from_ms = self._clock.now_ms()
+            if self._kept_until_ms is not None and time_left(entry.group, [effect.timer], self._group_settings):
+                from_ms = max(from_ms, self._kept_until_ms)
+            when_ms = from_ms + effect.delay_ms
             entry.timers[effect.timer] = self._clock.call_at(when_ms, self._fire, entry, effect.timer)
         elif isinstance(effect, CancelTimer):
             self._cancel_timer(entry, effect.timer)

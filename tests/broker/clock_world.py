@@ -115,6 +115,7 @@ class World:
             if self.rng.random() < 0.2:
                 self.state.groups.refresh_members(self.clock.now_ms() + ms)
             await self.clock.advance(ms, self.settle)
+            self.state.groups.refreshed()
             self.note()
             if number == restart:
                 await self._close()

@@ -468,6 +468,48 @@ async def test_members_are_kept_if_asked_for() -> None:
         assert group is not None and not group.members
 
 
+async def test_a_sign_of_life_within_a_move_ends_nobody() -> None:
+    """Clients go by the machine's time: their heartbeats come when they come, as does who joins meanwhile."""
+    async with moved() as broker:
+        await broker.topic("t")
+        first = await member(broker, session_timeout_ms=300_000)
+        codes, joining = [], []
+
+        def beat() -> None:
+            where: dict[str, Any] = {"member_id": first.member_id, "instance_id": None, "generation_id": 1}
+            codes.append(broker.state.groups.heartbeat("g", **where))
+
+        broker.clock.call_at(T0 + HOUR_MS, beat)
+        broker.clock.call_at(T0 + 2 * HOUR_MS, lambda: joining.append(asyncio.create_task(member(broker))))
+        broker.clock.call_at(T0 + 3 * HOUR_MS, beat)
+        await broker.advance(DAY_MS, keep_members=True)
+        assert codes == [ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS]
+        group = broker.state.groups.group("g")
+        assert group is not None and first.member_id in group.members and len(group.members) == 2
+        await broker.advance(59_999)
+        assert first.member_id in broker.state.groups.group("g").members  # type: ignore[union-attr]
+        await broker.advance(1)  # the rebalance's time is over
+        assert first.member_id not in broker.state.groups.group("g").members  # type: ignore[union-attr]
+        assert (await joining[0]).error is ErrorCode.NONE
+
+
+async def test_a_move_that_waits_for_another_keeps_members_to_its_own_end() -> None:
+    async with moved() as broker:
+        joined = await member(broker, session_timeout_ms=45_000)
+        move = broker.control.advance
+        await asyncio.gather(move(44_000), move(DAY_MS, keep_members=True))
+        assert broker.clock.now_ms() == T0 + DAY_MS + 44_000
+        await broker.advance(44_999)
+        group = broker.state.groups.group("g")
+        assert group is not None and list(group.members) == [joined.member_id]
+        await broker.control.set(T0)  # before the end of the move, which is over
+        where: dict[str, Any] = {"member_id": joined.member_id, "instance_id": None, "generation_id": 1}
+        assert broker.state.groups.heartbeat("g", **where) is ErrorCode.NONE
+        await broker.advance(45_000)
+        group = broker.state.groups.group("g")
+        assert group is not None and not group.members
+
+
 async def test_frozen_set_and_running() -> None:
     async with moved() as broker:
         await broker.topic("t", 1, {"message.timestamp.type": "LogAppendTime"})

@@ -16,6 +16,7 @@ async def move(h: Any, ms: int) -> None:
     """With the members that are there."""
     h.coordinator.refresh_members(h.clock.now_ms() + ms)
     await h.advance(ms)
+    h.coordinator.refreshed()
 
 
 async def test_members_live_through_it_and_their_sessions_begin_then(h: Any) -> None:
@@ -35,12 +36,19 @@ async def test_without_it_they_do_not(h: Any) -> None:
     assert h.group().state is GroupState.EMPTY
 
 
-async def test_a_heartbeat_on_the_way_counts_from_there(h: Any) -> None:
+async def test_a_heartbeat_on_the_way_ends_nobody(h: Any) -> None:
     (a,) = await h.stable(1)
     h.coordinator.refresh_members(h.clock.now_ms() + DAY_MS)
     await h.advance(1000)
     assert h.heartbeat(a, 1) is ErrorCode.NONE
-    await h.advance(SESSION_MS)
+    await h.advance(DAY_MS - 1000)
+    h.coordinator.refreshed()
+    assert list(h.group().members) == [a]
+    await h.advance(1000)
+    assert h.heartbeat(a, 1) is ErrorCode.NONE  # from here on all is as ever
+    await h.advance(SESSION_MS - 1)
+    assert list(h.group().members) == [a]
+    await h.advance(1)
     assert h.group().state is GroupState.EMPTY
 
 
