@@ -15,7 +15,7 @@ from quick_clients import CLIENTS, consuming, producing
 
 from ottla.broker import Embedded
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
 
 every_client = pytest.mark.parametrize("client", CLIENTS)
 SECOND_MS = 1000

@@ -20,7 +20,7 @@ from quick_clients import CLIENTS, code_of, consuming
 
 from ottla.broker import Embedded
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
 
 every_client = pytest.mark.parametrize("client", CLIENTS)
 VALUES = [b"a", b"b", b"c"]
@@ -126,7 +126,7 @@ def test_a_stalled_fetch_goes_on(client: str, embedded: Embedded, topic: str) ->
 
 
 @every_client
-def test_a_disk_error_while_reading(client: str, close_what_kafka_python_leaves_open: None) -> None:
+def test_a_disk_error_while_reading(client: str) -> None:
     """The partition goes offline with its directory: nothing is handed out, and no error ends the consumer."""
     with Embedded(configs={"log.dirs": "/one,/two"}) as embedded:
         topic = embedded.create_topic()

@@ -18,7 +18,7 @@ from quick_clients import CLIENTS, code_of, producing
 
 from ottla.broker import Embedded
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
 
 every_client = pytest.mark.parametrize("client", CLIENTS)
 
@@ -145,9 +145,7 @@ def test_kafka_python_pauses_when_throttled(embedded: Embedded, caplog: pytest.L
 
 
 @every_client
-def test_who_is_cut_off_and_refused_gives_up_in_time(
-    client: str, embedded: Embedded, close_what_kafka_python_leaves_open: None
-) -> None:
+def test_who_is_cut_off_and_refused_gives_up_in_time(client: str, embedded: Embedded) -> None:
     """And connects again when it is let in."""
     topic = embedded.create_topic()
     with producing(client, embedded.bootstrap, patience_ms=1000) as producer:
