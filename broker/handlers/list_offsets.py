@@ -50,6 +50,9 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
 
 
 def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: RequestContext) -> Answer:
+    # Asked first: also where nobody leads, or nothing is.
+    if 0 < context.api_version < _SINCE.get(asked.timestamp, 1 << 15) and asked.timestamp < 0:
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION)
     partition = context.partition(topic, asked.partition_index, asked.current_leader_epoch)
     log = partition.log
     answer = Answer(partition_index=asked.partition_index, error_code=0)
@@ -57,8 +60,6 @@ def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: Re
     if context.api_version == 0:
         answer.old_style_offsets = _old_style(log, asked.timestamp, asked.max_num_offsets, end, context.now_ms())
         return answer
-    if asked.timestamp < 0 and context.api_version < _SINCE.get(asked.timestamp, 1 << 15):
-        raise Refused(ErrorCode.UNSUPPORTED_VERSION)
     epoch = -1
     if asked.timestamp == LATEST:
         answer.offset, epoch = end, partition.leader_epoch

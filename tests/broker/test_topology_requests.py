@@ -119,6 +119,18 @@ async def test_the_earliest_offset_has_the_epoch_of_its_record(tmp_path: Path):
         assert await earliest() == await earliest(-4) == (2, 3)
 
 
+async def test_what_a_version_does_not_know_is_refused_before_who_leads_is_asked(tmp_path: Path):
+    async with running(tmp_path, brokers=2) as broker:
+        await broker.topic("t")
+        for node in range(2):
+            client = await broker.client(node)
+            for special, version in ((-4, 7), (-5, 8), (-7, 11)):
+                request = list_offsets()
+                for request.topics[0].name in ("t", "nope"):
+                    request.topics[0].partitions[0].timestamp = special
+                    assert only(await client.call(request, version)).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
 async def test_no_new_partition_lies_on_stopped_nodes_alone(tmp_path: Path):
     async with running(tmp_path, brokers=3) as broker:
         await broker.topic("t")
