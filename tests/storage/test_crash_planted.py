@@ -20,7 +20,7 @@ from ottla.storage.flusher import Flusher
 from ottla.storage.producers import Producers
 from ottla.storage.segment import Segment
 
-SEEDS = 120  # the rarest shows in one of twenty
+SEEDS = 120  # the rarest shows in one of forty
 Patch = pytest.MonkeyPatch
 
 
@@ -167,11 +167,16 @@ PLANTS = {
     expires_what_is_open: ("produce_in_transaction", "end_transaction", "flush"),
 }
 
+# The rare ones are looked for from a seed on that has found them: that saves half a minute, and all seeds still follow.
+FIRST: dict[Callable[[Patch], None], int]
+FIRST = {checkpoints_before_the_sync: 40, renames_before_the_sync: 21, swaps_before_the_sync: 7}
+
 
 @pytest.mark.parametrize(("plant", "kinds"), PLANTS.items(), ids=lambda value: getattr(value, "__name__", ""))
 def test_a_planted_mistake_is_found(plant: Callable[[Patch], None], kinds: tuple[str, ...], monkeypatch: Patch):
     plant(monkeypatch)
-    for seed in range(SEEDS):
+    for number in range(SEEDS):
+        seed = (FIRST.get(plant, 0) + number) % SEEDS
         try:
             World(seed, check, operations=12, kinds=(*kinds, "produce", "produce_idempotent")).run()
         except Violation as violation:
