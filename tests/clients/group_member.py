@@ -28,13 +28,13 @@ def say_record(partition: int, offset: int, value: bytes) -> None:
 
 
 def say_refused(error: Exception) -> None:
-    """A commit refused because of a rebalance or a broker that is away is no fault: a later one makes up for it."""
+    """What is refused because of a rebalance or a broker that is away is no fault: a later try makes up for it."""
     print(json.dumps({"refused": str(error)}), flush=True)
 
 
 def kafka_python(address: str, group: str, topic: str, settings: dict[str, str]) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
-    from kafka.errors import KafkaError
+    from kafka.errors import KafkaConnectionError, KafkaError
 
     class Listener(ConsumerRebalanceListener):
         def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
@@ -56,7 +56,11 @@ def kafka_python(address: str, group: str, topic: str, settings: dict[str, str])
     consumer.subscribe([topic], listener=Listener())
     while not STOP:
         # Long enough to join a group in: 3.0.12 forgets an assignment that comes between two polls.
-        found = consumer.poll(2000)
+        try:
+            found = consumer.poll(2000)
+        except KafkaConnectionError as error:  # its refresh of metadata may meet a broker that is away
+            say_refused(error)
+            continue
         for records in found.values():
             for r in records:
                 say_record(r.partition, r.offset, r.value)
