@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, Producer
@@ -94,7 +95,9 @@ def aiokafka(address: str, topic: str, progress: Progress) -> None:
 
 
 def ottla(in_flight: int, idempotence: str = "required", batch_size: int = 200) -> Callable[[str, str, Progress], None]:
-    """Our own producer, with small batches, so that many are in flight."""
+    """Our own producer, with small batches, so that many are in flight. It does not wait long for a next try."""
+    quick: dict[str, Any] = {"reconnect_backoff_ms": 10, "reconnect_backoff_max_ms": 100}
+    quick |= {"retry_backoff_ms": 10, "retry_backoff_max_ms": 100}
 
     async def run(address: str, topic: str, progress: Progress) -> None:
         async with OttlaProducer(
@@ -102,6 +105,7 @@ def ottla(in_flight: int, idempotence: str = "required", batch_size: int = 200) 
             enable_idempotence=idempotence,
             max_in_flight_requests_per_connection=in_flight,
             batch_size=batch_size,
+            **quick,
         ) as producer:
             number = 0
             while not progress.stop.is_set():
