@@ -29,7 +29,7 @@ def test_every_client_reads_over_what_a_repair_left_out(own_broker: RunningBroke
     topic = create(own_broker.address, "t")
     sent = mixed(120, plain=True, null_values=False)
     for start in range(0, len(sent), 10):
-        WRITERS["confluent-kafka"](own_broker.address, topic, sent[start : start + 10], "gzip")
+        WRITERS["aiokafka"](own_broker.address, topic, sent[start : start + 10], "gzip")
     assert own_broker.stop() == 0
     log = own_broker.data_dir / f"{topic}-0" / "00000000000000000000.log"
     found = [one for one in inspect.segment(log) if isinstance(one, inspect.BatchFacts)]
