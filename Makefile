@@ -10,6 +10,11 @@ DATA_DIR ?= data
 CONTAINERS_SETUP ?= ../shared/containers/setup
 CONTAINERS = if [ -r "$(CONTAINERS_SETUP)" ]; then . "$(CONTAINERS_SETUP)"; fi;
 image compose-test: SHELL := /bin/bash
+# Tests start hundreds of processes: without compiled modules each would compile them anew.
+unexport PYTHONDONTWRITEBYTECODE
+# Where there is room in memory, `make test` works there: on a disk it mostly waits for thousands of syncs, and a kill -9
+# leaves the same on both. `make soak` works on the disk. TESTS_IN=FOLDER works elsewhere.
+TESTS_IN ?= $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 4000000 {print "/dev/shm"}'),$(TMPDIR),/tmp)
 
 .DEFAULT_GOAL := help
 .PHONY: help install run check test bench soak demo demo-upgrade interop image compose-test kafkajs kcat
@@ -43,7 +48,7 @@ check: $(STAMP) ## lint, formatting, types, and the quick tests
 	$(if $(filter test,$(MAKECMDGOALS)),,$(PYTEST) -q -n 2 -m "not slow" tests/test_tidy.py tests/protocol)
 
 test: $(STAMP) $(OLD) kafkajs kcat ## all tests, in parallel and in random order
-	$(PYTEST) -q -n 2
+	folder=$$(mktemp -d "$(TESTS_IN)/ottla-test-XXXXXX") && TMPDIR="$$folder" $(PYTEST) -q -n 2 && rm -rf "$$folder"
 
 # A client for Node.js; its tests are run where there are node and npm.
 kafkajs: $(STAMP)
