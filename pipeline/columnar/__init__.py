@@ -1,0 +1,30 @@
+"""Record batches of all formats to Arrow and back, without a Python loop per record where there is a way around it.
+
+    for found in decode(segment, Options(columns=("key", "offset"))):  # pyarrow.RecordBatch
+        ...
+    for built in encode(found, EncodeOptions(codec=Codec.LZ4)):        # bytes
+        ...
+
+Owns no files, no sockets and no Spark: bytes in, Arrow out, and the other way round. Needs the extra `pipeline`
+(numpy, pyarrow); nothing that the broker imports leads here.
+"""
+
+from __future__ import annotations
+
+from .chunks import CHUNK_BYTES, Damage, Options, decode
+from .columns import ALL_COLUMNS, COLUMNS, METADATA, SCHEMA, schema
+from .encoding import EncodeOptions, encode
+
+__all__ = [
+    "ALL_COLUMNS",
+    "CHUNK_BYTES",
+    "COLUMNS",
+    "METADATA",
+    "SCHEMA",
+    "Damage",
+    "EncodeOptions",
+    "Options",
+    "decode",
+    "encode",
+    "schema",
+]

@@ -1,0 +1,184 @@
+"""Entries of a log, one behind the other, to Arrow record batches of some megabytes.
+
+Owns the walk over the entries, the cutting into chunks and what happens to damage. What is in a chunk is decoded
+together; a chunk has one kind of format, v2 or the old ones, in the order of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ...protocol.records import batch, formats, legacy
+from ...protocol.records.batch import MAX_DECOMPRESSED_BYTES, BatchHeader
+from ...protocol.records.errors import CorruptRecords, InvalidRecords
+from . import batches
+from . import legacy as legacy_rows
+from .columns import COLUMNS, record_batch, schema
+from .rows import Rows
+
+__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "Damage", "Options", "decode"]
+
+Buffer = bytes | bytearray | memoryview
+
+CHUNK_BYTES = 4 * 1024 * 1024
+"""Enough for the costs of a chunk to vanish among its records, little enough for the processor's cache."""
+
+MAX_CHUNK_BYTES = 2**31 - 1 - 64
+"""Arrow's binary arrays count in 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One entry that could not be decoded. `header` is None where the bytes have no entry that could be told from the
+    next: what follows is lost, too."""
+
+    position: int
+    header: BatchHeader | None
+    error: CorruptRecords | InvalidRecords
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to decode, and how.
+
+    `columns` are names of `columns.ALL_COLUMNS`. `control` also gives the records of control batches. `keep` sees
+    each entry's position and header before its data is looked at, and leaves it out with False. `check_crc=False`
+    decodes entries whose CRC does not match; the column `crc_ok` tells which. `on_damage` is called for each damaged
+    entry, which is left out; without it the first one raises. `chunk_bytes` is where a chunk ends, after the entry that
+    reached it; `max_batch_bytes` bounds what one entry may become when it is decompressed.
+    """
+
+    columns: Sequence[str] = COLUMNS
+    control: bool = False
+    keep: Callable[[int, BatchHeader], bool] | None = None
+    check_crc: bool = True
+    on_damage: Callable[[Damage], None] | None = None
+    chunk_bytes: int = CHUNK_BYTES
+    max_batch_bytes: int = MAX_DECOMPRESSED_BYTES
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """What has been collected: entries and their payloads, in the order of the log."""
+
+    positions: list[int] = field(default_factory=list)
+    headers: list[BatchHeader] = field(default_factory=list)
+    crc_ok: list[bool] = field(default_factory=list)
+    payloads: list[bytes | memoryview] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, position: int, header: BatchHeader, crc_ok: bool, payload: bytes | memoryview) -> None:
+        self.positions.append(position)
+        self.headers.append(header)
+        self.crc_ok.append(crc_ok)
+        self.payloads.append(payload)
+        self.size_bytes += len(payload)
+
+    def rows(self) -> Iterator[Rows]:
+        if self.headers[0].magic == formats.NEWEST_MAGIC:
+            yield from batches.rows(self.headers, self.payloads, self.crc_ok)
+        else:
+            yield legacy_rows.rows(self.headers, self.payloads, self.crc_ok)
+
+    def singles(self) -> Iterator[_Chunk]:
+        """Each entry as a chunk of its own."""
+        for entry in zip(self.positions, self.headers, self.crc_ok, self.payloads, strict=True):
+            single = _Chunk()
+            single.add(*entry)
+            yield single
+
+
+def decode(data: Buffer, options: Options | None = None) -> Iterator[pa.RecordBatch]:
+    """The records of every whole entry of `data`, which starts at one, as Arrow record batches with these columns.
+
+    An incomplete last entry ends the iteration, as in `formats.headers`. `data` is not read further than has been asked
+    for. Raises CorruptRecords and InvalidRecords for damage, whichever columns are asked for (unless `on_damage` takes
+    it), ValueError for columns that there are not.
+    """
+    options = options or Options()
+    schema(options.columns)
+    if not 0 < options.chunk_bytes <= MAX_CHUNK_BYTES or not 0 < options.max_batch_bytes <= MAX_CHUNK_BYTES:
+        raise ValueError(f"sizes of chunks and batches lie between 1 and {MAX_CHUNK_BYTES}")
+    return _decode(data, options)
+
+
+def _decode(data: Buffer, options: Options) -> Iterator[pa.RecordBatch]:
+    chunk = _Chunk()
+    for position, header, crc_ok, payload in _opened(data, options):
+        other_kind = chunk.headers and (header.magic == formats.NEWEST_MAGIC) != (
+            chunk.headers[0].magic == formats.NEWEST_MAGIC
+        )
+        if other_kind or (chunk.headers and chunk.size_bytes + len(payload) > MAX_CHUNK_BYTES):
+            yield from _built(chunk, options)
+            chunk = _Chunk()
+        chunk.add(position, header, crc_ok, payload)
+        if chunk.size_bytes >= options.chunk_bytes:
+            yield from _built(chunk, options)
+            chunk = _Chunk()
+    if chunk.headers:
+        yield from _built(chunk, options)
+
+
+def _opened(data: Buffer, options: Options) -> Iterator[tuple[int, BatchHeader, bool, bytes | memoryview]]:
+    """(position, header, whether the CRC matches, payload) of each entry that is wanted and undamaged so far."""
+    entries = formats.headers(data)
+    following = 0
+    while True:
+        try:
+            found = next(entries, None)
+        except CorruptRecords as error:
+            if options.on_damage is None:
+                raise
+            options.on_damage(Damage(following, None, error))
+            return
+        if found is None:
+            return
+        position, header = found
+        following = position + header.size_bytes
+        if header.is_control and header.magic == formats.NEWEST_MAGIC and not options.control:
+            continue
+        if options.keep is not None and not options.keep(position, header):
+            continue
+        try:
+            crc_ok = formats.crc_matches(data, position, header)
+            if options.check_crc and not crc_ok:
+                raise CorruptRecords(f"the entry at byte {position} does not match its CRC")
+            payload = _payload(data, position, header, options.max_batch_bytes)
+        except (CorruptRecords, InvalidRecords) as error:
+            if options.on_damage is None:
+                raise
+            options.on_damage(Damage(position, header, error))
+            continue
+        yield position, header, crc_ok, payload
+
+
+def _payload(data: Buffer, position: int, header: BatchHeader, max_bytes: int) -> bytes | memoryview:
+    if header.size_bytes > MAX_CHUNK_BYTES:
+        raise InvalidRecords(f"an entry of {header.size_bytes} bytes is more than a chunk can hold")
+    if header.magic == formats.NEWEST_MAGIC:
+        return batch.payload(data, position, header, max_bytes=max_bytes)
+    if header.codec:
+        return legacy.inner(data, position, header, max_bytes=max_bytes)
+    return memoryview(data)[position : position + header.size_bytes]
+
+
+def _built(chunk: _Chunk, options: Options) -> Iterator[pa.RecordBatch]:
+    if options.on_damage is None:
+        for rows in chunk.rows():
+            if rows.offsets.size:
+                yield record_batch(rows, options.columns)
+        return
+    try:
+        # Whole before any of it is given away: nothing of a damaged entry is to be seen.
+        built = [record_batch(rows, options.columns) for rows in chunk.rows() if rows.offsets.size]
+    except (CorruptRecords, InvalidRecords) as error:
+        if len(chunk.headers) == 1:
+            options.on_damage(Damage(chunk.positions[0], chunk.headers[0], error))
+            return
+        for single in chunk.singles():
+            yield from _built(single, options)
+        return
+    yield from built

@@ -1,0 +1,124 @@
+"""Records of all kinds, entries of all formats, and both decoders' answers in one shape, to be compared."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ottla.pipeline.columnar import ALL_COLUMNS, EncodeOptions, Options, decode, encode
+from ottla.protocol.records import batch, formats, legacy
+from ottla.protocol.records.batch import Header, Record
+from ottla.protocol.records.errors import CorruptRecords, InvalidRecords
+
+NOW = 1_700_000_000_000
+FORMATS = [(magic, codec) for magic in (0, 1, 2) for codec in range(5 if magic == 2 else 4)]
+INT64_MAX = 2**63 - 1
+
+
+class Refused(NamedTuple):
+    """What stands for records that were refused, whatever the words."""
+
+    refused: bool = True
+
+
+REFUSED = Refused()
+
+
+def some_records(count: int, seed: int, first: int = 0, headers: bool = True) -> list[Record]:
+    """Records with nulls, empties, lengths of one to three bytes, times that go back, and up to 40 headers."""
+    chance = random.Random(seed)
+
+    def blob() -> bytes | None:
+        size = chance.choice([None, 0, 1, 63, 64, 200, chance.choice([8191, 8192, 20])])
+        return None if size is None else chance.randbytes(size)
+
+    def few() -> tuple[Header, ...]:
+        count = chance.choice([0, 0, 0, 1, 3, 40]) if headers else 0
+        return tuple(Header(chance.choice(["", "h", "ü", "key" * 30]), blob()) for _ in range(count))
+
+    offset, found = first, []
+    for _ in range(count):
+        found.append(Record(offset, NOW + chance.choice([0, -5, 70, 10**7, 2**40]), blob(), blob(), few()))
+        offset += chance.choice([1, 1, 1, 2, 100])
+    return found
+
+
+def entries(records: Sequence[Record], magic: int, codec: int, **options: Any) -> bytes:
+    """These records as one entry, or as plain messages, by the plain encoders."""
+    if magic == 2:
+        return bytes(batch.build(records, base_offset=records[0].offset, codec=codec, **options))
+    return bytes(legacy.build(records, magic=magic, codec=codec, **options))
+
+
+def shown(records: Sequence[Record], magic: int) -> list[Record]:
+    """As the format holds them."""
+    if magic == 2:
+        return list(records)
+    return [r._replace(headers=(), timestamp=r.timestamp if magic else -1) for r in records]
+
+
+def plainly(data: bytes | bytearray) -> list[Record] | Refused:
+    """The records of all entries by the plain decoder, control records and entries with a wrong CRC included."""
+    found: list[Record] = []
+    try:
+        for position, _ in formats.headers(data):
+            found += formats.records(data, position)
+    except (CorruptRecords, InvalidRecords):
+        return REFUSED
+    if any(not -INT64_MAX - 1 <= record.offset <= INT64_MAX for record in found):
+        return REFUSED  # a column holds 64 bits, where the plain decoder has numbers without end
+    return [r._replace(headers=tuple(Header(_as_java(key), value) for key, value in r.headers)) for r in found]
+
+
+def _as_java(key: str) -> str:
+    return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def told(rows: pa.RecordBatch) -> list[Record]:
+    """Rows as records."""
+    rows.validate(full=True)
+    found = rows.to_pylist()
+    return [
+        Record(
+            row["offset"],
+            row["timestamp"],
+            row["key"],
+            row["value"],
+            tuple(Header(header["key"], header["value"]) for header in row["headers"]),
+        )
+        for row in found
+    ]
+
+
+def in_columns(data: bytes | bytearray | memoryview, **options: Any) -> list[Record] | Refused:
+    """The same by the columnar decoder."""
+    options = {"control": True, "check_crc": False, "columns": ALL_COLUMNS} | options
+    try:
+        return [record for rows in decode(data, Options(**options)) for record in told(rows)]
+    except (CorruptRecords, InvalidRecords):
+        return REFUSED
+
+
+def rows_of(records: Sequence[Record]) -> pa.RecordBatch:
+    """Records as rows, made by Arrow alone."""
+    headers = [[{"key": key, "value": value} for key, value in r.headers] for r in records]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.RecordBatch.from_pydict(
+        {
+            "key": pa.array([r.key for r in records], pa.binary()),
+            "value": pa.array([r.value for r in records], pa.binary()),
+            "offset": pa.array([r.offset for r in records], pa.int64()),
+            "timestamp": pa.array([r.timestamp for r in records], pa.int64()),
+            "headers": pa.array(headers, kind),
+        }
+    )
+
+
+def encoded(records: Sequence[Record], **options: Any) -> bytes:
+    """Records through Arrow to bytes; every CRC is right."""
+    data = b"".join(encode(rows_of(records), EncodeOptions(**options)))
+    assert all(formats.crc_matches(data, position, header) for position, header in formats.headers(data))
+    return data

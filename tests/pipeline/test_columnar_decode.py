@@ -1,0 +1,301 @@
+"""Entries to columns: agreement with the plain decoder and with two others, projection, metadata, chunks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from aiokafka.record import default_records as aiokafka
+from aiokafka.record import legacy_records as old_aiokafka
+from columnar_samples import FORMATS, NOW, entries, in_columns, plainly, shown, some_records, told
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record import default_records as kafka_python
+from kafka.record import legacy_records as old_kafka_python
+
+from ottla.pipeline.columnar import ALL_COLUMNS, COLUMNS, METADATA, SCHEMA, Options, batches, decode, schema
+from ottla.pipeline.columnar.columns import record_batch
+from ottla.protocol.records import batch, formats
+from ottla.protocol.records.batch import Header, Record
+
+# As in tests/protocol/records/test_batch.py: "k" -> "v" with header h=x; null key and value 7 ms later.
+GOLDEN = bytes.fromhex(
+    "0000000000000000 00000045 ffffffff 02 b9fc83f8 0010 00000001 0000018bcfe56800 0000018bcfe56807"
+    "0000000000000009 0001 00000005 00000002"
+    "18 00 00 00 02 6b 02 76 02 02 68 02 78"
+    "0c 00 0e 02 01 01 00"
+)
+
+blob = st.none() | st.binary(max_size=200) | st.integers(8000, 8300).map(bytes)
+header = st.builds(Header, st.text(max_size=8), st.none() | st.binary(max_size=20))
+record = st.builds(Record, st.just(0), st.integers(-1, 2**62), blob, blob, st.lists(header, max_size=20).map(tuple))
+record_lists = st.lists(record, min_size=1, max_size=30).map(
+    lambda found: [item._replace(offset=index) for index, item in enumerate(found)]
+)
+
+
+def test_golden_bytes() -> None:
+    (rows,) = decode(GOLDEN, Options(columns=ALL_COLUMNS))
+    rows.validate(full=True)
+    of_batch = {
+        "timestamp_type": 0,
+        "magic": 2,
+        "codec": 0,
+        "producer_id": 9,
+        "producer_epoch": 1,
+        "leader_epoch": -1,
+        "batch_offset": 0,
+        "transactional": True,
+        "control": False,
+        "crc_ok": True,
+    }
+    first = {"key": b"k", "value": b"v", "offset": 0, "timestamp": NOW, "sequence": 5}
+    second = {"key": None, "value": None, "offset": 1, "timestamp": NOW + 7, "sequence": 6}
+    assert rows.to_pylist() == [
+        {**first, "headers": [{"key": "h", "value": b"x"}], **of_batch},
+        {**second, "headers": [], **of_batch},
+    ]
+    assert rows.schema.equals(pa.schema([*SCHEMA, *METADATA]))
+
+
+@pytest.mark.parametrize(("magic", "codec"), FORMATS)
+def test_agrees_with_the_plain_decoder(magic: int, codec: int, scaled: Callable[[int], int]) -> None:
+    for seed in range(scaled(3)):
+        records = some_records(90, seed, first=2**40, headers=magic == 2)
+        data = b"".join(entries(records[at : at + 30], magic, codec) for at in range(0, 90, 30))
+        assert in_columns(data) == plainly(data) == shown(records, magic)
+        assert in_columns(memoryview(data), chunk_bytes=1) == shown(records, magic)
+
+
+@given(records=record_lists, form=st.sampled_from(FORMATS), base=st.integers(0, 2**62), chunk=st.integers(1, 20_000))
+def test_agrees_on_any_records(records: list[Record], form: tuple[int, int], base: int, chunk: int) -> None:
+    moved = [item._replace(offset=item.offset + base) for item in records]
+    half = len(moved) // 2
+    data = b"".join(entries(part, *form) for part in (moved[:half], moved[half:]) if part)
+    assert in_columns(data, chunk_bytes=chunk) == plainly(data) == shown(moved, form[0])
+
+
+def test_formats_mixed_in_one_log() -> None:
+    data, expected = b"", []
+    for index, (magic, codec) in enumerate(FORMATS * 2):
+        records = some_records(7, index, first=1000 * index, headers=magic == 2)
+        data += entries(records, magic, codec)
+        expected += shown(records, magic)
+    assert in_columns(data) == plainly(data) == expected
+    found = list(decode(data, Options(columns=("magic", "codec", "offset"))))
+    assert len(found) == 4  # a chunk is of v2 or of the older two
+    assert [row["offset"] for rows in found for row in rows.to_pylist()] == [item.offset for item in expected]
+    kinds = {(row["magic"], row["codec"]) for rows in found for row in rows.to_pylist()}
+    assert kinds == set(FORMATS)
+
+
+# --- other writers
+
+
+RECORDS = some_records(20, 5)
+OTHERS_V2 = [
+    (kafka_python.DefaultRecordBatchBuilder, range(5)),
+    (aiokafka._DefaultRecordBatchBuilderPy, range(5)),
+    (aiokafka.DefaultRecordBatchBuilder, range(5)),
+]
+READERS_V2: list[Callable[[bytes], Any]] = [
+    lambda data: kafka_python.DefaultRecordBatch(data),
+    lambda data: aiokafka._DefaultRecordBatchPy(bytearray(data)),
+    lambda data: aiokafka.DefaultRecordBatch(bytearray(data)),
+]
+OTHERS_OLD = [
+    (old_kafka_python.LegacyRecordBatchBuilder, old_kafka_python.LegacyRecordBatch, True),
+    (old_aiokafka._LegacyRecordBatchBuilderPy, old_aiokafka._LegacyRecordBatchPy, False),
+    (old_aiokafka.LegacyRecordBatchBuilder, old_aiokafka.LegacyRecordBatch, False),
+]
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("library", range(3), ids=["kafka-python", "aiokafka", "aiokafka in C"])
+def test_what_others_write_and_read_in_v2(library: int, codec: int) -> None:
+    writer = OTHERS_V2[library][0](2, codec, 0, 7, 2, 40, 1 << 30)
+    records = [item._replace(offset=index) for index, item in enumerate(RECORDS)]
+    for item in records:
+        assert writer.append(item.offset, item.timestamp, item.key, item.value, [tuple(pair) for pair in item.headers])
+    data = bytes(writer.build())
+    assert in_columns(data, check_crc=True) == records
+    for reader in READERS_V2:
+        theirs = [
+            Record(item.offset, item.timestamp, item.key, item.value, tuple(Header(*pair) for pair in item.headers))
+            for item in reader(data)
+        ]
+        assert in_columns(data) == theirs
+
+
+@pytest.mark.parametrize(("magic", "codec"), [form for form in FORMATS if form[0] < 2])
+@pytest.mark.parametrize("library", range(3), ids=["kafka-python", "aiokafka", "aiokafka in C"])
+def test_what_others_write_and_read_in_the_old_formats(library: int, magic: int, codec: int) -> None:
+    make, read, lz4_in_v0 = OTHERS_OLD[library]
+    if (magic, codec) == (0, 3) and not lz4_in_v0:
+        return
+    writer = make(magic, codec, 1 << 30)
+    records = [item._replace(offset=index) for index, item in enumerate(RECORDS)]
+    for item in records:
+        assert writer.append(item.offset, item.timestamp, item.key, item.value) is not None
+    data = bytearray(writer.build())
+    if codec:
+        data[0:8] = (len(records) - 1).to_bytes(8, "big")  # as a broker stores it
+    assert in_columns(bytes(data), check_crc=True) == shown(records, magic)
+    theirs = []
+    for position, head in formats.headers(data):
+        for item in read(bytes(data[position : position + head.size_bytes]), magic):
+            time = -1 if item.timestamp is None else item.timestamp
+            theirs.append(Record(item.offset, time, item.key, item.value))
+    assert in_columns(data) == theirs
+
+
+# --- what counts as a time, a control record, an empty batch
+
+
+def column(data: bytes, name: str, **options: Any) -> list[Any]:
+    options = {"columns": (name,)} | options
+    return [value for rows in decode(data, Options(**options)) for value in rows.column(0).to_pylist()]
+
+
+def test_log_append_time_is_every_records_time() -> None:
+    records = some_records(9, 1)
+    data = entries(records, 2, 3, log_append_time=True, max_timestamp=NOW + 9)
+    data += entries([Record(5000, NOW, b"a", b"b"), Record(5001, NOW + 1, b"c", b"d")], 2, 0)
+    assert column(data, "timestamp") == [NOW + 9] * 9 + [NOW, NOW + 1]
+    assert column(data, "timestamp_type") == [1] * 9 + [0, 0]
+    assert in_columns(data) == plainly(data)
+
+
+def test_log_append_time_in_v1_and_no_time_in_v0() -> None:
+    same = [Record(index, NOW + 1, b"k", None) for index in range(4)]
+    wrapped = bytearray(entries(same, 1, 2, log_append_time=True))
+    wrapped[18:26] = (NOW + 77).to_bytes(8, "big")  # the broker's time, in the wrapper alone
+    data = bytes(wrapped) + entries(same, 1, 0, log_append_time=True) + entries(same, 0, 1) + entries(same, 1, 1)
+    assert column(data, "timestamp", check_crc=False) == [NOW + 77] * 4 + [NOW + 1] * 4 + [-1] * 4 + [NOW + 1] * 4
+    assert column(data, "timestamp_type", check_crc=False) == [1] * 8 + [-1] * 4 + [0] * 4
+    assert in_columns(data) == plainly(data)
+
+
+def test_control_records_are_left_out_unless_asked_for() -> None:
+    marker = bytes(batch.build([Record(3, NOW, b"\0\0\0\1", b"")], base_offset=3, control=True, transactional=True))
+    data = entries(some_records(1, 2), 2, 0) + marker
+    assert column(data, "control") == [False]
+    assert column(data, "control", control=True) == [False, True]
+
+
+def test_an_empty_batch_of_a_compacted_log() -> None:
+    empty = bytes(batch.build([], base_offset=10, last_offset_delta=4))
+    assert list(decode(empty)) == []
+    records = some_records(5, 3, first=20)
+    assert in_columns(empty + entries(records, 2, 1) + empty) == records
+
+
+def test_a_cut_last_entry_ends_the_records() -> None:
+    records = [Record(index, NOW, b"k", b"v") for index in range(3)]
+    first, second = entries(records, 2, 0), entries(records, 1, 1)
+    for cut in range(len(second)):
+        assert in_columns(first + second[:cut]) == records
+
+
+def test_sequences_wrap_and_are_missing() -> None:
+    numbered = [Record(index, NOW, b"", b"") for index in range(3)]
+    data = entries(numbered, 2, 0, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
+    data += entries(numbered, 2, 0) + entries(numbered[:1], 0, 0)
+    assert column(data, "sequence") == [2**31 - 2, 2**31 - 1, 0, -1, -1, -1, -1]
+    assert column(data, "producer_id") == [1, 1, 1, -1, -1, -1, -1]
+
+
+def test_header_keys_that_are_not_utf_8() -> None:
+    records = [Record(0, NOW, b"", b"", (Header("ok", b"1"), Header("\udcff\udc00", None)))]
+    with pytest.raises(UnicodeEncodeError):
+        entries(records, 2, 0)  # an escape that stands for no byte of 128 and more
+    records = [Record(0, NOW, b"", b"", (Header("ok", b"1"), Header("a\udcff", None)))]
+    (found,) = told(next(iter(decode(entries(records, 2, 0)))))
+    assert found.headers == (("ok", b"1"), ("a\ufffd", None))
+
+
+# --- projection, chunks, choice
+
+
+@pytest.mark.parametrize("columns", [(name,) for name in ALL_COLUMNS] + [("value", "offset"), ("headers", "key")])
+@pytest.mark.parametrize(("magic", "codec"), [(0, 1), (1, 0), (2, 3)])
+def test_a_projection_is_a_part_of_the_whole(columns: tuple[str, ...], magic: int, codec: int) -> None:
+    data = entries(some_records(30, 7), magic, codec)
+    (whole,) = decode(data, Options(columns=ALL_COLUMNS))
+    (part,) = decode(data, Options(columns=columns))
+    assert part.equals(whole.select(columns))
+    assert part.schema.equals(schema(columns))
+
+
+def test_no_columns_still_have_rows() -> None:
+    (found,) = decode(entries(some_records(30, 7), 2, 0), Options(columns=()))
+    assert (found.num_rows, found.num_columns) == (30, 0)
+
+
+@pytest.mark.parametrize("columns", [("keys",), ("key", "key"), ("key", "topic")])
+def test_columns_that_there_are_not(columns: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="choose each once from key, value"):
+        decode(b"", Options(columns=columns))
+
+
+def test_chunks_end_after_the_entry_that_filled_them() -> None:
+    parts = [entries(some_records(10, index, first=5000 * index), 2, 0) for index in range(8)]
+    size = len(parts[0]) - batch.HEADER_BYTES
+    found = [rows.num_rows for rows in decode(b"".join(parts[:1] * 8), Options(chunk_bytes=3 * size))]
+    assert found == [30, 30, 20]
+    assert [rows.num_rows for rows in decode(b"".join(parts))] == [80]
+
+
+def test_entries_are_chosen_before_they_are_opened() -> None:
+    parts = [entries(some_records(10, index, first=5000 * index), 2, 1) for index in range(3)]
+    broken = bytearray(parts[1])
+    broken[70:90] = bytes(20)
+    data = parts[0] + bytes(broken) + parts[2]
+    positions: list[int] = []
+
+    def keep(position: int, head: batch.BatchHeader) -> bool:
+        positions.append(position)
+        return head.base_offset != 5000
+
+    found = in_columns(data, keep=keep, check_crc=True)
+    assert found == some_records(10, 0) + some_records(10, 2, first=10_000)
+    assert positions == [0, len(parts[0]), len(parts[0]) + len(parts[1])]
+
+
+@given(most=st.integers(1, 50), counts=st.lists(st.integers(1, 40), min_size=1, max_size=5))
+def test_large_batches_are_decoded_in_pieces(most: int, counts: list[int]) -> None:
+    whole, expected = b"", []
+    for index, count in enumerate(counts):
+        records = some_records(count, index, first=10**6 * index)
+        whole += entries(records, 2, index % 5)
+        expected += records
+    before = batches.MAX_ROWS
+    batches.MAX_ROWS = most
+    try:
+        found = list(decode(whole, Options(columns=ALL_COLUMNS)))
+    finally:
+        batches.MAX_ROWS = before
+    assert max(rows.num_rows for rows in found) <= most
+    assert [record for rows in found for record in told(rows)] == expected
+    (at_once,) = decode(whole, Options(columns=ALL_COLUMNS))
+    assert pa.Table.from_batches(found).equals(pa.Table.from_batches([at_once]))
+
+
+def test_rows_know_their_default_columns() -> None:
+    data = entries(some_records(3, 1), 2, 0)
+    head = batch.read_header(data)
+    (rows,) = batches.rows([head], [batch.payload(data, 0, head)], [True])
+    assert record_batch(rows).schema.names == list(COLUMNS)
+
+
+def test_the_broker_does_not_import_it() -> None:
+    program = (
+        "import sys, ottla.broker.server, ottla.broker.commands, ottla.client, ottla.storage, ottla.pipeline\n"
+        "print([name for name in ('numpy', 'pyarrow', 'pandas', 'pyspark') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"

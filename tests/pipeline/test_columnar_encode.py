@@ -1,0 +1,222 @@
+"""Columns to entries: golden bytes, agreement with the plain encoder, round trips, other readers, cutting, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from aiokafka.record import default_records as aiokafka
+from aiokafka.record import legacy_records as old_aiokafka
+from columnar_samples import FORMATS, NOW, encoded, entries, in_columns, plainly, rows_of, shown, some_records
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record import default_records as kafka_python
+from kafka.record import legacy_records as old_kafka_python
+
+from ottla.pipeline.columnar import EncodeOptions, Options, decode, encode
+from ottla.protocol.records import batch, formats
+from ottla.protocol.records.batch import Header, Record
+from ottla.protocol.records.errors import InvalidRecords, UnsupportedCodec
+
+# As in tests/protocol/records/test_batch.py.
+GOLDEN = (
+    "000000000000000000000045ffffffff02b9fc83f80010000000010000018bcfe568000000018bcfe56807"
+    "00000000000000090001000000050000000218000000026b0276020268027"
+    "80c000e02010100"
+)
+# Offset 3, size, CRC, magic 1, no attributes, the time, key "k", value null.
+GOLDEN_V1 = "000000000000000300000017" + "83e991c6" + "0100" + "0000018bcfe56800" + "000000016b" + "ffffffff"
+
+blob = st.none() | st.binary(max_size=100) | st.integers(8000, 8300).map(bytes)
+header = st.builds(Header, st.text(max_size=8), st.none() | st.binary(max_size=20))
+record = st.builds(Record, st.integers(1, 1000), st.integers(-1, 2**62), blob, blob, st.lists(header).map(tuple))
+
+
+@st.composite
+def record_lists(draw: st.DrawFn) -> list[Record]:
+    offset = draw(st.integers(0, 2**61))
+    found = []
+    for item in draw(st.lists(record, min_size=1, max_size=30)):
+        offset += item.offset * draw(st.sampled_from([1, 1, 1, 2**24]))
+        found.append(item._replace(offset=offset))
+    return found
+
+
+def test_golden_bytes() -> None:
+    records = [Record(0, NOW, b"k", b"v", (Header("h", b"x"),)), Record(1, NOW + 7, None, None)]
+    producer = {"producer_id": 9, "producer_epoch": 1, "base_sequence": 5, "transactional": True}
+    assert encoded(records, **producer).hex() == GOLDEN
+    assert encoded([Record(3, NOW, b"k", None)], magic=1).hex() == GOLDEN_V1
+
+
+@given(records=record_lists(), form=st.sampled_from(FORMATS), batch_bytes=st.integers(1, 20_000))
+def test_what_is_encoded_is_read_back(records: list[Record], form: tuple[int, int], batch_bytes: int) -> None:
+    data = encoded(records, magic=form[0], codec=form[1], batch_bytes=batch_bytes)
+    assert plainly(data) == shown(records, form[0])
+    assert in_columns(data, check_crc=True) == shown(records, form[0])
+
+
+@given(records=record_lists(), form=st.sampled_from(FORMATS), append_time=st.booleans())
+def test_the_bytes_equal_those_of_the_plain_encoder(
+    records: list[Record], form: tuple[int, int], append_time: bool
+) -> None:
+    magic, codec = form
+    if records[-1].offset - records[0].offset > 2**31 - 1:
+        return
+    data = encoded(records, magic=magic, codec=codec, batch_bytes=2**30, log_append_time=append_time)
+    assert data.hex() == entries(records, magic, codec, log_append_time=append_time).hex()
+
+
+@pytest.mark.parametrize(("magic", "codec"), FORMATS)
+def test_round_trips_of_chunks(magic: int, codec: int, scaled: Callable[[int], int]) -> None:
+    records = some_records(scaled(200), 9, first=2**33, headers=magic == 2)
+    data = b"".join(entries(records[at : at + 20], magic, codec) for at in range(0, len(records), 20))
+    again = b"".join(
+        built
+        for rows in decode(data, Options(chunk_bytes=50_000))
+        for built in encode(rows, EncodeOptions(magic=magic, codec=codec, batch_bytes=30_000))
+    )
+    assert plainly(again) == shown(records, magic)
+
+
+@pytest.mark.parametrize(("magic", "codec"), FORMATS)
+def test_others_read_what_is_encoded(magic: int, codec: int) -> None:
+    records = some_records(40, 3, headers=magic == 2)
+    data = encoded(records, magic=magic, codec=codec, batch_bytes=5000)
+    readers: list[Callable[[bytes], Any]] = [
+        lambda entry: kafka_python.DefaultRecordBatch(entry),
+        lambda entry: aiokafka.DefaultRecordBatch(bytearray(entry)),
+    ]
+    if magic < 2:
+        readers = [lambda entry: old_kafka_python.LegacyRecordBatch(entry, magic)]
+        if (magic, codec) != (0, 3):
+            readers.append(lambda entry: old_aiokafka.LegacyRecordBatch(entry, magic))
+    for reader in readers:
+        found = []
+        for position, head in formats.headers(data):
+            other = reader(data[position : position + head.size_bytes])
+            assert other.validate_crc()
+            for item in other:
+                headers = tuple(Header(*pair) for pair in item.headers or ())
+                time = -1 if item.timestamp is None else item.timestamp
+                found.append(Record(item.offset, time, item.key, item.value, headers))
+        assert found == shown(records, magic)
+
+
+# --- cutting and numbering
+
+
+def heads(data: bytes) -> list[batch.BatchHeader]:
+    return [head for _, head in formats.headers(data)]
+
+
+def test_batches_end_by_size_and_by_what_an_offset_delta_holds() -> None:
+    rows = [Record(index, NOW, None, bytes(1000)) for index in range(10)]
+    assert [head.record_count for head in heads(encoded(rows, batch_bytes=3200))] == [3, 3, 3, 1]
+    assert [head.record_count for head in heads(encoded(rows, batch_bytes=1))] == [1] * 10
+    far = [Record(offset, NOW, b"", b"") for offset in (0, 2**31 - 1, 2**31, 2**33)]
+    data = encoded(far)
+    assert [(head.base_offset, head.last_offset_delta) for head in heads(data)] == [
+        (0, 2**31 - 1),
+        (2**31, 0),
+        (2**33, 0),
+    ]
+    assert plainly(data) == far
+
+
+def test_sequences_go_on_from_batch_to_batch_and_wrap() -> None:
+    rows = [Record(offset, NOW, None, bytes(1000)) for offset in (0, 1, 3, 4, 5, 6)]
+    producer = {"producer_id": 3, "producer_epoch": 4, "base_sequence": 2**31 - 3, "leader_epoch": 8}
+    found = heads(encoded(rows, batch_bytes=3200, **producer))
+    assert [(head.base_sequence, head.last_sequence) for head in found] == [(2**31 - 3, 0), (1, 3)]
+    assert {(head.producer_id, head.producer_epoch, head.partition_leader_epoch) for head in found} == {(3, 4, 8)}
+    assert {head.base_sequence for head in heads(encoded(rows, batch_bytes=1))} == {-1}
+
+
+def test_large_inputs_are_written_group_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.pipeline.columnar.encoding._GROUP_BYTES", 10_000)
+    records = some_records(60, 4)
+    for magic, codec in FORMATS:
+        data = encoded(records, magic=magic, codec=codec, batch_bytes=4000)
+        assert plainly(data) == shown(shown(records, magic), magic)
+
+
+# --- what columns may be
+
+
+def test_columns_that_are_not_there_are_null() -> None:
+    rows = pa.RecordBatch.from_pydict({"offset": pa.array([4, 5], pa.int32()), "other": ["x", "y"]})
+    assert plainly(b"".join(encode(rows))) == [Record(4, -1, None, None), Record(5, -1, None, None)]
+
+
+def test_no_rows_are_no_batches() -> None:
+    assert list(encode(rows_of([]))) == []
+    assert list(encode(rows_of([]), EncodeOptions(magic=0, codec=1))) == []
+
+
+def test_slices_text_and_large_columns_are_written() -> None:
+    records = some_records(30, 6)
+    rows = rows_of(records)
+    assert plainly(b"".join(encode(rows.slice(7, 11)))) == records[7:18]
+    text = pa.RecordBatch.from_pydict(
+        {
+            "offset": pa.array([0, 1]),
+            "key": pa.array(["ü", None], pa.large_string()),
+            "value": pa.array([b"v", None], pa.large_binary()),
+            "headers": pa.array([None, [{"key": "h", "value": None}]], rows.schema.field("headers").type),
+        }
+    )
+    expected = [Record(0, -1, "ü".encode(), b"v"), Record(1, -1, None, None, (Header("h", None),))]
+    assert plainly(b"".join(encode(text))) == expected
+
+
+@pytest.mark.parametrize("offsets", [[1, 1], [2, 1], [-1, 0], [None, 1]])
+def test_offsets_must_rise(offsets: list[int | None]) -> None:
+    rows = pa.RecordBatch.from_pydict({"offset": pa.array(offsets, pa.int64())})
+    with pytest.raises(InvalidRecords):
+        encode(rows)
+
+
+def test_what_the_format_cannot_hold() -> None:
+    far = [Record(0, -(2**62), b"", b""), Record(1, 2**62 + 2**61, b"", b""), Record(2, -(2**63), b"", b"")]
+    for records in (far[:2], far[1:]):
+        with pytest.raises(InvalidRecords, match="does not fit 64 bits"):
+            encoded(records)
+    farthest = [Record(0, -1, b"", b""), Record(1, 2**63 - 2, b"", b""), Record(2, -(2**63), b"", b"")]
+    assert plainly(encoded(farthest)) == farthest
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    for headers in ([{"key": None, "value": b""}], [None]):
+        rows = pa.RecordBatch.from_pydict({"offset": pa.array([0]), "headers": pa.array([headers], kind)})
+        with pytest.raises(InvalidRecords, match="a header's key is null"):
+            encode(rows)
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(2, 5), (2, 7), (2, -1), (1, 4), (0, 4)])
+def test_codecs_that_there_are_not(magic: int, codec: int) -> None:
+    with pytest.raises(UnsupportedCodec):
+        encode(rows_of([]), EncodeOptions(magic=magic, codec=codec))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"key": [b"k"]},
+        {"offset": ["x"]},
+        {"offset": [1.5]},
+        {"offset": [1], "key": [7]},
+        {"offset": [1], "headers": [[b"x"]]},
+        {"offset": [1], "headers": ["x"]},
+        {"offset": [1], "timestamp": [1.5]},
+    ],
+)
+def test_columns_of_another_kind(columns: dict[str, list[Any]]) -> None:
+    with pytest.raises(ValueError):
+        encode(pa.RecordBatch.from_pydict({name: pa.array(values) for name, values in columns.items()}))
+
+
+def test_options_that_make_no_sense() -> None:
+    for options in (EncodeOptions(magic=3), EncodeOptions(batch_bytes=0)):
+        with pytest.raises(ValueError):
+            encode(rows_of([]), options)
