@@ -16,10 +16,13 @@ from ...protocol.records import walk
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import InvalidRecords
 from .rows import HeaderSpans, Rows, Spans
-from .varints import PADDING, Bytes, Int64s, behind_varints, checked_sum, hop, varints, varlongs
+from .varints import PADDING, Bytes, Int64s, behind_varints, checked_sum, hop, hop_together, varints, varlongs
 
 MAX_ROWS = 256 * 1024
 """Records decoded at once: a few bytes of a compressed batch may be a record, and one takes some hundred bytes here."""
+
+TOGETHER = 32
+"""So many batches are hopped in step rather than one after the other: from here on it is the quicker way."""
 
 _FEW_HEADERS = 16  # up to here one round of array operations per header of a record, above it a loop
 
@@ -32,13 +35,21 @@ def rows(
     `payloads` are decompressed and have less than 2 GiB together. Raises InvalidRecords, after the first pieces if the
     damage lies behind them.
     """
+    for header, payload in zip(headers, payloads, strict=True):
+        walk.check_count(payload, header.record_count)
     joined = b"".join((*payloads, PADDING))
+    declared = [header.record_count for header in headers]
+    if len(headers) >= TOGETHER and sum(declared) <= MAX_ROWS:
+        ends = np.cumsum(np.array([len(payload) for payload in payloads], np.int64))
+        begins = np.concatenate(([0], ends[:-1]))
+        found = hop_together(joined, begins, ends, np.array(declared, np.int64), TOGETHER)
+        yield _rows(joined, headers, crc_ok, declared, found, int(ends[-1]))
+        return
     starts: list[int] = []
     counts: list[int] = []
     first = 0
     position = 0
     for index, (header, payload) in enumerate(zip(headers, payloads, strict=True)):
-        walk.check_count(payload, header.record_count)
         begin = position
         left = header.record_count
         while left > (room := MAX_ROWS - len(starts)):
@@ -65,11 +76,11 @@ def _rows(
     headers: Sequence[BatchHeader],
     crc_ok: Sequence[bool],
     counts: Sequence[int],
-    starts: Sequence[int],
+    starts: Sequence[int] | Int64s,
     end: int,
 ) -> Rows:
     data = np.frombuffer(payload, np.uint8)
-    begins = np.array(starts, np.int64)
+    begins = np.asarray(starts, np.int64)
     stops = np.append(begins[1:], end) if begins.size else begins
     record_counts = np.array(counts, np.int64)
     deltas, position = varlongs(data, behind_varints(data, begins) + 1)  # after the attributes, which mean nothing

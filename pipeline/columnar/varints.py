@@ -1,8 +1,9 @@
 """Zigzag varints of many records at once, and the hop from record to record that comes before.
 
-Owns the loops over the bytes of format v2. The hop is the one Python loop that runs per record: where a record starts
-is known only from the length of the one before. All else is read for all records of a chunk together, byte by byte of
-the varint: few of them are longer than one or two bytes. Raises InvalidRecords and nothing else.
+Owns the loops over the bytes of format v2. Where a record starts is known only from the length of the one before: few
+batches are hopped by a Python loop, many of them in step with each other. All else is read for all records of a chunk
+together, byte by byte of the varint: few of them are longer than one or two bytes. Raises InvalidRecords and nothing
+else.
 """
 
 from __future__ import annotations
@@ -51,6 +52,38 @@ def hop(payload: bytes, position: int, count: int, starts: list[int]) -> int:
     except IndexError:
         raise InvalidRecords("the payload ends within a record") from None
     return position
+
+
+def hop_together(payload: bytes, begins: Int64s, ends: Int64s, counts: Int64s, least: int) -> Int64s:
+    """Where the records of these batches start: a step takes every batch to its next record, as long as `least` batches
+    have one; the rest is hopped alone. Each must end where its last record does. The counts are bounded already."""
+    data = np.frombuffer(payload, np.uint8)
+    order = np.argsort(-counts, kind="stable")  # those that have records left come first
+    left = counts[order]
+    at = begins[order]
+    targets = (np.cumsum(counts) - counts)[order]
+    starts = np.empty(int(counts.sum()), np.int64)
+    # How many batches have more than so many records.
+    steps = int(left[least - 1]) if left.size >= least else 0
+    alive = left.size - np.searchsorted(left[::-1], np.arange(steps), "right")
+    try:
+        for step, count in enumerate(alive.tolist()):
+            position = at[:count]
+            starts[targets[:count] + step] = position
+            lengths, after = varints(data, position)
+            if lengths.min() < walk.MIN_RECORD_BYTES - 1:
+                raise InvalidRecords(f"a record of {lengths.min()} bytes")
+            at[:count] = after + lengths
+    except IndexError:
+        raise InvalidRecords("the payload ends within a record") from None
+    for index in np.flatnonzero(left > steps).tolist():
+        alone: list[int] = []
+        at[index] = hop(payload, int(at[index]), int(left[index]) - steps, alone)
+        target = int(targets[index]) + steps
+        starts[target : target + len(alone)] = alone
+    if (at != ends[order]).any():
+        raise InvalidRecords("a batch and its records end at different bytes")
+    return starts
 
 
 def varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:

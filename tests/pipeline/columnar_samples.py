@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ottla.pipeline.columnar import ALL_COLUMNS, EncodeOptions, Options, decode, encode
+from ottla.pipeline.columnar import ALL_COLUMNS, EncodeOptions, Options, batches, decode, encode
 from ottla.protocol.records import batch, formats, legacy
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import CorruptRecords, InvalidRecords
@@ -100,6 +100,18 @@ def in_columns(data: bytes | bytearray | memoryview, **options: Any) -> list[Rec
         return [record for rows in decode(data, Options(**options)) for record in told(rows)]
     except (CorruptRecords, InvalidRecords):
         return REFUSED
+
+
+def both_ways(data: bytes | bytearray | memoryview, **options: Any) -> list[Record] | Refused:
+    """As `in_columns`, with batches hopped one after the other and in step, which must not differ."""
+    found = in_columns(data, **options)
+    before = batches.TOGETHER
+    batches.TOGETHER = 1
+    try:
+        assert in_columns(data, **options) == found
+    finally:
+        batches.TOGETHER = before
+    return found
 
 
 def rows_of(records: Sequence[Record]) -> pa.RecordBatch:

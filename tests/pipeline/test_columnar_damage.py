@@ -15,6 +15,7 @@ from columnar_samples import (
     NOW,
     REFUSED,
     Refused,
+    both_ways,
     entries,
     in_columns,
     plainly,
@@ -96,10 +97,10 @@ def test_every_byte_inside_of_a_batch_damaged_or_cut(codec: int) -> None:
     payload = bytes(batch.payload(built, 0, head))
     for position in range(len(payload)):
         variants = [payload[:position], payload[:position] + payload[position + 1 :]]
-        variants += [payload[:position] + bytes([byte]) + payload[position + 1 :] for byte in (0, 1, 0x80, 0xFF)]
+        variants += [payload[:position] + bytes([byte]) + payload[position + 1 :] for byte in (0, 1, 0xFF)]
         for variant in variants:
             data = bytes(batch.with_payload(head, variant, codec))
-            assert in_columns(data) == plainly(data), (position, variant)
+            assert (both_ways if codec else in_columns)(data) == plainly(data), (position, variant)
 
 
 @st.composite
@@ -130,9 +131,9 @@ def test_hostile_payloads_get_the_same_verdict(payload: tuple[bytes, int], base:
         base_offset=base, base_timestamp=base, record_count=count
     )
     built = bytes(batch.with_payload(head, data, 0))
-    assert in_columns(built) == plainly(built)
+    assert both_ways(built) == plainly(built)
     sound = entries(some_records(3, 1), 2, 0)
-    assert (in_columns(sound + built) is REFUSED) == (plainly(built) is REFUSED)
+    assert (both_ways(sound + built) is REFUSED) == (plainly(built) is REFUSED)
 
 
 @given(data=st.binary(max_size=200))

@@ -93,6 +93,21 @@ def test_formats_mixed_in_one_log() -> None:
     assert kinds == set(FORMATS)
 
 
+@given(counts=st.lists(st.integers(0, 60), min_size=1, max_size=40), together=st.integers(1, 40))
+def test_batches_are_hopped_in_step_or_alone(counts: list[int], together: int) -> None:
+    data, expected = b"", []
+    for index, count in enumerate(counts):
+        records = [Record(1000 * index + number, NOW, None, bytes(number * 3)) for number in range(count)]
+        data += bytes(batch.build(records, base_offset=1000 * index, last_offset_delta=999))
+        expected += records
+    before = batches.TOGETHER
+    batches.TOGETHER = together
+    try:
+        assert in_columns(data) == expected
+    finally:
+        batches.TOGETHER = before
+
+
 # --- other writers
 
 
