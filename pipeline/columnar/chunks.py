@@ -124,9 +124,16 @@ def _decode(data: Buffer, options: Options) -> Iterator[pa.RecordBatch]:
 
 def _opened(data: Buffer, options: Options) -> Iterator[tuple[int, BatchHeader, bool, bytes | memoryview]]:
     """(position, header, whether the CRC matches, payload) of each entry that is wanted and undamaged so far."""
-    entries = formats.headers(data)
-    following = 0
+    view = memoryview(data)
+    # Runs of plain messages go as one entry, unless somebody wants to hear of each.
+    runs = options.keep is None and options.on_damage is None
+    entries = formats.headers(view)
+    start = following = 0
     while True:
+        if runs and (end := legacy_rows.run(view, following, options.chunk_bytes)) > following:
+            yield following, legacy.read_header(view, following), True, view[following:end]
+            start = following = end
+            entries = formats.headers(view[start:])
         try:
             found = next(entries, None)
         except CorruptRecords as error:
@@ -136,7 +143,7 @@ def _opened(data: Buffer, options: Options) -> Iterator[tuple[int, BatchHeader, 
             return
         if found is None:
             return
-        position, header = found
+        position, header = start + found[0], found[1]
         following = position + header.size_bytes
         if header.is_control and header.magic == formats.NEWEST_MAGIC and not options.control:
             continue

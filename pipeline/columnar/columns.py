@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...protocol.records.batch import BatchHeader
+from ...protocol.records.formats import NEWEST_MAGIC
 from .rows import HeaderSpans, Rows, Spans
 
 HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
@@ -102,6 +103,10 @@ def _column(rows: Rows, name: str) -> pa.Array:
         return pa.array(np.where(bases < 0, -1, numbered).astype(np.int32))
     told = rows.crc_ok if name == "crc_ok" else [_PER_ENTRY[name](header) for header in rows.entries]
     kind = _FIELDS[name].type
+    if name == "batch_offset":
+        plain = [header.magic < NEWEST_MAGIC and not header.codec for header in rows.entries]
+        own = np.repeat(np.array(plain, np.bool_), rows.counts)
+        return pa.array(np.where(own, rows.offsets, np.repeat(np.array(told, np.int64), rows.counts)))
     return pa.array(np.repeat(np.array(told, kind.to_pandas_dtype()), rows.counts), kind)
 
 

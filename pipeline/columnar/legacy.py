@@ -27,11 +27,14 @@ _ATTRIBUTES_AT = 17
 _KEY_AT = np.array([18, 26], np.int64)  # by magic; in v1 the timestamp lies before it
 _TIMESTAMP_AT = 18
 _SIZE_AND_CRC = struct.Struct(">iI")
+_SIZE = struct.Struct(">i")
+_SIZE_TO_ATTRIBUTES = struct.Struct(">iIbb")
 _INT64_MAX = 2**63 - 1
 
 
 def rows(headers: Sequence[BatchHeader], payloads: Sequence[bytes | memoryview], crc_ok: Sequence[bool]) -> Rows:
-    """The records of these entries: a payload is the message itself, or what a wrapper holds, decompressed.
+    """The records of these entries: a payload is a message, or a run of them (then the header is the first one's), or
+    what a wrapper holds, decompressed.
 
     Raises CorruptRecords, InvalidRecords.
     """
@@ -45,7 +48,7 @@ def rows(headers: Sequence[BatchHeader], payloads: Sequence[bytes | memoryview],
         if header.codec:
             _hop(joined, begin, end, header.magic, starts)
         else:
-            starts.append(begin)
+            _hop_plain(joined, begin, end, starts)
         counts.append(len(starts) - before)
     data = np.frombuffer(joined, np.uint8)
     begins = np.array(starts, np.int64)
@@ -82,6 +85,36 @@ def rows(headers: Sequence[BatchHeader], payloads: Sequence[bytes | memoryview],
         values,
         None,
     )
+
+
+def run(data: memoryview, position: int, most_bytes: int) -> int:
+    """Where a run of plain messages that begins at `position` ends: of the same format and attributes, whole, with CRCs
+    that match, of at most so many bytes. `position` if there is none."""
+    end = min(len(data), position + most_bytes)
+    if end - position < OVERHEAD_BYTES[0]:
+        return position
+    _, _, magic, attributes = _SIZE_TO_ATTRIBUTES.unpack_from(data, position + 8)
+    if magic not in (0, 1) or attributes & CODEC_BITS:
+        return position
+    least = OVERHEAD_BYTES[magic] - _PREFIX_BYTES
+    unpack, crc32 = _SIZE_TO_ATTRIBUTES.unpack_from, zlib.crc32
+    while end - position >= OVERHEAD_BYTES[0]:
+        size, crc, found, marks = unpack(data, position + 8)
+        stop = position + _PREFIX_BYTES + size
+        if found != magic or marks != attributes or size < least or stop > end:
+            break
+        if crc32(data[position + _CRC_START : stop]) != crc:
+            break
+        position = stop
+    return position
+
+
+def _hop_plain(payload: bytes, position: int, end: int, starts: list[int]) -> None:
+    """Appends where each message of a run starts, whose sizes are known to be right."""
+    unpack = _SIZE.unpack_from
+    while position < end:
+        starts.append(position)
+        position += _PREFIX_BYTES + unpack(payload, position + 8)[0]
 
 
 def _hop(payload: bytes, position: int, end: int, magic: int, starts: list[int]) -> None:

@@ -28,8 +28,9 @@ class HeaderSpans:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """One element per record, but for `entries`, `counts` and `crc_ok`: these have one per entry (a batch, a wrapper or
-    a plain message). `headers` is None where no record has any; a payload has less than 2 GiB."""
+    """One element per record, but for `entries`, `counts` and `crc_ok`: these have one per entry (a batch, a wrapper, a
+    plain message or a run of these that differ in nothing but their records). `headers` is None where no record has
+    any; a payload has less than 2 GiB."""
 
     payload: bytes
     entries: Sequence[BatchHeader]

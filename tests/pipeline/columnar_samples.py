@@ -103,8 +103,10 @@ def in_columns(data: bytes | bytearray | memoryview, **options: Any) -> list[Rec
 
 
 def both_ways(data: bytes | bytearray | memoryview, **options: Any) -> list[Record] | Refused:
-    """As `in_columns`, with batches hopped one after the other and in step, which must not differ."""
+    """As `in_columns`, with batches hopped one after the other and in step, and plain messages one by one and in runs:
+    that must not differ."""
     found = in_columns(data, **options)
+    assert in_columns(data, keep=lambda position, header: True, **options) == found
     before = batches.TOGETHER
     batches.TOGETHER = 1
     try:

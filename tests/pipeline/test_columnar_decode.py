@@ -79,6 +79,28 @@ def test_agrees_on_any_records(records: list[Record], form: tuple[int, int], bas
     assert in_columns(data, chunk_bytes=chunk) == plainly(data) == shown(moved, form[0])
 
 
+@pytest.mark.parametrize("chunk_bytes", [1, 300, 4 << 20])
+def test_runs_of_plain_messages_are_the_messages(chunk_bytes: int) -> None:
+    data = b""
+    for index, magic in enumerate([0, 1, 1, 0, 1, 2, 1]):
+        records = [Record(100 * index + number, NOW, b"k", b"v" * number) for number in range(20)]
+        data += entries(records, magic, 0, log_append_time=index == 2 and magic == 1)
+        data += entries([item._replace(offset=item.offset + 50) for item in records], magic, 1)
+    whole, single = (
+        [
+            row
+            for rows in decode(data, Options(ALL_COLUMNS, keep=keep, chunk_bytes=chunk_bytes))
+            for row in rows.to_pylist()
+        ]
+        for keep in (None, lambda position, header: True)
+    )
+    assert whole == single
+    assert in_columns(data) == plainly(data)
+    plain = [row for row in whole if row["magic"] < 2 and not row["codec"]]
+    assert [row["batch_offset"] for row in plain] == [row["offset"] for row in plain]
+    assert len(plain) == 6 * 20
+
+
 def test_formats_mixed_in_one_log() -> None:
     data, expected = b"", []
     for index, (magic, codec) in enumerate(FORMATS * 2):
