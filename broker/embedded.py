@@ -431,7 +431,8 @@ class Embedded:
 
         Clients are cut off, and find it so when they come back. What they know goes no way back: so leaders' epochs do
         not, and no producer's id is given out twice; an idempotent producer that has sent since is told that its
-        sequence is out of order, as by a cluster that lost what it had.
+        sequence is out of order, as by a cluster that lost what it had. A transactional id goes on from its epoch of
+        then, so a client that used it since may not be fenced by the first that takes it over.
         """
         self._call(lambda operations: operations.restore(snapshot))
 
