@@ -74,8 +74,8 @@ class Wanted:
     `columns` are names of `columns.FIELDS`, in the order of the rows. `committed`: aborted transactions and what is
     behind the last stable offset are left out (isolationLevel=read_committed). `control`: markers of transactions are
     given, too. `from_ms`, `before_ms`: only entries that may have records in these times need to be looked at (epoch
-    milliseconds; a hint: Spark filters again). `on_corrupt`: what becomes of an entry that is damaged. `max_batch_bytes`
-    bounds what one entry may become when it is decompressed.
+    milliseconds; a hint: Spark filters again). `on_corrupt`: what becomes of an entry that is damaged.
+    `max_batch_bytes` bounds what one entry may become when it is decompressed.
     """
 
     columns: tuple[str, ...]
