@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 
@@ -90,6 +91,9 @@ async def test_a_slow_disk_keeps_nobody_waiting(tmp_path: Path) -> None:
                 assert only(await client.call(produce(records(b"v")), 9)).error_code == 0
                 await broker.settle()
                 broker.clock.advance(5_000)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not syncs:  # a thread of its own comes to it
+                    await asyncio.sleep(0.001)
             assert len(syncs) == 1
             stopping = begun(broker.state.durability.idle())
             await broker.settle()
