@@ -1,0 +1,260 @@
+"""Many pieces of work through Spark: handed out in bundles of about the same size, answered in order of completion.
+
+Owns the bundling, the one Spark job that does it, and the progress that is told meanwhile. Only items and results
+travel, both small and picklable; the task is a function at the top of a module that the workers can import. Works in
+the classic mode of Spark, on one machine and on a cluster.
+
+The results come through an accumulator: Spark brings the updates of a task to the driver when that task ends, once
+however often it was tried, which makes them the one thing of a job that arrives before its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import queue
+import re
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TextIO, TypeVar
+
+from pyspark import InheritableThread
+from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.sql import SparkSession
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+WAVES = 8
+"""So many bundles for each core: the last ones end at about the same time, though they are not of the same size."""
+
+LEAST_BYTES = 4 << 20
+MOST_BYTES = 64 << 20
+"""A bundle has about as much, between what is worth a task and what is worth telling progress of."""
+
+ITEM_BYTES = 64 << 10
+"""What an item counts beside its bytes: a file is opened, and facts come back."""
+
+TICK_S = 0.5
+LINE_S = 5.0
+SENTENCE_LETTERS = 500
+
+_OF_SPARK = re.compile(r"^.*\(TID [0-9]+\) \([^()]*\): |[a-z]+(\.[a-z]+)+\.SparkException: ")
+
+Say = Callable[["Progress"], None]
+
+
+class JobError(Exception):
+    """A job did not come to its end: one sentence, which names the item."""
+
+
+class Progress(NamedTuple):
+    """How far a job is. `ended`: nothing more will be told."""
+
+    items: int
+    all_items: int
+    bytes: int
+    all_bytes: int
+    seconds: float
+    ended: bool = False
+
+    @property
+    def mb_per_s(self) -> float:
+        return self.bytes / max(self.seconds, 1e-6) / 1e6
+
+    @property
+    def left_s(self) -> float | None:
+        """How long it will take from now on; None before anything is known."""
+        return self.seconds * (self.all_bytes - self.bytes) / self.bytes if self.bytes else None
+
+    def __str__(self) -> str:
+        done = f"{self.items} of {self.all_items}, {amount(self.bytes)} of {amount(self.all_bytes)}"
+        if not self.bytes:
+            return done
+        rate = f"{self.mb_per_s:.0f} MB/s"
+        return f"{done}, {rate} in {span(self.seconds)}" if self.ended else f"{done}, {rate}, {span(self.left_s)} left"
+
+
+class Meter:
+    """Tells progress: on a terminal one line that is rewritten, else a line every few seconds, and the last one."""
+
+    def __init__(self, what: str, stream: TextIO | None = None) -> None:
+        self._what = what
+        self._stream = stream if stream is not None else sys.stderr
+        self._on_terminal = self._stream is not None and self._stream.isatty()
+        self._told_s = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        if self._stream is None or not (self._on_terminal or self._is_due(progress)):
+            return
+        line = f"{self._what}: {progress}"
+        with contextlib.suppress(OSError, ValueError):  # who closed stderr wants no progress
+            if self._on_terminal:
+                self._stream.write(f"\r\x1b[K{line}" + ("\n" if progress.ended else ""))
+            else:
+                self._stream.write(line + "\n")
+            self._stream.flush()
+
+    def _is_due(self, progress: Progress) -> bool:
+        if not progress.ended and progress.seconds < self._told_s + LINE_S:
+            return False
+        self._told_s = progress.seconds
+        return True
+
+
+def amount(size_bytes: int) -> str:
+    """Bytes in the unit that suits them."""
+    for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size_bytes >= size:
+            return f"{size_bytes / size:.1f} {unit}"
+    return f"{size_bytes} bytes"
+
+
+def span(seconds: float | None) -> str:
+    """A duration, to the second."""
+    whole = round(seconds or 0)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} min"
+    return f"{whole // 3600}:{whole // 60 % 60:02} h"
+
+
+def bundles(sizes: Sequence[int], cores: int) -> list[list[int]]:
+    """Which items, by their index, go to one task each: the large ones alone and first, the small ones together."""
+    costs = [max(size, 0) + ITEM_BYTES for size in sizes]
+    aim = min(max(sum(costs) // max(cores * WAVES, 1), LEAST_BYTES), MOST_BYTES)
+    found: list[list[int]] = []
+    left = 0
+    for index in sorted(range(len(costs)), key=lambda index: (-costs[index], index)):
+        if left < costs[index]:
+            found.append([])
+            left = aim
+        found[-1].append(index)
+        left -= costs[index]
+    return found
+
+
+def tasks(spark: SparkSession, items: Iterable[Item], *, bytes_of: Callable[[Item], int]) -> int:
+    """How many tasks `run` makes of these items."""
+    return len(bundles([bytes_of(item) for item in items], spark.sparkContext.defaultParallelism))
+
+
+def run(
+    spark: SparkSession,
+    items: Sequence[Item],
+    task: Callable[[Item], Result],
+    *,
+    bytes_of: Callable[[Item], int],
+    say: Say | None = None,
+    name: str = "ottla",
+) -> Iterator[tuple[Item, Result]]:
+    """`task(item)` for every item, in Spark's workers; each item with its result, as soon as its bundle is done.
+
+    `bytes_of` says how much an item is. `say` hears of progress, `Meter` for one. `name` is the job's, for Spark's own
+    pages. The first item that fails ends it: JobError, the rest is cancelled. So does who stops iterating.
+    """
+    sizes = [bytes_of(item) for item in items]
+    context = spark.sparkContext
+    parts = [[(index, items[index]) for index in part] for part in bundles(sizes, context.defaultParallelism)]
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    group = f"{name}-{uuid.uuid4()}"
+    results: Accumulator[list[Any]] = context.accumulator([], _Inbox(inbox.put))
+
+    def drive() -> None:
+        try:
+            context.setJobGroup(group, name)
+            context.parallelize(parts, len(parts)).foreachPartition(functools.partial(_work, task, results))
+            inbox.put(None)
+        except Exception as error:  # it is raised where the results are waited for
+            inbox.put(error)
+
+    began = time.monotonic()
+    done: set[int] = set()
+    done_bytes, all_bytes = 0, sum(sizes)
+
+    def tell(*, ended: bool) -> None:
+        if say is not None:
+            say(Progress(len(done), len(items), done_bytes, all_bytes, time.monotonic() - began, ended))
+
+    thread = InheritableThread(target=drive, daemon=True)
+    if parts:
+        thread.start()
+    try:
+        while len(done) < len(items):
+            try:
+                found = inbox.get(timeout=TICK_S)
+            except queue.Empty:
+                tell(ended=False)
+                continue
+            if found is None:
+                raise JobError(
+                    f"Spark ended the job, but gave no result of {items[min(set(range(len(items))) - done)]}"
+                )
+            if isinstance(found, Exception):
+                raise JobError(f"Spark ended the job: {_sentence(found)}") from found
+            index, result, problem = found
+            if problem is not None:
+                raise JobError(f"{items[index]}: {problem}")
+            if index not in done:
+                done.add(index)
+                done_bytes += sizes[index]
+                tell(ended=False)
+                yield items[index], result
+    finally:
+        tell(ended=True)
+        if thread.is_alive() and len(done) < len(items):
+            with contextlib.suppress(Exception):  # a session that was stopped has nothing to cancel
+                context.cancelJobGroup(group)
+        if parts:
+            thread.join(timeout=10)
+
+
+class _Inbox(AccumulatorParam[list[Any]]):
+    """Collects results in a task; at the driver, where it knows what to do with them, hands them on."""
+
+    def __init__(self, deliver: Callable[[Any], None] | None = None) -> None:
+        self._deliver = deliver
+
+    def __reduce__(self) -> tuple[type[_Inbox], tuple[()]]:
+        return _Inbox, ()
+
+    def zero(self, value: list[Any]) -> list[Any]:
+        return []
+
+    def addInPlace(self, value1: list[Any], value2: list[Any]) -> list[Any]:
+        if self._deliver is None:
+            value1.extend(value2)
+        else:
+            for result in value2:
+                self._deliver(result)
+        return value1
+
+
+def _work(task: Callable[[Any], Any], results: Accumulator[list[Any]], parts: Iterable[list[tuple[int, Any]]]) -> None:
+    """One Spark task: (index, result, problem) of each item of its bundle."""
+    for part in parts:
+        for index, item in part:
+            try:
+                found = (index, task(item), None)
+            except Exception as error:  # whatever it is, the driver names the item
+                results.add([(index, None, _sentence(error))])
+                return
+            results.add([found])
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says, in one line."""
+    if (thrown := getattr(error, "java_exception", None)) is not None:
+        # The rest are Java's frames; what comes before is which task of which stage it was.
+        return _cut(_OF_SPARK.sub("", str(thrown).partition("\n")[0]))
+    text = " ".join(str(error).split())
+    kind = type(error).__name__
+    # Our own errors are sentences already; of others the kind says more than the words.
+    return _cut(text if type(error).__module__.startswith("ottla.") and text else f"{kind}: {text}" if text else kind)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SENTENCE_LETTERS else text[: SENTENCE_LETTERS - 3] + "..."

@@ -1,0 +1,85 @@
+"""What the jobs hand out and tell, without Spark: bundles of about the same size, and progress in words."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.pipeline.jobs.running import ITEM_BYTES, LEAST_BYTES, MOST_BYTES, Meter, Progress, amount, bundles, span
+
+sizes = st.lists(st.integers(0, 300 << 20), max_size=60)
+
+
+@given(sizes, st.integers(1, 64))
+def test_every_item_is_in_one_bundle_and_none_is_too_large(found: list[int], cores: int) -> None:
+    parts = bundles(found, cores)
+    assert sorted(index for part in parts for index in part) == list(range(len(found)))
+    assert all(parts)
+    for part in parts:
+        assert len(part) == 1 or sum(found[index] + ITEM_BYTES for index in part) <= MOST_BYTES
+    # Two neighbours would not go into one bundle.
+    costs = [sum(found[index] + ITEM_BYTES for index in part) for part in parts]
+    assert all(costs[at] + found[parts[at + 1][0]] + ITEM_BYTES > LEAST_BYTES for at in range(len(parts) - 1))
+
+
+def test_thousands_of_small_items_are_few_tasks() -> None:
+    assert len(bundles([1000] * 10_000, 2)) <= 17
+    assert len(bundles([0] * 50, 2)) == 1
+    assert bundles([1, 1 << 30, 2, 1 << 29], 2) == [[1], [3], [2, 0]]
+    assert bundles([], 2) == []
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+HALF = Progress(3, 6, 50_000_000, 100_000_000, 0.5)
+ALL = Progress(6, 6, 100_000_000, 100_000_000, 100.0, ended=True)
+
+
+def test_one_line_on_a_terminal() -> None:
+    out = Terminal()
+    meter = Meter("census", out)
+    meter(HALF)
+    meter(ALL)
+    first, second = out.getvalue().split("\r\x1b[K")[1:]
+    assert first == "census: 3 of 6, 50.0 MB of 100.0 MB, 100 MB/s, 0 s left"
+    assert second == "census: 6 of 6, 100.0 MB of 100.0 MB, 1 MB/s in 1:40 min\n"
+
+
+def test_a_line_now_and_then_elsewhere() -> None:
+    out = io.StringIO()
+    meter = Meter("audit", out)
+    for seconds in (0.5, 4.9, 5.0, 9.9, 10.1):
+        meter(HALF._replace(seconds=seconds))
+    meter(ALL._replace(seconds=10.2))
+    assert [line.split(", ")[2] for line in out.getvalue().splitlines()] == ["10 MB/s", "5 MB/s", "10 MB/s in 10 s"]
+    out.close()
+    meter(ALL)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (2_500_000, "2.5 MB"), (10**12, "1.0 TB")],
+)
+def test_amounts(size: int, text: str) -> None:
+    assert amount(size) == text
+
+
+def test_durations() -> None:
+    assert [span(seconds) for seconds in (None, 0.4, 59.6, 3599, 3600, 90_061)] == [
+        "0 s",
+        "0 s",
+        "1:00 min",
+        "59:59 min",
+        "1:00 h",
+        "25:01 h",
+    ]
+
+
+def test_progress_before_anything_is_known() -> None:
+    assert str(Progress(0, 6, 0, 1000, 0.0)) == "0 of 6, 0 bytes of 1.0 kB"
