@@ -1,0 +1,265 @@
+"""Where a query starts and ends: the JSON that Spark writes offsets in, and the ranges that a batch query reads.
+
+Owns the forms of `startingOffsets`, `assign` and their siblings, and resolving them against what is there. Pure but for
+the backend that is asked; no Spark. Source: JsonUtils and KafkaOffsetReader of Spark's Kafka source.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from .backend import Backend, DataLoss, OffsetRange, Offsets, ReadError, TopicPartition
+
+LATEST = -1
+EARLIEST = -2
+
+NoMatch = Literal["error", "latest"]
+"""startingOffsetsByTimestampStrategy: what a partition without a record at or after its time does."""
+
+_log = logging.getLogger(__name__)
+_INT64_MAX = 2**63 - 1
+_INT32_MAX = 2**31 - 1
+
+
+class OptionError(ReadError):
+    """An option is not as it must be: one sentence that names it."""
+
+
+class AtOffset(NamedTuple):
+    """All partitions at their EARLIEST or LATEST offset."""
+
+    offset: int
+
+
+class AtOffsets(NamedTuple):
+    """Each partition at an offset of its own, or EARLIEST, or LATEST. All that are read must be named."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+class AtTime(NamedTuple):
+    """All partitions at their first record that is as late as this, epoch milliseconds."""
+
+    time_ms: int
+
+
+class AtTimes(NamedTuple):
+    """Each partition at its first record that is as late as its time, epoch milliseconds. All must be named."""
+
+    times: Mapping[TopicPartition, int]
+
+
+Limit = AtOffset | AtOffsets | AtTime | AtTimes
+"""One end of a query."""
+
+
+def parse_offsets(text: str, name: str) -> Offsets:
+    """`{"topicA": {"0": 23, "1": -1}, "topicB": {"0": -2}}`. Raises OptionError, which says `name`."""
+    return _by_partition(text, name, '{"topicA": {"0": 23, "1": -1}, "topicB": {"0": -2}}', EARLIEST)
+
+
+def parse_times(text: str, name: str) -> Offsets:
+    """`{"topicA": {"0": 1000}}`, epoch milliseconds. Raises OptionError, which says `name`."""
+    return _by_partition(text, name, '{"topicA": {"0": 1700000000000, "1": 1700000000000}}', 0)
+
+
+def parse_assignment(text: str, name: str) -> tuple[TopicPartition, ...]:
+    """`{"topicA": [0, 1]}`. Raises OptionError, which says `name`."""
+    wrong = OptionError(f'{name} is {text!r}: it must be like {{"topicA": [0, 1], "topicB": [2]}}')
+    value = _object(text, wrong)
+    found: list[TopicPartition] = []
+    for topic, partitions in value.items():
+        if not isinstance(partitions, list):
+            raise wrong
+        for partition in partitions:
+            if not _whole(partition, 0, _INT32_MAX):
+                raise wrong
+            found.append(TopicPartition(topic, partition))
+    if not found:
+        raise OptionError(f"{name} is {text!r}: it names no partition")
+    return tuple(dict.fromkeys(found))
+
+
+def offsets_json(offsets: Mapping[TopicPartition, int]) -> str:
+    """The offsets as Spark writes them, in order; `parse_offsets` is its inverse."""
+    return json.dumps(nested(offsets), separators=(",", ":"))
+
+
+def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """{topic: {"0": offset}}, in order of topics and partitions: what a stream's offset is."""
+    found: dict[str, dict[str, int]] = {}
+    for key in sorted(offsets):
+        found.setdefault(key.topic, {})[str(key.partition)] = offsets[key]
+    return found
+
+
+def flat(value: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """The inverse of `nested`."""
+    return {TopicPartition(topic, int(part)): offset for topic, of in value.items() for part, offset in of.items()}
+
+
+def assignment_json(keys: Iterable[TopicPartition]) -> str:
+    """`{"topicA":[0,1]}`, in order; `parse_assignment` is its inverse."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in sorted(keys):
+        found.setdefault(topic, []).append(partition)
+    return json.dumps(found, separators=(",", ":"))
+
+
+def _object(text: str, wrong: OptionError) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise wrong from None
+    if not isinstance(value, dict):
+        raise wrong
+    return value
+
+
+def _whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _by_partition(text: str, name: str, example: str, least: int) -> Offsets:
+    wrong = OptionError(f"{name} is {text!r}: it must be like {example}")
+    found: Offsets = {}
+    for topic, partitions in _object(text, wrong).items():
+        if not isinstance(partitions, dict):
+            raise wrong
+        for partition, number in partitions.items():
+            if not (partition.isascii() and partition.isdecimal() and _whole(int(partition), 0, _INT32_MAX)):
+                raise wrong
+            if not _whole(number, least, _INT64_MAX):
+                raise wrong
+            found[TopicPartition(topic, int(partition))] = number
+    return found
+
+
+def positions(
+    backend: Backend,
+    keys: Sequence[TopicPartition],
+    limit: Limit,
+    *,
+    name: str,
+    committed: bool,
+    no_match: NoMatch = "latest",
+) -> Offsets:
+    """The offset of each of the partitions at this end of a query, `name` of its option in errors. Offsets that were
+    given as numbers are not checked against what is there. Partitions that are gone meanwhile are left out.
+
+    Raises OptionError where the partitions that are named are not those that are read, or where a partition has no
+    record as late as its time and `no_match` is "error"; ReadError of the backend.
+    """
+    asked: dict[TopicPartition, int]
+    match limit:
+        case AtOffset(offset):
+            asked = dict.fromkeys(keys, offset)
+        case AtOffsets(offsets):
+            _same_partitions(offsets, keys, name)
+            asked = {key: offsets[key] for key in keys}
+        case AtTime(time_ms):
+            asked = _at_times(backend, dict.fromkeys(keys, time_ms), name, committed, no_match)
+        case AtTimes(times):
+            _same_partitions(times, keys, name)
+            asked = _at_times(backend, {key: times[key] for key in keys}, name, committed, no_match)
+    earliest = [key for key, offset in asked.items() if offset == EARLIEST]
+    latest = [key for key, offset in asked.items() if offset == LATEST]
+    found = {key: offset for key, offset in asked.items() if offset >= 0}
+    if earliest:
+        found |= backend.earliest(earliest)
+    if latest:
+        found |= backend.latest(latest, committed=committed)
+    return {key: found[key] for key in keys if key in found}
+
+
+def _same_partitions(given: Mapping[TopicPartition, int], keys: Sequence[TopicPartition], name: str) -> None:
+    if given.keys() != set(keys):
+        missing, extra = _names(set(keys) - given.keys()), _names(given.keys() - set(keys))
+        faults = [f"lacks {missing}"] * bool(missing) + [f"names {extra}, which is not read"] * bool(extra)
+        raise OptionError(f"{name} must name every partition that is read and no other; it {' and '.join(faults)}")
+
+
+def _names(keys: Iterable[TopicPartition]) -> str:
+    named = sorted(keys)
+    return ", ".join(map(str, named[:5])) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
+
+
+def _at_times(
+    backend: Backend, times: Mapping[TopicPartition, int], name: str, committed: bool, no_match: NoMatch
+) -> dict[TopicPartition, int]:
+    """The offsets of these times; a record behind what may be read is none, as for a broker that is asked."""
+    found = backend.at_times(times)
+    ends = backend.latest([key for key, offset in found.items() if offset is not None], committed=committed)
+    resolved: dict[TopicPartition, int] = {}
+    for key, offset in found.items():
+        if offset is not None and offset < ends.get(key, offset + 1):
+            resolved[key] = offset
+        elif no_match == "latest":
+            resolved[key] = LATEST
+        else:
+            raise OptionError(
+                f"{name}: {key} has no record as late as {times[key]}; "
+                "startingOffsetsByTimestampStrategy=latest starts at its end"
+            )
+    return resolved
+
+
+def resolve(
+    backend: Backend,
+    keys: Sequence[TopicPartition],
+    starting: Limit,
+    ending: Limit,
+    *,
+    no_match: NoMatch,
+    committed: bool,
+    fail_on_data_loss: bool,
+) -> list[OffsetRange]:
+    """What a batch query reads of each partition, in order; empty ranges are left out.
+
+    An offset that is given as a number and lies before the log's start or behind its end, and a partition that is gone
+    meanwhile, are lost data: DataLoss, or, without `fail_on_data_loss`, the range is cut to what is there, with a
+    warning in the log. A start behind its end is an OptionError. Raises ReadError of the backend as well.
+    """
+    starts = positions(backend, keys, starting, name="startingOffsets", committed=committed, no_match=no_match)
+    ends = positions(backend, keys, ending, name="endingOffsets", committed=committed)
+    given = [key for key in keys if _is_number(starting, key) or _is_number(ending, key)]
+    first = backend.earliest(given) if given else {}
+    # What a number is held against is asked after the ends: a log that grows meanwhile is not in the way.
+    last = backend.latest(given, committed=committed) if given else {}
+    found: list[OffsetRange] = []
+    for key in keys:
+        if key not in starts or key not in ends or (key in given and (key not in first or key not in last)):
+            _lost(f"{key} is gone", fail_on_data_loss)
+            continue
+        start, end = starts[key], ends[key]
+        if start > end and _backwards(key, starting, ending):
+            raise OptionError(f"the query of {key} starts at offset {start}, behind its end, {end}")
+        if key in given and start < first[key] and start < end:
+            _lost(f"{key} begins at offset {first[key]}: what is from {start} on is gone", fail_on_data_loss)
+            start = first[key]
+        if key in given and end > last[key]:
+            _lost(f"{key} ends at offset {last[key]}, but {end} was asked for", fail_on_data_loss)
+            end = last[key]
+        if start < end:
+            found.append(OffsetRange(key.topic, key.partition, start, end))
+    return found
+
+
+def _is_number(limit: Limit, key: TopicPartition) -> bool:
+    return isinstance(limit, AtOffsets) and limit.offsets.get(key, LATEST) >= 0
+
+
+def _backwards(key: TopicPartition, starting: Limit, ending: Limit) -> bool:
+    """Whether a start behind its end was asked for: by a number, or by two times. Else the log was cut, or aged out,
+    between the look at its start and the look at its end, and has nothing to read."""
+    times = isinstance(starting, AtTime | AtTimes) and isinstance(ending, AtTime | AtTimes)
+    return times or _is_number(starting, key) or _is_number(ending, key)
+
+
+def _lost(what: str, fail: bool) -> None:
+    if fail:
+        raise DataLoss(f"records may be lost: {what}; with failOnDataLoss=false what is there is read")
+    _log.warning("records may be lost: %s", what)

@@ -1,0 +1,395 @@
+"""The options of the data sources: names, defaults and what is refused, as Spark's own Kafka source has them.
+
+Owns every option's name. Pure: texts in, one value out that all readers share; no Spark, no I/O. Names are read without
+regard to case, since Spark hands them on in lower case. Source of what Spark's options mean: its Structured Streaming +
+Kafka Integration Guide, and the checks of its KafkaSourceProvider.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from .backend import OnCorrupt, Selection, Wanted
+from .offsets import (
+    EARLIEST,
+    LATEST,
+    AtOffset,
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    Limit,
+    NoMatch,
+    OptionError,
+    parse_assignment,
+    parse_offsets,
+    parse_times,
+)
+
+Source = Literal["ottla_log", "ottla_batches", "ottla"]
+
+BOOTSTRAP = "bootstrap.servers"
+ISOLATION = "isolation.level"
+DEFAULT_MAX_TRIGGER_DELAY_MS = 15 * 60_000
+DEFAULT_MAX_BATCH_BYTES = 128 << 20
+
+OPTIONS: tuple[str, ...] = (
+    "path",
+    "paths",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "commitGroup",
+    "includeHeaders",
+    "includeControlRecords",
+    "metadata",
+    "columns",
+    "isolationLevel",
+    "onCorrupt",
+    "maxBatchBytes",
+)
+"""What is acted on, besides `kafka.*`."""
+
+NOT_ACTED_ON: Mapping[str, str] = {
+    "groupIdPrefix": "no consumer group is used for reading",
+    "kafka.group.id": "no consumer group is used for reading; commitGroup names one that offsets are committed to",
+    "kafkaConsumer.pollTimeoutMs": "the client waits as long as kafka.default.api.timeout.ms says",
+    "fetchOffset.numRetries": "the client asks again until kafka.default.api.timeout.ms is over",
+    "fetchOffset.retryIntervalMs": "the client asks again after kafka.retry.backoff.ms",
+}
+"""Options of Spark's Kafka source that are taken, so that code ports, and why they do nothing here."""
+
+_ONLY_RECORDS = ("includeHeaders", "includeControlRecords", "metadata")
+_ONLY_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_ONLY_BATCH = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+# What Spark itself puts among the options of a source, or a table of its catalog keeps there.
+_SPARKS_OWN = ("checkpointlocation", "serialization.format", "schema", "streamname", "queryname")
+_UNSUPPORTED_KAFKA: Mapping[str, str] = {
+    "auto.offset.reset": "startingOffsets says where to start",
+    "key.deserializer": "keys are given as bytes",
+    "value.deserializer": "values are given as bytes",
+    "enable.auto.commit": "commitGroup commits offsets",
+    "interceptor.classes": "records are given as they are",
+}
+_DURATION = re.compile(r"(-?[0-9]+)([a-z]*)")
+_DURATION_US = {
+    "us": 1,
+    "ms": 1_000,
+    "": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+_INT64_MAX = 2**63 - 1
+_INT32_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a query asks of a source; can be pickled.
+
+    `kafka` are the `kafka.*` options without their prefix. `columns` is None where the option is not given.
+    `committed`: isolationLevel=read_committed. `notes`: sentences on options that do nothing here, for the log.
+    `max_offsets_per_trigger` and its siblings are None where they are not given, but for the delay.
+    """
+
+    source: Source
+    streaming: bool
+    paths: tuple[str, ...]
+    kafka: Mapping[str, str]
+    selection: Selection
+    starting: Limit
+    ending: Limit
+    no_match: NoMatch
+    fail_on_data_loss: bool
+    metadata: bool
+    include_headers: bool
+    include_control_records: bool
+    columns: tuple[str, ...] | None
+    committed: bool
+    on_corrupt: OnCorrupt
+    max_batch_bytes: int
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    commit_group: str | None
+    notes: tuple[str, ...]
+
+    def wanted(self, columns: tuple[str, ...], *, from_ms: int | None = None, before_ms: int | None = None) -> Wanted:
+        """What of each record a piece gives: these columns, in this order, by these options."""
+        return Wanted(
+            columns=columns,
+            committed=self.committed,
+            control=self.include_control_records,
+            from_ms=from_ms,
+            before_ms=before_ms,
+            on_corrupt=self.on_corrupt,
+            max_batch_bytes=self.max_batch_bytes,
+        )
+
+
+class _Given:
+    """The options as they are given, by names in lower case; each reading names the option in its error."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {key.lower(): value for key, value in options.items()}
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._values
+
+    def names(self) -> list[str]:
+        return list(self._values)
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name.lower())
+        return value.strip() if value is not None else None
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in ("true", "false"):
+            raise OptionError(f"{name} is {text!r}: it must be true or false")
+        return text.lower() == "true"
+
+    def number(self, name: str, *, at_least: int = 1, at_most: int = _INT64_MAX) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or not at_least <= int(text) <= at_most:
+            bounds = f"from {at_least} on" if at_most == _INT64_MAX else f"from {at_least} to {at_most}"
+            raise OptionError(f"{name} is {text!r}: it must be a number {bounds}")
+        return int(text)
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> Any:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in choices:
+            raise OptionError(f"{name} is {text!r}: it must be {' or '.join(choices)}")
+        return text.lower()
+
+    def listed(self, name: str, what: str) -> tuple[str, ...] | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        items = tuple(item.strip() for item in text.split(",") if item.strip())
+        if not items:
+            raise OptionError(f"{name} is {text!r}: it names no {what}")
+        return items
+
+
+def parse(options: Mapping[str, str], source: Source, streaming: bool | None) -> SourceOptions:
+    """The options of a query. `streaming` is None where it is not known yet: then only what holds for both is checked.
+    Raises OptionError, in one sentence."""
+    given = _Given(options)
+    kafka = _kafka(given)
+    notes = _check_names(given, source)
+    _check_kafka(kafka, source)
+    if streaming is not None:
+        notes += _check_kind(given, source, streaming)
+    delay = given.text("maxTriggerDelay")
+    found = SourceOptions(
+        source=source,
+        streaming=bool(streaming),
+        paths=_paths(given, source),
+        kafka=kafka,
+        selection=_selection(given),
+        starting=_limit(given, "starting", AtOffset(LATEST if streaming else EARLIEST)),
+        ending=_limit(given, "ending", AtOffset(LATEST)),
+        no_match=given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), "error"),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        metadata=given.flag("metadata", False),
+        include_headers=given.flag("includeHeaders", False),
+        include_control_records=given.flag("includeControlRecords", False),
+        columns=given.listed("columns", "column"),
+        committed=_committed(given, kafka),
+        on_corrupt=given.choice("onCorrupt", ("fail", "skip", "emit"), "fail"),
+        max_batch_bytes=given.number("maxBatchBytes", at_most=_INT32_MAX) or DEFAULT_MAX_BATCH_BYTES,
+        min_partitions=given.number("minPartitions", at_most=_INT32_MAX),
+        max_records_per_partition=given.number("maxRecordsPerPartition"),
+        max_offsets_per_trigger=given.number("maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=given.number("minOffsetsPerTrigger", at_least=0),
+        max_trigger_delay_ms=DEFAULT_MAX_TRIGGER_DELAY_MS if delay is None else _duration_ms(delay, "maxTriggerDelay"),
+        commit_group=given.text("commitGroup"),
+        notes=tuple(notes),
+    )
+    if streaming is False:
+        _check_batch_limits(found)
+    _check_together(found)
+    return found
+
+
+def _kafka(given: _Given) -> dict[str, str]:
+    prefix = "kafka."
+    return {name[len(prefix) :]: given.text(name) or "" for name in given.names() if name.startswith(prefix)}
+
+
+def _check_names(given: _Given, source: Source) -> list[str]:
+    """Names that nobody knows are refused; of those that do nothing here, a note is given back."""
+    known = {name.lower(): name for name in OPTIONS}
+    idle = {name.lower(): name for name in NOT_ACTED_ON}
+    notes: list[str] = []
+    for name in given.names():
+        if name in idle:
+            notes.append(f"option {idle[name]} does nothing here: {NOT_ACTED_ON[idle[name]]}")
+        elif name not in known and not name.startswith("kafka.") and name not in _SPARKS_OWN:
+            near = difflib.get_close_matches(name, [*known, *idle], n=1, cutoff=0.6)
+            hint = (
+                f"; did you mean {(known | idle)[near[0]]}?" if near else f"; it has {', '.join(OPTIONS)} and kafka.*"
+            )
+            raise OptionError(f"{source} has no option {name}{hint}")
+    if source == "ottla_batches":
+        for name in _ONLY_RECORDS:
+            if name in given:
+                raise OptionError(f"{name} is no option of ottla_batches, whose rows are batches; ottla_log has it")
+    return notes
+
+
+def _check_kafka(kafka: Mapping[str, str], source: Source) -> None:
+    for name, instead in _UNSUPPORTED_KAFKA.items():
+        if name in kafka:
+            raise OptionError(f"kafka.{name} is not supported: {instead}")
+    if source == "ottla" and not kafka.get(BOOTSTRAP):
+        raise OptionError("kafka.bootstrap.servers must be given: the brokers to ask first, as host:port,host:port")
+
+
+def _check_kind(given: _Given, source: Source, streaming: bool) -> list[str]:
+    """What goes with a stream only, or with a batch query only."""
+    if streaming:
+        for name in _ONLY_BATCH:
+            if name in given:
+                raise OptionError(f"{name} is not valid in a streaming query, which has no end")
+        return []
+    if "commitGroup" in given:
+        raise OptionError("commitGroup is not valid in a batch query: a streaming query commits what it has processed")
+    return [f"option {name} does nothing in a batch query" for name in _ONLY_STREAMS if name in given]
+
+
+def _paths(given: _Given, source: Source) -> tuple[str, ...]:
+    """`path`, several by comma, and `paths`: what `load([a, b])` becomes, a JSON list."""
+    found = [*(given.listed("path", "directory") or ())]
+    if (listed := given.text("paths")) is not None:
+        try:
+            more = json.loads(listed)
+        except ValueError:
+            more = None
+        if not isinstance(more, list) or not all(isinstance(path, str) and path for path in more):
+            raise OptionError(f'paths is {listed!r}: it must be a JSON list like ["/data/a", "/data/b"]')
+        found += more
+    if source == "ottla":
+        if found:
+            raise OptionError("ottla reads from brokers and takes no path; ottla_log reads directories")
+    elif not found:
+        raise OptionError("path must be given: the log directory, or the folder of one partition; several by comma")
+    return tuple(dict.fromkeys(_local(path) for path in found))
+
+
+def _local(path: str) -> str:
+    """The path on the file system, also of a file: URL, which Spark may have made of it."""
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
+        return path
+    url = urlsplit(path)
+    if url.scheme.lower() != "file" or url.netloc not in ("", "localhost"):
+        raise OptionError(f"path {path!r}: only directories that are mounted where the tasks run can be read")
+    return unquote(url.path)
+
+
+def _selection(given: _Given) -> Selection:
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
+    if len(ways) > 1:
+        raise OptionError(f"only one of subscribe, subscribePattern and assign may be given, not {' and '.join(ways)}")
+    pattern = given.text("subscribePattern")
+    if pattern is not None:
+        if not pattern:
+            raise OptionError("subscribePattern is empty: it must be a regular expression")
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(f"subscribePattern is {pattern!r}, which is no regular expression: {error}") from None
+    assigned = given.text("assign")
+    return Selection(
+        topics=given.listed("subscribe", "topic"),
+        pattern=pattern,
+        assigned=parse_assignment(assigned, "assign") if assigned is not None else None,
+    )
+
+
+def _limit(given: _Given, end: Literal["starting", "ending"], default: Limit) -> Limit:
+    """One end of a query: a time for all, else times by partition, else offsets, as Spark prefers them."""
+    if (time_ms := given.number(f"{end}Timestamp", at_least=0)) is not None:
+        return AtTime(time_ms)
+    if (times := given.text(f"{end}OffsetsByTimestamp")) is not None:
+        return AtTimes(parse_times(times, f"{end}OffsetsByTimestamp"))
+    text = given.text(f"{end}Offsets")
+    if text is None:
+        return default
+    named = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
+    return AtOffset(named) if named is not None else AtOffsets(parse_offsets(text, f"{end}Offsets"))
+
+
+def _check_batch_limits(found: SourceOptions) -> None:
+    """A batch query does not start at the end, and does not end at the start."""
+    both = (
+        ("startingOffsets", found.starting, LATEST, "latest"),
+        ("endingOffsets", found.ending, EARLIEST, "earliest"),
+    )
+    for name, limit, refused, word in both:
+        if limit == AtOffset(refused):
+            raise OptionError(f"{name} can't be {word} in a batch query")
+        if isinstance(limit, AtOffsets):
+            for key, offset in limit.offsets.items():
+                if offset == refused:
+                    raise OptionError(f"{name} of {key} can't be {refused}, {word}, in a batch query")
+
+
+def _check_together(found: SourceOptions) -> None:
+    least, most = found.min_offsets_per_trigger, found.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, {most}")
+    if found.commit_group == "":
+        raise OptionError("commitGroup is empty: it must name a consumer group")
+    if found.commit_group is not None and not found.kafka.get(BOOTSTRAP):
+        raise OptionError("commitGroup needs kafka.bootstrap.servers: the brokers that keep the group's offsets")
+
+
+def _committed(given: _Given, kafka: Mapping[str, str]) -> bool:
+    """isolationLevel, which is the same as kafka.isolation.level."""
+    choices = ("read_uncommitted", "read_committed")
+    asked: str | None = given.choice("isolationLevel", choices, "") or None
+    of_client: str | None = given.choice(f"kafka.{ISOLATION}", choices, "") or None if ISOLATION in kafka else None
+    if asked and of_client and asked != of_client:
+        raise OptionError(f"isolationLevel is {asked}, but kafka.{ISOLATION} is {of_client}: they are the same")
+    return (asked or of_client) == "read_committed"
+
+
+def _duration_ms(text: str, name: str) -> int:
+    """As Spark reads durations: "15m", "100ms", "2h"; a number alone is of milliseconds."""
+    found = _DURATION.fullmatch(text.lower())
+    if not found or found[2] not in _DURATION_US or len(found[1]) > 18:
+        raise OptionError(f"{name} is {text!r}: it must be a duration such as 15m, 90s or 500ms")
+    if (lasts := int(found[1]) * _DURATION_US[found[2]] // 1_000) < 0:
+        raise OptionError(f"{name} is {text!r}: it can't be less than nothing")
+    return lasts
