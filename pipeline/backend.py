@@ -75,7 +75,8 @@ class Wanted:
     behind the last stable offset are left out (isolationLevel=read_committed). `control`: markers of transactions are
     given, too. `from_ms`, `before_ms`: only entries that may have records in these times need to be looked at (epoch
     milliseconds; a hint: Spark filters again). `on_corrupt`: what becomes of an entry that is damaged.
-    `max_batch_bytes` bounds what one entry may become when it is decompressed.
+    `max_batch_bytes` bounds what one entry may become when it is decompressed. `fail_on_loss`: records that are gone
+    when they are to be read are a DataLoss; else a line in the log, and reading goes on behind them (failOnDataLoss).
     """
 
     columns: tuple[str, ...]
@@ -85,6 +86,7 @@ class Wanted:
     before_ms: int | None = None
     on_corrupt: OnCorrupt = "fail"
     max_batch_bytes: int = 128 << 20
+    fail_on_loss: bool = True
 
 
 class Piece(Protocol):
