@@ -1,8 +1,7 @@
 """`__cluster_metadata-0`: topics, configs and producer-id blocks, in Kafka's metadata records.
 
-Owns the frame of a record (KIP-631: frame version, record type and record version as varints, then the flexible
-message) and the order of replay. What the records mean is `topics.py`'s and `producer_ids.py`'s. Record versions are
-those of metadata.version 3.9-IV0.
+Owns the log and the order of replay; the frame of a record is `protocol/metadata_values.py`'s. What the records mean is
+`topics.py`'s and `producer_ids.py`'s.
 """
 
 from __future__ import annotations
@@ -10,71 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.compiler import build, parse
 from ..protocol.errors import MalformedMessage
 from ..protocol.messages import metadata_records
-from ..protocol.primitives import varint_bytes
+from ..protocol.metadata_values import TOPIC, WRITTEN_VERSIONS, decode, encode, frame_of
 from ..protocol.records import batch, formats
 from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from ..protocol.schema import spec
 from ..storage.errors import StorageError
 
 if TYPE_CHECKING:
     from ..storage.log import PartitionLog
 
-TOPIC = "__cluster_metadata"
+__all__ = ["TOPIC", "TOPIC_ID", "WRITTEN_VERSIONS", "MetadataLog", "decode", "encode", "frame_of", "read_all"]
+
 TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
 METADATA_VERSION_LEVEL = 21  # 3.9-IV0
-FRAME_VERSION = 1
-
-WRITTEN_VERSIONS: dict[type, int] = {
-    metadata_records.TopicRecord: 0,
-    metadata_records.PartitionRecord: 1,
-    metadata_records.ConfigRecord: 0,
-    metadata_records.RemoveTopicRecord: 0,
-    metadata_records.ProducerIdsRecord: 0,
-    metadata_records.FeatureLevelRecord: 0,
-}
-_CLASSES = {spec(cls).api_key: cls for cls in WRITTEN_VERSIONS}
-
-
-def encode(record: Any) -> bytes:
-    """The value bytes of one metadata record."""
-    version = WRITTEN_VERSIONS[type(record)]
-    key = spec(type(record)).api_key
-    return varint_bytes(FRAME_VERSION) + varint_bytes(key) + varint_bytes(version) + build(record, version)
-
-
-def frame_of(value: bytes) -> tuple[int, int, int]:
-    """(type, version, where the message begins) of a value. Raises MalformedMessage."""
-    numbers, position = [], 0
-    for _ in range(3):
-        number = shift = 0
-        while True:
-            if position == len(value) or shift > 28:
-                raise MalformedMessage("metadata record: its frame is cut short")
-            byte = value[position]
-            position += 1
-            number |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-        numbers.append(number)
-    frame_version, key, version = numbers
-    if frame_version != FRAME_VERSION:
-        raise MalformedMessage(f"metadata record: frame version {frame_version}")
-    return key, version, position
-
-
-def decode(value: bytes) -> Any | None:
-    """The record of a value; None for a type that Ottla does not use. Raises MalformedMessage."""
-    key, version, position = frame_of(value)
-    cls = _CLASSES.get(key)
-    if cls is None:
-        return None
-    if version not in spec(cls).versions:
-        raise MalformedMessage(f"{cls.__name__}: version {version}")
-    return parse(cls, version, value, position)
 
 
 class MetadataLog:

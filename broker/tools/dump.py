@@ -15,13 +15,14 @@ from ...protocol.connection import FRAME_BYTES_MAX
 from ...protocol.records.schemas import BATCH_V2, CONTROL_KEY, MESSAGE_V0, MESSAGE_V1, RECORD_V2
 from ...storage import inspect
 from ...storage.errors import StorageError
+from ...storage.metadata_files import SNAPSHOT_SUFFIX
 from ..cli import complain
 from ..transactions.records import STATE_IDS
 from . import frames, record_values
 from .command_line import FOUND_DAMAGE, Parser, printing
 from .describe import describe
 from .entries import Entries
-from .files import METADATA_SNAPSHOT, Kind, base_offset_of, describe_file, kind_of, plain_name, trace_file
+from .files import Kind, base_offset_of, describe_file, kind_of, plain_name, trace_file
 from .trace import Problems, Stopped, Tracer, quoted
 
 PROGRAM = "ottla dump"
@@ -237,7 +238,7 @@ def _begins_with_entry(source: inspect.Source) -> bool:
 
 def _topic_of(path: str | None) -> str | None:
     """The topic in whose folder a file lies. A snapshot of the metadata log may lie beside the folders."""
-    if path and plain_name(path).endswith(METADATA_SNAPSHOT):
+    if path and plain_name(path).endswith(SNAPSHOT_SUFFIX):
         return record_values.METADATA
     key = inspect.partition_of(os.path.basename(os.path.dirname(os.path.abspath(path)))) if path else None
     return key[0] if key else None

@@ -17,14 +17,13 @@ from crc32c import crc32c
 
 from ...storage import checkpoint, partition_metadata, schemas, txn_index
 from ...storage.inspect import Source
+from ...storage.metadata_files import SNAPSHOT_SUFFIX
 from .. import client_ledger
 from .describe import describe
 from .trace import Stopped, Tracer, Window, quoted
 
 TEXT_BYTES_MAX = 64 << 20
 CHUNK_ENTRIES = 4096
-METADATA_SNAPSHOT = ".checkpoint"
-"""The suffix of snapshots of the metadata log, which are batches as in a segment."""
 _SUFFIXES = (".deleted", ".cleaned", ".swap", ".tmp", client_ledger.DAMAGED_SUFFIX)
 _BASE_OFFSET = re.compile(r"([0-9]{20})")
 
@@ -46,7 +45,7 @@ class Kind(Enum):
 
 _BY_SUFFIX = {
     ".log": Kind.SEGMENT,
-    METADATA_SNAPSHOT: Kind.SEGMENT,
+    SNAPSHOT_SUFFIX: Kind.SEGMENT,
     ".index": Kind.OFFSET_INDEX,
     ".timeindex": Kind.TIME_INDEX,
     txn_index.SUFFIX: Kind.TRANSACTION_INDEX,

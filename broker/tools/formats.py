@@ -8,32 +8,22 @@ stderr, for what is no data directory.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ...protocol.errors import MalformedMessage
-from ...protocol.messages.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
-from ...protocol.records import formats as record_formats
-from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ...protocol import metadata_values
+from ...protocol.metadata_values import Configs
 from ...protocol.records.schemas import CODEC_NAMES
-from ...storage import inspect
+from ...storage import inspect, metadata_files, readiness
 from ...storage.errors import StorageError
+from ...storage.readiness import Amount
 from ..cli import complain
-from ..metadata_log import TOPIC as METADATA_TOPIC
-from ..metadata_log import decode
-from . import readiness
 from .command_line import Parser, printing
-from .files import METADATA_SNAPSHOT
-from .readiness import Amount
 from .trace import quoted
 
-TOPIC_RESOURCE = 2  # KIP-133's number for a topic
 NOTES_MAX = 20  # of one topic
-
-Configs = dict[str, dict[str, str]]
 
 
 class Topic(NamedTuple):
@@ -114,58 +104,9 @@ def _damage(name: str, damage: inspect.Damage, *, is_last: bool) -> str:
 
 
 def topic_configs(partitions: Sequence[inspect.PartitionFolder]) -> Configs | None:
-    """What `__cluster_metadata-0` has set for each topic; None if it is not here, as with ZooKeeper.
-
-    What cannot be read is passed over: a broker may be writing, and other records are no concern of this.
-    """
-    folder = next((f for f in partitions if (f.topic, f.partition) == (METADATA_TOPIC, 0)), None)
-    if folder is None:
-        return None
-    configs: Configs = {}
-    names: dict[bytes, str] = {}
-    for value in metadata_values(folder):
-        try:
-            record = decode(value)
-        except MalformedMessage:
-            continue
-        if isinstance(record, TopicRecord):
-            names[record.topic_id] = record.name
-        elif isinstance(record, RemoveTopicRecord):
-            configs.pop(names.pop(record.topic_id, ""), None)
-        elif isinstance(record, ConfigRecord) and record.resource_type == TOPIC_RESOURCE:
-            of_topic = configs.setdefault(record.resource_name, {})
-            if record.value is None:
-                of_topic.pop(record.name, None)
-            else:
-                of_topic[record.name] = record.value
-    return configs
-
-
-def metadata_values(folder: inspect.PartitionFolder) -> Iterator[bytes]:
-    """The values of the newest snapshot, then those of the log behind it."""
-    snapshots: list[str] = []
-    with contextlib.suppress(OSError):
-        snapshots = sorted(name for name in os.listdir(folder.path) if name.endswith(METADATA_SNAPSHOT))
-    start = 0
-    if snapshots and snapshots[-1][:20].isdigit():
-        start = int(snapshots[-1][:20])
-        yield from _values(os.path.join(folder.path, snapshots[-1]), 0)
-    for segment in folder.segments:
-        yield from _values(segment.path, start)
-
-
-def _values(path: str, start: int) -> Iterator[bytes]:
-    """The values at or behind an offset, in order."""
-    with contextlib.suppress(StorageError, OSError), inspect.FileSource(path) as source:
-        for found in inspect.entries(source, check_crc=False):
-            if isinstance(found, inspect.Damage) or found.header.is_control or found.last_offset < start:
-                continue
-            if found.size_bytes > inspect.ENTRY_BYTES_MAX:
-                continue
-            with contextlib.suppress(CorruptRecords, InvalidRecords, UnsupportedCodec):
-                for record in record_formats.records(source.read(found.position, found.size_bytes)):
-                    if record.value is not None and record.offset >= start:
-                        yield record.value
+    """What `__cluster_metadata-0` has set for each topic; None if it is not here, as with ZooKeeper."""
+    folder = next((f for f in partitions if (f.topic, f.partition) == (metadata_values.TOPIC, 0)), None)
+    return None if folder is None else metadata_values.topic_configs(metadata_files.values(folder))
 
 
 # -- printing

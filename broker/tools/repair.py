@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ...protocol.errors import MalformedMessage
 from ...protocol.messages.metadata_records import RemoveTopicRecord, TopicRecord
-from ...storage import inspect
+from ...storage import inspect, metadata_files
 from ...storage.directory import LOCK
 from ...storage.errors import DirectoryLocked, StorageError
 from ...storage.files import DiskFiles
@@ -26,7 +26,7 @@ from ..cli import complain
 from ..metadata_log import TOPIC as METADATA_TOPIC
 from ..metadata_log import decode
 from .command_line import FOUND_DAMAGE, Parser, printing
-from .formats import metadata_values, topic_configs
+from .formats import topic_configs
 from .verify import gaps_by_config, text_of
 
 PROGRAM = "ottla repair"
@@ -117,7 +117,7 @@ def topic_ids(partitions: Sequence[inspect.PartitionFolder]) -> dict[str, bytes]
     for folder in partitions:
         if (folder.topic, folder.partition) != (METADATA_TOPIC, 0):
             continue
-        for value in metadata_values(folder):
+        for value in metadata_files.values(folder):
             with contextlib.suppress(MalformedMessage):
                 record = decode(value)
                 if isinstance(record, TopicRecord):

@@ -11,12 +11,12 @@ import pytest
 from harness import only, produce, records, running
 
 from ottla.broker.metadata_log import encode
-from ottla.broker.tools import readiness
 from ottla.broker.tools.formats import NOTES_MAX, formats
-from ottla.broker.tools.readiness import Amount
 from ottla.protocol.messages.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.records.batch import Record
+from ottla.storage import readiness
+from ottla.storage.readiness import Amount
 
 NOW = 1_700_000_000_000
 GOLDEN = Path(__file__).parents[1] / "oracle" / "golden"

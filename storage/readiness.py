@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ...protocol.records.compression import Codec
+from ..protocol.records.compression import Codec
 
 # What 4.0 removed: of topics, and of the broker.
 REMOVED_TOPIC_CONFIGS = (
