@@ -147,6 +147,7 @@ class SourceOptions:
             before_ms=before_ms,
             on_corrupt=self.on_corrupt,
             max_batch_bytes=self.max_batch_bytes,
+            fail_on_loss=self.fail_on_data_loss,
         )
 
 
