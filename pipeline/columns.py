@@ -1,0 +1,197 @@
+"""The columns of the data sources: their names, their Arrow types, and rows made of decoded records.
+
+Owns what a row of `ottla`, `ottla_log` and `ottla_batches` consists of. The names and types of records are those of
+Spark's Kafka source; the others follow its way of writing. No Spark, no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..protocol.records.compression import Codec
+from . import columnar
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+
+def _fields(**kinds: pa.DataType) -> dict[str, pa.Field]:
+    return {name: pa.field(name, kind) for name, kind in kinds.items()}
+
+
+FIELDS: dict[str, pa.Field] = _fields(
+    key=pa.binary(),
+    value=pa.binary(),
+    topic=pa.string(),
+    partition=pa.int32(),
+    offset=pa.int64(),
+    timestamp=TIMESTAMP,
+    timestampType=pa.int32(),
+    headers=HEADERS,
+    magic=pa.int32(),
+    codec=pa.string(),
+    producerId=pa.int64(),
+    producerEpoch=pa.int16(),
+    sequence=pa.int32(),
+    leaderEpoch=pa.int32(),
+    batchOffset=pa.int64(),
+    transactional=pa.bool_(),
+    control=pa.bool_(),
+    crcOk=pa.bool_(),
+    file=pa.string(),
+)
+"""What a record has. `timestampType`: -1 none (v0), 0 the producer's, 1 the broker's at append. `headers` is null where
+a record has none. `batchOffset` is the offset field of the record's batch or message. What the old formats lack is -1.
+`file` is the path of the segment; null over the wire."""
+
+RECORD_COLUMNS: tuple[str, ...] = tuple(list(FIELDS)[:7])
+"""Spark's seven, in its order; `headers` comes behind them with includeHeaders."""
+
+METADATA_COLUMNS: tuple[str, ...] = tuple(list(FIELDS)[8:])
+"""What metadata=true adds, in this order."""
+
+BATCH_FIELDS: dict[str, pa.Field] = _fields(
+    topic=pa.string(),
+    partition=pa.int32(),
+    file=pa.string(),
+    position=pa.int64(),
+    sizeBytes=pa.int32(),
+    baseOffset=pa.int64(),
+    lastOffset=pa.int64(),
+    recordCount=pa.int32(),
+    magic=pa.int32(),
+    codec=pa.string(),
+    timestampType=pa.int32(),
+    baseTimestamp=TIMESTAMP,
+    maxTimestamp=TIMESTAMP,
+    deleteHorizon=pa.bool_(),
+    producerId=pa.int64(),
+    producerEpoch=pa.int16(),
+    baseSequence=pa.int32(),
+    leaderEpoch=pa.int32(),
+    transactional=pa.bool_(),
+    control=pa.bool_(),
+    crc=pa.int64(),
+    crcOk=pa.bool_(),
+)
+"""What an entry of a log has by its header: a v2 batch, or a v0/v1 message, which with a codec is a wrapper.
+
+`position` and `sizeBytes` say where in `file` it lies. A wrapper tells its last offset only: `baseOffset` and
+`recordCount` are null there, as only opening it would tell. With `deleteHorizon` the `baseTimestamp` is no record's but
+the time from which on a cleaner drops tombstones (KIP-534). `crc` is what the entry claims, `crcOk` whether that is so:
+of all columns the only one for which more than headers is read."""
+
+BATCH_COLUMNS: tuple[str, ...] = tuple(name for name in BATCH_FIELDS if name != "crcOk")
+"""What is given unless columns are chosen."""
+
+_DECODED = {
+    "key": "key",
+    "value": "value",
+    "offset": "offset",
+    "timestamp": "timestamp",
+    "timestampType": "timestamp_type",
+    "headers": "headers",
+    "magic": "magic",
+    "codec": "codec",
+    "producerId": "producer_id",
+    "producerEpoch": "producer_epoch",
+    "sequence": "sequence",
+    "leaderEpoch": "leader_epoch",
+    "batchOffset": "batch_offset",
+    "transactional": "transactional",
+    "control": "control",
+    "crcOk": "crc_ok",
+}
+_CODECS = pa.array([codec.name.lower() for codec in sorted(Codec)])
+_US_PER_MS = 1000
+_MS_MAX = (2**63 - 1) // _US_PER_MS
+
+
+def schema(columns: Sequence[str]) -> pa.Schema:
+    """The schema of rows with these columns of `FIELDS`. KeyError for a name that is none."""
+    return pa.schema([FIELDS[name] for name in columns])
+
+
+def batch_schema(columns: Sequence[str]) -> pa.Schema:
+    """The same of `BATCH_FIELDS`."""
+    return pa.schema([BATCH_FIELDS[name] for name in columns])
+
+
+def decoder_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    """Which columns of `columnar` these rows are made of: what is to be decoded for them."""
+    return tuple(_DECODED[name] for name in columns if name in _DECODED)
+
+
+def assemble(
+    found: pa.RecordBatch, topic: str, partition: int, columns: Sequence[str], file: str | None = None
+) -> pa.RecordBatch:
+    """Rows with these columns of `FIELDS`, of decoded records that have `decoder_columns(columns)`, and maybe more."""
+    count = found.num_rows
+    constants: dict[str, Any] = {"topic": topic, "partition": partition, "file": file}
+    arrays: list[pa.Array] = []
+    for name in columns:
+        kind = FIELDS[name].type
+        if name in constants:
+            arrays.append(repeated(constants[name], kind, count))
+        else:
+            column = found.column(_DECODED[name])
+            arrays.append(_CONVERTED[name](column) if name in _CONVERTED else as_kind(column, kind))
+    return rows_of(arrays, schema(columns), count)
+
+
+def rows_of(arrays: Sequence[pa.Array], kinds: pa.Schema, count: int) -> pa.RecordBatch:
+    """A record batch of `count` rows, which it has even without columns."""
+    if not arrays:
+        empty: Any = pa.Array.from_buffers(pa.struct([]), count, [None])
+        return pa.RecordBatch.from_struct_array(empty)
+    return pa.RecordBatch.from_arrays(list(arrays), schema=kinds)
+
+
+def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
+    """A column that is the same in all rows."""
+    return pa.nulls(count, kind) if value is None else pa.repeat(pa.scalar(value, kind), count)
+
+
+def as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column with this type."""
+    return column if column.type == kind else column.cast(kind)
+
+
+def timestamps(milliseconds: pa.Array) -> pa.Array:
+    """Epoch milliseconds as Spark's times, which count microseconds: what does not fit is the first or last one."""
+    values = milliseconds.to_numpy(zero_copy_only=False)
+    if values.size and (values.max() > _MS_MAX or values.min() < -_MS_MAX):
+        values = np.clip(values, -_MS_MAX, _MS_MAX)
+    return pa.array(values * _US_PER_MS).view(TIMESTAMP)
+
+
+def codec_names(codecs: pa.Array) -> pa.Array:
+    """Names of codecs by their numbers; a number that means nothing has none."""
+    numbers = codecs.to_numpy(zero_copy_only=False)
+    unknown = numbers >= len(_CODECS)
+    return _CODECS.take(pa.array(numbers, mask=unknown if unknown.any() else None))
+
+
+def _headers(lists: pa.Array) -> pa.Array:
+    offsets = lists.offsets
+    counts = np.diff(offsets.to_numpy())
+    pieces = lists.values
+    values = pa.StructArray.from_arrays(
+        [pieces.field(0), pieces.field(1)], fields=[HEADERS.value_type.field(0), HEADERS.value_type.field(1)]
+    )
+    if offsets.offset:  # of a slice: Arrow takes nulls only with offsets that begin at their buffer
+        offsets = pa.array(offsets.to_numpy().copy())
+    return pa.ListArray.from_arrays(offsets, values, type=HEADERS, mask=pa.array(counts == 0))
+
+
+_CONVERTED: dict[str, Callable[[pa.Array], pa.Array]] = {
+    "timestamp": timestamps,
+    "codec": codec_names,
+    "headers": _headers,
+}
+
+assert set(_DECODED.values()) == set(columnar.ALL_COLUMNS)
