@@ -4,6 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 OLD := .venv-old/installed
 PYTEST := $(BIN)/python -m pytest
+SPARK_TESTS := tests/pipeline/spark
 LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= data
 # A machine that has no engine ready may have a script that sets one up.
@@ -47,8 +48,13 @@ check: $(STAMP) ## lint, formatting, types, and the quick tests
 	$(BIN)/pyright
 	$(if $(filter test,$(MAKECMDGOALS)),,$(PYTEST) -q -n 2 -m "not slow" tests/test_tidy.py tests/protocol)
 
+# Spark's session costs seconds and a gigabyte, so the tests that need it share one, in a process of their own: first,
+# as they take the least, and not beside the others, some of which measure times.
 test: $(STAMP) $(OLD) kafkajs kcat ## all tests, in parallel and in random order
-	folder=$$(mktemp -d "$(TESTS_IN)/ottla-test-XXXXXX") && TMPDIR="$$folder" $(PYTEST) -q -n 2 && rm -rf "$$folder"
+	@folder=$$(mktemp -d "$(TESTS_IN)/ottla-test-XXXXXX") && export TMPDIR="$$folder" && failed=0; \
+	echo "$(PYTEST) -q $(SPARK_TESTS)"; $(PYTEST) -q $(SPARK_TESTS) || failed=1; \
+	echo "$(PYTEST) -q -n 2 --ignore $(SPARK_TESTS)"; $(PYTEST) -q -n 2 --ignore $(SPARK_TESTS) || failed=1; \
+	[ $$failed = 0 ] && rm -rf "$$folder"
 
 # A client for Node.js; its tests are run where there are node and npm.
 kafkajs: $(STAMP)
@@ -69,7 +75,8 @@ bench: $(STAMP) ## measure speed beside other brokers; writes out/bench.json (AR
 
 # ARGS picks a part of it, as in `make soak ARGS=tests/storage`: the whole takes hours on two cores.
 soak: $(STAMP) $(OLD) kafkajs kcat ## all tests at twenty times their size (ARGS=PATHS: these); writes out/soak.json
-	OTTLA_TEST_SCALE=20 OTTLA_SOAK_REPORT=out/soak.json $(PYTEST) -q -n 2 --timeout 3600 $(ARGS)
+	OTTLA_TEST_SCALE=20 OTTLA_SOAK_REPORT=out/soak.json $(PYTEST) -q -n 2 --timeout 3600 $(or $(ARGS),--ignore $(SPARK_TESTS))
+	$(if $(ARGS),,OTTLA_TEST_SCALE=20 OTTLA_SOAK_REPORT=out/soak-spark.json $(PYTEST) -q --timeout 3600 $(SPARK_TESTS))
 
 demo: $(STAMP) ## a file through the broker and back: make demo FILE=...
 	$(BIN)/python tests/demo.py $(FILE)

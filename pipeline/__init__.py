@@ -1,1 +1,61 @@
-"""PySpark over the logs and over the wire."""
+"""PySpark over the logs and over the wire.
+
+`session()` makes a Spark session that reads Ottla's and Kafka's logs, `register(spark)` teaches that to one that is
+there; `census` and `audit` are the jobs, `lag` tells how far a stream is behind. Each is imported when it is first
+used: importing this package needs nothing of the extra `ottla[pipeline]`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .extras import MissingExtra, SetupError, needed
+
+if TYPE_CHECKING:
+    from .jobs.audit import audit  # pyright: ignore[reportMissingImports]
+    from .jobs.census import census  # pyright: ignore[reportMissingImports]
+    from .session import register, session
+    from .sources.stream import lag  # pyright: ignore[reportMissingImports]
+
+__all__ = ["MissingExtra", "SetupError", "audit", "census", "lag", "register", "session"]
+
+_EXPORTS = {
+    "audit": ".jobs.audit",
+    "census": ".jobs.census",
+    "lag": ".sources.stream",
+    "register": ".session",
+    "session": ".session",
+}
+
+
+def _exported(name: str) -> property:
+    """A function of one of the modules, as an attribute of this package."""
+
+    def get(_: ModuleType) -> Any:
+        with needed():
+            return getattr(importlib.import_module(_EXPORTS[name], __name__), name)
+
+    def put(_: ModuleType, value: object) -> None:
+        """Importing a module of that name (`session.py`) would put it in the function's place."""
+
+    return property(get, put)
+
+
+class _Package(ModuleType):
+    """This package, with the exported functions as properties: they stay what they are also where a module has the
+    name of one, and importing that module comes first."""
+
+    audit = _exported("audit")
+    census = _exported("census")
+    lag = _exported("lag")
+    register = _exported("register")
+    session = _exported("session")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_EXPORTS})
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,127 @@
+"""Spark sessions that read logs: what a local one needs set, and the three data sources made known to it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from . import java
+from .extras import needed
+
+with needed():
+    from pyspark import SparkContext
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import SparkSession
+
+LOOPBACK = "127.0.0.1"
+LOGGING = Path(__file__).with_name("log4j2.properties")
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+SOURCES = ((".sources.log", "LogSource"), (".sources.batches", "BatchesSource"), (".sources.wire", "WireSource"))
+_starting = threading.Lock()
+_taught: WeakSet[SparkSession] = WeakSet()
+
+
+def session(master: str | None = None, **conf: Any) -> SparkSession:
+    """A Spark session that knows `ottla_log`, `ottla_batches` and `ottla`: a new one, or the one that there is.
+
+    `master` is by default what `spark-submit` was told, else `local[*]`. `conf` are Spark's settings, as in
+    `session(**{"spark.driver.memory": "4g"})`; they come before what is set here, which is for a local master:
+    loopback addresses, no web interface, a progress bar if stderr is a terminal, and errors only in the log. Filters
+    are pushed down to the sources with every master, and the Python of tasks is that of this process unless
+    PYSPARK_PYTHON names another. The heap is Spark's own default, 1 GiB. SetupError where there is no Java.
+    """
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    chosen = {key: _text(value) for key, value in conf.items()}
+    local = not submitted and is_local(master or chosen.get("spark.master") or "local[*]")
+    settings = {PUSHDOWN: "true"}
+    if not submitted:
+        settings["spark.ui.showConsoleProgress"] = _text(sys.stderr.isatty())
+    if local:
+        settings |= _local_settings(os.environ, chosen)
+    builder = SparkSession.builder
+    if master is not None or not (submitted or "spark.master" in chosen):
+        builder = builder.master(master or "local[*]")
+    for key, value in {**settings, **chosen}.items():
+        builder = builder.config(key, value)
+    with _starting, _environment({} if submitted else _environ(os.environ, local=local)):
+        spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Makes `ottla_log`, `ottla_batches` and `ottla` known to a session. Those that it knows already stay."""
+    if spark in _taught:
+        return
+    for module, name in SOURCES:
+        try:
+            spark.dataSource.register(getattr(importlib.import_module(module, __package__), name))
+        except ModuleNotFoundError as error:
+            if ".sources" not in (error.name or ""):
+                raise
+        except AnalysisException as error:
+            # Spark has found the module pyspark_ottla... of an installed wheel itself, and keeps to that.
+            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+                raise
+    _taught.add(spark)
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and tasks are one JVM here: local, local[2], local[*,3], but not local-cluster[...]."""
+    return master == "local" or master.startswith("local[")
+
+
+def _text(value: object) -> str:
+    """A setting as Spark reads it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _local_settings(environ: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str]:
+    """What a session on this machine alone is told, besides what it was told by the caller."""
+    settings = {
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.bindAddress": LOOPBACK,
+        "spark.ui.enabled": "false",
+    }
+    own = [
+        environ.get("SPARK_CONF_DIR"),
+        str(Path(environ["SPARK_HOME"]) / "conf") if "SPARK_HOME" in environ else None,
+    ]
+    if not any(place and (Path(place) / "log4j2.properties").exists() for place in own):
+        options = chosen.get("spark.driver.extraJavaOptions", "")
+        ours = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+        settings["spark.driver.extraJavaOptions"] = f"{ours} {options}".strip()
+    return settings
+
+
+def _environ(environ: Mapping[str, str], *, local: bool) -> dict[str, str]:
+    """What Spark is to find in the environment while it starts, as far as that is not set."""
+    python = environ.get("PYSPARK_PYTHON", sys.executable)
+    wanted = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": environ.get("PYSPARK_DRIVER_PYTHON", python)}
+    if local and "SPARK_LOCAL_IP" not in environ:
+        wanted["SPARK_LOCAL_IP"] = LOOPBACK
+    if SparkContext._gateway is None:  # the JVM that a process has started stays for all its sessions
+        wanted["JAVA_HOME"] = str(java.spark_home(environ))
+    return wanted
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables for the start of the JVM, which inherits them; then this process has its own again."""
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

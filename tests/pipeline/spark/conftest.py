@@ -1,0 +1,47 @@
+"""One Spark session for all tests here, which need it: they fail where it cannot start.
+
+They run in a process of their own (`make test`), without pytest-xdist: each session costs seconds and a gigabyte.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from ottla.pipeline import session
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the modules beside the tests of the pipeline
+STARTED = time.monotonic()
+STOP_S = 30.0
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session as users have it, of two tasks at once; two partitions after a shuffle, for what is sorted is small."""
+    spark = session(
+        "local[2]",
+        **{
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        },
+    )
+    yield spark
+    spark.stop()
+    # The JVM ends when nothing writes to it any more; it is waited for, as it still removes its files.
+    gateway: Any = SparkContext._gateway
+    process = gateway.proc
+    gateway.shutdown()
+    process.stdin.close()
+    process.wait(STOP_S)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    terminalreporter.write_line(f"the tests with Spark took {time.monotonic() - STARTED:.0f} s")
