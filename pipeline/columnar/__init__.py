@@ -11,9 +11,10 @@ Owns no files, no sockets and no Spark: bytes in, Arrow out, and the other way r
 
 from __future__ import annotations
 
-from .chunks import CHUNK_BYTES, Damage, Options, decode
+from .chunks import CHUNK_BYTES, Damage, Options, decode, spans
 from .columns import ALL_COLUMNS, COLUMNS, METADATA, SCHEMA, schema
 from .encoding import EncodeOptions, encode
+from .rows import HeaderSpans, Rows, Spans
 
 __all__ = [
     "ALL_COLUMNS",
@@ -23,8 +24,12 @@ __all__ = [
     "SCHEMA",
     "Damage",
     "EncodeOptions",
+    "HeaderSpans",
     "Options",
+    "Rows",
+    "Spans",
     "decode",
     "encode",
     "schema",
+    "spans",
 ]

@@ -47,21 +47,22 @@ def rows(
         return
     starts: list[int] = []
     counts: list[int] = []
-    first = 0
-    position = 0
+    first = position = 0
+    goes_on = False
     for index, (header, payload) in enumerate(zip(headers, payloads, strict=True)):
         begin = position
         left = header.record_count
         while left > (room := MAX_ROWS - len(starts)):
             position = _hop(joined, position, room, starts, begin + len(payload))
             counts.append(room)
-            yield _rows(joined, headers[first : index + 1], crc_ok[first : index + 1], counts, starts, position)
-            starts, counts, first = [], [], index
+            until = index + 1
+            yield _rows(joined, headers[first:until], crc_ok[first:until], counts, starts, position, goes_on)
+            starts, counts, first, goes_on = [], [], index, True
             left -= room
         position = _hop(joined, position, left, starts, begin + len(payload))
         walk.check_end(position, begin + len(payload), header.record_count)
         counts.append(left)
-    yield _rows(joined, headers[first:], crc_ok[first:], counts, starts, position)
+    yield _rows(joined, headers[first:], crc_ok[first:], counts, starts, position, goes_on)
 
 
 def _hop(payload: bytes, position: int, count: int, starts: list[int], end: int) -> int:
@@ -78,6 +79,7 @@ def _rows(
     counts: Sequence[int],
     starts: Sequence[int] | Int64s,
     end: int,
+    goes_on: bool = False,
 ) -> Rows:
     data = np.frombuffer(payload, np.uint8)
     begins = np.asarray(starts, np.int64)
@@ -102,6 +104,9 @@ def _rows(
         keys,
         values,
         found,
+        begins,
+        stops,
+        goes_on,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -19,9 +20,10 @@ from . import legacy as legacy_rows
 from .columns import COLUMNS, record_batch, schema
 from .rows import Rows
 
-__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "Damage", "Options", "decode"]
+__all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "Damage", "Options", "decode", "spans"]
 
 Buffer = bytes | bytearray | memoryview
+Built = TypeVar("Built")
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Enough for the costs of a chunk to vanish among its records, little enough for the processor's cache."""
@@ -83,12 +85,17 @@ class _Chunk:
         else:
             yield legacy_rows.rows(self.headers, self.payloads, self.crc_ok)
 
-    def singles(self) -> Iterator[_Chunk]:
-        """Each entry as a chunk of its own."""
-        for entry in zip(self.positions, self.headers, self.crc_ok, self.payloads, strict=True):
-            single = _Chunk()
-            single.add(*entry)
-            yield single
+    def parts(self) -> Iterator[_Chunk]:
+        """Each entry as a chunk of its own; of one that is a run of messages, its halves. Nothing if it is neither."""
+        entries = list(zip(self.positions, self.headers, self.crc_ok, self.payloads, strict=True))
+        if len(entries) == 1:
+            ((position, header, crc_ok, payload),) = entries
+            found = legacy_rows.halves(header, payload) if header.magic != formats.NEWEST_MAGIC else []
+            entries = [(position + at, first, crc_ok, half) for at, first, half in found]
+        for entry in entries:
+            part = _Chunk()
+            part.add(*entry)
+            yield part
 
 
 def decode(data: Buffer, options: Options | None = None) -> Iterator[pa.RecordBatch]:
@@ -100,33 +107,45 @@ def decode(data: Buffer, options: Options | None = None) -> Iterator[pa.RecordBa
     """
     options = options or Options()
     schema(options.columns)
+    _check_sizes(options)
+    return _decode(data, options, lambda rows: record_batch(rows, options.columns) if rows.offsets.size else None)
+
+
+def spans(data: Buffer, options: Options | None = None) -> Iterator[Rows]:
+    """As `decode`, but the places of the records and of their parts instead of columns, for who needs no more: nothing
+    is copied but the payloads. Entries without records are given, too."""
+    options = options or Options()
+    _check_sizes(options)
+    return _decode(data, options, lambda rows: rows)
+
+
+def _check_sizes(options: Options) -> None:
     if not 0 < options.chunk_bytes <= MAX_CHUNK_BYTES or not 0 < options.max_batch_bytes <= MAX_CHUNK_BYTES:
         raise ValueError(f"sizes of chunks and batches lie between 1 and {MAX_CHUNK_BYTES}")
-    return _decode(data, options)
 
 
-def _decode(data: Buffer, options: Options) -> Iterator[pa.RecordBatch]:
+def _decode(data: Buffer, options: Options, build: Callable[[Rows], Built | None]) -> Iterator[Built]:
     chunk = _Chunk()
     for position, header, crc_ok, payload in _opened(data, options):
         other_kind = chunk.headers and (header.magic == formats.NEWEST_MAGIC) != (
             chunk.headers[0].magic == formats.NEWEST_MAGIC
         )
         if other_kind or (chunk.headers and chunk.size_bytes + len(payload) > MAX_CHUNK_BYTES):
-            yield from _built(chunk, options)
+            yield from _built(chunk, options, build)
             chunk = _Chunk()
         chunk.add(position, header, crc_ok, payload)
         if chunk.size_bytes >= options.chunk_bytes:
-            yield from _built(chunk, options)
+            yield from _built(chunk, options, build)
             chunk = _Chunk()
     if chunk.headers:
-        yield from _built(chunk, options)
+        yield from _built(chunk, options, build)
 
 
 def _opened(data: Buffer, options: Options) -> Iterator[tuple[int, BatchHeader, bool, bytes | memoryview]]:
     """(position, header, whether the CRC matches, payload) of each entry that is wanted and undamaged so far."""
     view = memoryview(data)
-    # Runs of plain messages go as one entry, unless somebody wants to hear of each.
-    runs = options.keep is None and options.on_damage is None
+    # Runs of plain messages go as one entry, unless somebody wants to be asked for each.
+    runs = options.keep is None
     entries = formats.headers(view)
     start = following = 0
     while True:
@@ -172,20 +191,20 @@ def _payload(data: Buffer, position: int, header: BatchHeader, max_bytes: int) -
     return memoryview(data)[position : position + header.size_bytes]
 
 
-def _built(chunk: _Chunk, options: Options) -> Iterator[pa.RecordBatch]:
+def _built(chunk: _Chunk, options: Options, build: Callable[[Rows], Built | None]) -> Iterator[Built]:
     if options.on_damage is None:
         for rows in chunk.rows():
-            if rows.offsets.size:
-                yield record_batch(rows, options.columns)
+            if (found := build(rows)) is not None:
+                yield found
         return
     try:
         # Whole before any of it is given away: nothing of a damaged entry is to be seen.
-        built = [record_batch(rows, options.columns) for rows in chunk.rows() if rows.offsets.size]
+        built = [found for rows in chunk.rows() if (found := build(rows)) is not None]
     except (CorruptRecords, InvalidRecords) as error:
-        if len(chunk.headers) == 1:
+        parts = list(chunk.parts())
+        if not parts:
             options.on_damage(Damage(chunk.positions[0], chunk.headers[0], error))
-            return
-        for single in chunk.singles():
-            yield from _built(single, options)
+        for part in parts:
+            yield from _built(part, options, build)
         return
     yield from built

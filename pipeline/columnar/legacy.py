@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...protocol.records.batch import CODEC_BITS, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords
-from ...protocol.records.legacy import OVERHEAD_BYTES
+from ...protocol.records.legacy import OVERHEAD_BYTES, read_header
 from .rows import Rows, Spans
 from .varints import PADDING, Bytes, Int64s, checked_sum
 
@@ -84,6 +84,8 @@ def rows(headers: Sequence[BatchHeader], payloads: Sequence[bytes | memoryview],
         keys,
         values,
         None,
+        begins,
+        stops,
     )
 
 
@@ -107,6 +109,17 @@ def run(data: memoryview, position: int, most_bytes: int) -> int:
             break
         position = stop
     return position
+
+
+def halves(header: BatchHeader, payload: bytes | memoryview) -> list[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, payload) of the two halves of a run of plain messages; nothing where it is one message."""
+    starts: list[int] = []
+    view = memoryview(payload)
+    if header.codec or len(view) == header.size_bytes:
+        return []
+    _hop_plain(bytes(view), 0, len(view), starts)
+    at = starts[len(starts) // 2]
+    return [(0, header, view[:at]), (at, read_header(view, at, whole=False), view[at:])]
 
 
 def _hop_plain(payload: bytes, position: int, end: int, starts: list[int]) -> None:

@@ -30,7 +30,8 @@ class HeaderSpans:
 class Rows:
     """One element per record, but for `entries`, `counts` and `crc_ok`: these have one per entry (a batch, a wrapper, a
     plain message or a run of these that differ in nothing but their records). `headers` is None where no record has
-    any; a payload has less than 2 GiB."""
+    any; a payload has less than 2 GiB. A record takes the bytes of the payload from its begin to its end. `goes_on`:
+    the first entry is the last one of the rows before, which was too large to be decoded at once."""
 
     payload: bytes
     entries: Sequence[BatchHeader]
@@ -42,3 +43,6 @@ class Rows:
     keys: Spans
     values: Spans
     headers: HeaderSpans | None
+    begins: Int64s
+    ends: Int64s
+    goes_on: bool = False

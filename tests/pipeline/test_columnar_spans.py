@@ -1,0 +1,84 @@
+"""The places of records without columns: the same records, entries without any, entries cut in pieces, damaged runs."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+from columnar_samples import FORMATS, NOW, entries, some_records
+
+from ottla.pipeline.columnar import Damage, Options, Rows, batches, decode, spans
+from ottla.protocol.records import batch
+from ottla.protocol.records.batch import Record
+
+
+def piece(rows: Rows, start: int, size: int) -> bytes | None:
+    return None if size < 0 else rows.payload[start : start + size]
+
+
+@pytest.mark.parametrize(("magic", "codec"), FORMATS)
+def test_the_places_are_those_of_the_columns(magic: int, codec: int) -> None:
+    records = some_records(60, 3, headers=magic == 2)
+    data = b"".join(entries(records[at : at + 20], magic, codec) for at in range(0, 60, 20))
+    columns = [row for found in decode(data, Options(("key", "value", "offset"))) for row in found.to_pylist()]
+    places = [
+        {"key": piece(rows, *key), "value": piece(rows, *value), "offset": offset}
+        for rows in spans(data)
+        for *key, value, offset in zip(
+            rows.keys.starts.tolist(),
+            rows.keys.sizes.tolist(),
+            zip(rows.values.starts.tolist(), rows.values.sizes.tolist(), strict=True),
+            rows.offsets.tolist(),
+            strict=True,
+        )
+    ]
+    assert places == columns
+    assert len(places) == 60
+
+
+@pytest.mark.parametrize("codec", [0, 3])
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_the_records_fill_the_payload(magic: int, codec: int) -> None:
+    records = some_records(40, 4, headers=magic == 2)
+    (rows,) = spans(entries(records, magic, codec))
+    assert rows.begins[0] == 0
+    assert rows.begins[1:].tolist() == rows.ends[:-1].tolist()
+    assert not any(rows.payload[int(rows.ends[-1]) :])
+
+
+def test_entries_without_records_are_given() -> None:
+    empty = bytes(batch.build([], base_offset=5, last_offset_delta=3))
+    full = bytes(batch.build([Record(9, NOW, None, b"v")], base_offset=9))
+    (rows,) = spans(empty + full + empty)
+    assert rows.counts.tolist() == [0, 1, 0]
+    (rows,) = spans(empty)
+    assert (rows.counts.tolist(), rows.offsets.size) == ([0], 0)
+
+
+@pytest.mark.parametrize("most", [3, 10, 11, 25, 1000])
+def test_an_entry_cut_in_pieces_is_told(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "MAX_ROWS", most)
+    data = b"".join(entries([Record(10 * at + n, NOW, None, b"v") for n in range(10)], 2, 0) for at in range(3))
+    found = list(spans(data))
+    assert sum(rows.offsets.size for rows in found) == 30
+    assert all(rows.offsets.size <= most for rows in found)
+    assert sum(len(rows.entries) - rows.goes_on for rows in found) == 3
+    assert not found[0].goes_on
+
+
+def message(offset: int, value: bytes, claimed: int) -> bytes:
+    """A v1 message with the right CRC whose value claims to have so many bytes."""
+    body = struct.pack(">bbqii", 1, 0, NOW, -1, claimed) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def test_of_a_run_only_the_damaged_messages_are_lost() -> None:
+    bad = (17, 18, 40)
+    made = [message(n, b"value", 4 if n in bad else 5) for n in range(50)]
+    noticed: list[Damage] = []
+    options = Options(("offset", "value"), on_damage=noticed.append)
+    found = [row for rows in decode(b"".join(made), options) for row in rows.to_pylist()]
+    assert [row["offset"] for row in found] == [n for n in range(50) if n not in bad]
+    assert [damage.position for damage in noticed] == [len(made[0]) * n for n in bad]
+    assert [damage.header.base_offset for damage in noticed if damage.header] == list(bad)
