@@ -120,6 +120,23 @@ def narrow(filters: Sequence[Filter], *, exact: bool = True) -> tuple[Narrowed, 
     return Narrowed(tuple(keys), spans, from_ms, before_ms), again
 
 
+def narrow_batches(filters: Sequence[Filter]) -> tuple[Narrowed, list[Filter]]:
+    """The same for rows that are batches, of which one may begin before a range and end behind it: only filters on
+    topic and partition are taken over, and those on base and last offset say which range to look at."""
+    keys, again = narrow([test for test in filters if column_of(test) in ("topic", "partition")])
+    others = [test for test in filters if column_of(test) not in ("topic", "partition")]
+    first, end = 0, _END
+    for test in others:
+        if column_of(test) in ("baseOffset", "lastOffset") and _comparable(test, int) and not _may_hold_of_null(test):
+            spans = _spans(test)
+            if not spans:
+                return Narrowed(keys.keys, ()), again + others
+            # No offset of the batch is below its base offset, none above its last.
+            first, end = max(first, spans[0][0]), min(end, spans[-1][1])
+    # A batch that begins below `end` and ends at or above `first` has what is between, should they be the other way.
+    return Narrowed(keys.keys, ((min(first, end - 1), end),)), again + others
+
+
 def column_of(test: Filter) -> str | None:
     """The column that a filter is on; None for a field within a column, or a filter of an unknown kind."""
     while isinstance(test, Not):
@@ -150,6 +167,13 @@ def holds(test: Filter, own: Any) -> bool | None:
     if compare is None:
         raise TypeError(f"{type(test).__name__} is no known filter")
     return None if value is None else compare(own, value)
+
+
+def _may_hold_of_null(test: Filter) -> bool:
+    """As the base offset of an old wrapper is."""
+    while isinstance(test, Not):
+        test = test.child
+    return isinstance(test, IsNull | IsNotNull | EqualNullSafe)
 
 
 def _comparable(test: Filter, kind: type) -> bool:

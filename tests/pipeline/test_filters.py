@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 )
 
 from ottla.pipeline.backend import OffsetRange, TopicPartition
-from ottla.pipeline.filters import MAX_SPANS, Narrowed, column_of, narrow
+from ottla.pipeline.filters import MAX_SPANS, Narrowed, column_of, narrow, narrow_batches
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = (UTC, timezone(timedelta(hours=-7)), ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Kolkata"))
@@ -210,3 +210,34 @@ def test_many_offsets_become_one_range() -> None:
     assert found.spans == ((0, 99_999),) and len(again) == 2
     whole = OffsetRange("a", 0, 50, 200_000)
     assert found.ranges([whole]) == [OffsetRange("a", 0, 50, 99_999)]
+
+
+batches = st.tuples(st.integers(0, 12), st.integers(0, 12), st.booleans()).map(
+    lambda found: {"base": min(found[:2]), "last": max(found[:2]), "wrapper": found[2]}
+)
+
+
+@given(
+    st.lists(
+        st.sampled_from(("topic", "baseOffset", "lastOffset", "crc")).flatmap(
+            lambda name: of_column(name, texts if name == "topic" else numbers)
+        ),
+        max_size=4,
+    ),
+    batches,
+)
+def test_no_batch_that_is_wanted_is_left_out(pushed: list[Filter], batch: dict[str, Any]) -> None:
+    found, again = narrow_batches(pushed)
+    row = {
+        "topic": "a",
+        "baseOffset": None if batch["wrapper"] else batch["base"],
+        "lastOffset": batch["last"],
+        "crc": 1,
+    }
+    wanted = all(sql(test, row) is True for test in pushed)
+    ranges = found.ranges([OffsetRange("a", 0, 0, 13)])
+    seen = any(batch["base"] < one.end and batch["last"] >= one.start for one in ranges)
+    seen = seen and bool(found.partitions([TopicPartition("a", 0)]))
+    assert (seen and all(sql(test, row) is True for test in again)) == wanted
+    assert len(ranges) <= 1
+    assert all((column_of(test) == "topic") != any(test is one for one in again) for test in pushed)

@@ -1,0 +1,94 @@
+"""The schema of a query: the columns that its options ask for, and schemas that users bring, in Spark's types.
+
+Owns which columns a query gives, in which order. The columns themselves are `columns.py`'s. No I/O.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StructField, StructType
+
+from .columns import BATCH_COLUMNS, BATCH_FIELDS, FIELDS, METADATA_COLUMNS, RECORD_COLUMNS
+from .offsets import OptionError
+from .options import SourceOptions
+
+CONTROL = "control"
+CRC_OK = "crcOk"
+
+
+def fields(options: SourceOptions) -> Mapping[str, pa.Field]:
+    """All columns that the source has."""
+    return BATCH_FIELDS if options.source == "ottla_batches" else FIELDS
+
+
+def columns(options: SourceOptions) -> tuple[str, ...]:
+    """The columns that the options ask for, in order. Raises OptionError for one that there is not."""
+    known = fields(options)
+    if options.columns is not None:
+        for name in options.columns:
+            if name not in known:
+                raise OptionError(f"columns: {_unknown(name, options)}")
+        if len(set(options.columns)) != len(options.columns):
+            raise OptionError(f"columns is {','.join(options.columns)!r}: each may be there once")
+        return options.columns
+    if options.source == "ottla_batches":
+        return BATCH_COLUMNS
+    headers = ("headers",) if options.include_headers else ()
+    return RECORD_COLUMNS + headers + (METADATA_COLUMNS if options.metadata else ())
+
+
+def schema(options: SourceOptions) -> StructType:
+    """What Spark is told the rows are, where the user brings no schema. Raises OptionError."""
+    chosen = columns(options)
+    _check_needs(options, chosen)
+    return _struct(chosen, fields(options))
+
+
+def ddl(found: StructType) -> str:
+    """A schema as SQL writes it: "key binary, offset bigint"."""
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in found.fields)
+
+
+def checked(given: StructType, options: SourceOptions) -> tuple[str, ...]:
+    """The columns of the schema that a query has: the options' own, or one that the user brings, which chooses among
+    all columns by name. Raises OptionError, which names the column that is wrong."""
+    known = fields(options)
+    names = tuple(given.fieldNames())
+    if not names:
+        raise OptionError(f"a schema needs one column of {options.source} at least: {', '.join(known)}")
+    if len(set(names)) != len(names):
+        raise OptionError(f"the schema has a column twice: {', '.join(names)}")
+    for field in given.fields:
+        if field.name not in known:
+            raise OptionError(f"schema: {_unknown(field.name, options)}")
+        is_, asked = from_arrow_type(known[field.name].type).simpleString(), field.dataType.simpleString()
+        if is_ != asked:
+            raise OptionError(f"schema: column {field.name} is {is_}, not {asked}")
+    if options.columns is not None and names != columns(options):
+        raise OptionError("the option columns and a schema of your own say the same thing: give one of them")
+    _check_needs(options, names)
+    return names
+
+
+def _check_needs(options: SourceOptions, chosen: Sequence[str]) -> None:
+    """Rows that are no plain records must be told from these."""
+    if options.include_control_records and CONTROL not in chosen:
+        raise OptionError(f"includeControlRecords needs the column {CONTROL}, which metadata=true gives")
+    if options.on_corrupt == "emit" and CRC_OK not in chosen:
+        by = "columns" if options.source == "ottla_batches" else "metadata=true"
+        raise OptionError(f"onCorrupt=emit needs the column {CRC_OK}, which {by} gives")
+
+
+def _struct(chosen: Sequence[str], known: Mapping[str, pa.Field]) -> StructType:
+    return StructType([StructField(name, from_arrow_type(known[name].type), nullable=True) for name in chosen])
+
+
+def _unknown(name: str, options: SourceOptions) -> str:
+    known = fields(options)
+    near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], n=1)
+    hint = next((f"did you mean {one}?" for one in known if near and one.lower() == near[0]), None)
+    return f"{options.source} has no column {name}; {hint or 'it has ' + ', '.join(known)}"
