@@ -1,0 +1,8 @@
+"""Makes `format("ottla_batches")` known to Spark: the record batches of log directories."""
+
+from contextlib import suppress
+
+with suppress(ImportError):  # without the extra there is nothing to be found
+    from ottla.pipeline.sources.batches import BatchesSource as DefaultSource  # pyright: ignore[reportMissingImports]
+
+__all__ = ["DefaultSource"]

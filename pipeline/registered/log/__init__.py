@@ -1,0 +1,8 @@
+"""Makes `format("ottla_log")` known to Spark: records of log directories."""
+
+from contextlib import suppress
+
+with suppress(ImportError):  # without the extra there is nothing to be found
+    from ottla.pipeline.sources.log import LogSource as DefaultSource  # pyright: ignore[reportMissingImports]
+
+__all__ = ["DefaultSource"]

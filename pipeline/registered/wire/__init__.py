@@ -1,0 +1,8 @@
+"""Makes `format("ottla")` known to Spark: records over the wire."""
+
+from contextlib import suppress
+
+with suppress(ImportError):  # without the extra there is nothing to be found
+    from ottla.pipeline.sources.wire import WireSource as DefaultSource  # pyright: ignore[reportMissingImports]
+
+__all__ = ["DefaultSource"]
