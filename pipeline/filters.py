@@ -90,15 +90,16 @@ class Narrowed:
         return [range_ for range_ in cut if range_.size]
 
 
-def narrow(filters: Sequence[Filter], *, exact: bool = True) -> tuple[Narrowed, list[Filter]]:
+def narrow(filters: Sequence[Filter], *, exact: bool = True, times: bool = True) -> tuple[Narrowed, list[Filter]]:
     """Where to look, and the filters that Spark must evaluate again: those by identity, as Spark asks.
 
     `exact`: all rows have an offset within the range that is read, and parts of a range can be read alone; else one
-    range is left, and filters on offsets are evaluated again. Those on times always are.
+    range is left, and filters on offsets are evaluated again. Those on times always are; without `times` they say
+    nothing of where to look.
     """
     keys: list[Filter] = []
     spans = _ALL
-    times: list[tuple[int | None, int | None]] = []
+    bounds: list[tuple[int | None, int | None]] = []
     again: list[Filter] = []
     for test in filters:
         column = column_of(test)
@@ -109,14 +110,14 @@ def narrow(filters: Sequence[Filter], *, exact: bool = True) -> tuple[Narrowed, 
             if not exact:
                 again.append(test)
         else:
-            if column == "timestamp":
-                times.append(_times(test))
+            if column == "timestamp" and times:
+                bounds.append(_times(test))
             again.append(test)
     if len(spans) > (MAX_SPANS if exact else 1):
         spans = ((spans[0][0], spans[-1][1]),)
         again += [test for test in filters if column_of(test) == "offset" and all(test is not other for other in again)]
-    from_ms = max((first for first, _ in times if first is not None), default=None)
-    before_ms = min((end for _, end in times if end is not None), default=None)
+    from_ms = max((first for first, _ in bounds if first is not None), default=None)
+    before_ms = min((end for _, end in bounds if end is not None), default=None)
     return Narrowed(tuple(keys), spans, from_ms, before_ms), again
 
 

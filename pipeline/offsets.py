@@ -22,6 +22,8 @@ NoMatch = Literal["error", "latest"]
 _log = logging.getLogger(__name__)
 _INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1
+MAX_PIECES = 1_000_000
+"""So many tasks at most."""
 
 
 class OptionError(ReadError):
@@ -54,6 +56,14 @@ class AtTimes(NamedTuple):
 
 Limit = AtOffset | AtOffsets | AtTime | AtTimes
 """One end of a query."""
+
+End = Literal["starting", "ending"]
+_NAMES: Mapping[type[Limit], str] = {
+    AtOffset: "Offsets",
+    AtOffsets: "Offsets",
+    AtTime: "Timestamp",
+    AtTimes: "OffsetsByTimestamp",
+}
 
 
 def parse_offsets(text: str, name: str) -> Offsets:
@@ -143,27 +153,30 @@ def positions(
     keys: Sequence[TopicPartition],
     limit: Limit,
     *,
-    name: str,
+    end: End = "starting",
     committed: bool,
     no_match: NoMatch = "latest",
+    of: Sequence[TopicPartition] | None = None,
 ) -> Offsets:
-    """The offset of each of the partitions at this end of a query, `name` of its option in errors. Offsets that were
-    given as numbers are not checked against what is there. Partitions that are gone meanwhile are left out.
+    """The offset of each of the partitions at this end of a query; with `of` only of these, though all of them must be named. Offsets that were given as numbers are not checked against what is there.
+    Partitions that are gone meanwhile are left out.
 
     Raises OptionError where the partitions that are named are not those that are read, or where a partition has no
     record as late as its time and `no_match` is "error"; ReadError of the backend.
     """
     asked: dict[TopicPartition, int]
+    name = end + _NAMES[type(limit)]
+    if isinstance(limit, AtOffsets | AtTimes):
+        _same_partitions(limit[0], keys, name)
+    keys = keys if of is None else of
     match limit:
         case AtOffset(offset):
             asked = dict.fromkeys(keys, offset)
         case AtOffsets(offsets):
-            _same_partitions(offsets, keys, name)
             asked = {key: offsets[key] for key in keys}
         case AtTime(time_ms):
             asked = _at_times(backend, dict.fromkeys(keys, time_ms), name, committed, no_match)
         case AtTimes(times):
-            _same_partitions(times, keys, name)
             asked = _at_times(backend, {key: times[key] for key in keys}, name, committed, no_match)
     earliest = [key for key, offset in asked.items() if offset == EARLIEST]
     latest = [key for key, offset in asked.items() if offset == LATEST]
@@ -216,15 +229,18 @@ def resolve(
     no_match: NoMatch,
     committed: bool,
     fail_on_data_loss: bool,
+    of: Sequence[TopicPartition] | None = None,
 ) -> list[OffsetRange]:
-    """What a batch query reads of each partition, in order; empty ranges are left out.
+    """What a batch query reads of each partition, in order; empty ranges are left out. With `of` only of these, though
+    offsets and times must name all.
 
     An offset that is given as a number and lies before the log's start or behind its end, and a partition that is gone
     meanwhile, are lost data: DataLoss, or, without `fail_on_data_loss`, the range is cut to what is there, with a
     warning in the log. A start behind its end is an OptionError. Raises ReadError of the backend as well.
     """
-    starts = positions(backend, keys, starting, name="startingOffsets", committed=committed, no_match=no_match)
-    ends = positions(backend, keys, ending, name="endingOffsets", committed=committed)
+    starts = positions(backend, keys, starting, committed=committed, no_match=no_match, of=of)
+    ends = positions(backend, keys, ending, end="ending", committed=committed, of=of)
+    keys = keys if of is None else of
     given = [key for key in keys if _is_number(starting, key) or _is_number(ending, key)]
     first = backend.earliest(given) if given else {}
     # What a number is held against is asked after the ends: a log that grows meanwhile is not in the way.
@@ -263,3 +279,18 @@ def _lost(what: str, fail: bool) -> None:
     if fail:
         raise DataLoss(f"records may be lost: {what}; with failOnDataLoss=false what is there is read")
     _log.warning("records may be lost: %s", what)
+
+
+def split(ranges: Sequence[OffsetRange], max_records: int | None) -> list[OffsetRange]:
+    """The ranges in pieces of at most so many offsets (maxRecordsPerPartition), all of a range about the same. Raises
+    OptionError where these are too many for a plan."""
+    if max_records is None:
+        return list(ranges)
+    counts = [-(-of.size // max_records) for of in ranges]
+    if sum(counts) > MAX_PIECES:
+        raise OptionError(f"maxRecordsPerPartition is {max_records}: it makes {sum(counts)} tasks, over {MAX_PIECES}")
+    return [
+        OffsetRange(of.topic, of.partition, of.start + of.size * i // parts, of.start + of.size * (i + 1) // parts)
+        for of, parts in zip(ranges, counts, strict=True)
+        for i in range(parts)
+    ]

@@ -1,0 +1,11 @@
+"""`ottla_batches`: the headers of the batches in log directories, one row each."""
+
+from __future__ import annotations
+
+from .reader import LogsSource
+
+
+class BatchesSource(LogsSource):
+    """`spark.read.format("ottla_batches").load("/var/lib/ottla")`, batch and streaming."""
+
+    SOURCE = "ottla_batches"
