@@ -158,7 +158,8 @@ def positions(
     no_match: NoMatch = "latest",
     of: Sequence[TopicPartition] | None = None,
 ) -> Offsets:
-    """The offset of each of the partitions at this end of a query; with `of` only of these, though all of them must be named. Offsets that were given as numbers are not checked against what is there.
+    """The offset of each of the partitions at this end of a query; with `of` only of these, though all of them must be
+    named. Offsets that were given as numbers are not checked against what is there.
     Partitions that are gone meanwhile are left out.
 
     Raises OptionError where the partitions that are named are not those that are read, or where a partition has no
