@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import threading
@@ -17,13 +16,11 @@ from .extras import needed
 
 with needed():
     from pyspark import SparkContext
-    from pyspark.errors import AnalysisException
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
 LOGGING = Path(__file__).with_name("log4j2.properties")
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-SOURCES = ((".sources.log", "LogSource"), (".sources.batches", "BatchesSource"), (".sources.wire", "WireSource"))
 _starting = threading.Lock()
 _taught: WeakSet[SparkSession] = WeakSet()
 
@@ -57,19 +54,16 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `ottla_log`, `ottla_batches` and `ottla` known to a session. Those that it knows already stay."""
+    """Makes `ottla_log`, `ottla_batches` and `ottla` known to a session, which needs it where Spark does not find the
+    modules `pyspark_ottla...` itself, as with an editable install."""
+    from .sources.batches import BatchesSource
+    from .sources.log import LogSource
+    from .sources.wire import WireSource
+
     if spark in _taught:
         return
-    for module, name in SOURCES:
-        try:
-            spark.dataSource.register(getattr(importlib.import_module(module, __package__), name))
-        except ModuleNotFoundError as error:
-            if ".sources" not in (error.name or ""):
-                raise
-        except AnalysisException as error:
-            # Spark has found the module pyspark_ottla... of an installed wheel itself, and keeps to that.
-            if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-                raise
+    for source in (LogSource, BatchesSource, WireSource):
+        spark.dataSource.register(source)
     _taught.add(spark)
 
 
