@@ -120,6 +120,16 @@ class OffsetEntries(_Entries):
                 self._owed = -1
         return None
 
+    def pass_over(self, position: int) -> None:
+        """An entry of the log that is not believed: an index entry at its position may say what it will."""
+        self._owed = -1
+        while self.next is not None and self.next[1] <= position:
+            if self.next[1] < position:
+                return self._stop(f"position {self.next[1]}, where no entry of the log begins")
+            self._last = max(self._last, self.next[0])
+            self._advance()
+        return None
+
     def end(self, log_bytes: int) -> list[Problem]:
         """What was found, once the log is at its end."""
         if self._owed >= 0:
@@ -137,10 +147,16 @@ class TimeEntries(_Entries):
 
     def __init__(self, path: str, source: inspect.FileSource | None, base_offset: int, may_have_zeros: bool) -> None:
         self._largest_ms = self._last_ms = -1
+        self._passed_over = False
         super().__init__(path, source, base_offset, may_have_zeros)
 
     def take(self, header: BatchHeader) -> None:
         """The next entry of the log."""
+        if self._passed_over:
+            self._passed_over = False
+            while self.next is not None and self._base_offset + self.next[1] < header.base_offset:
+                self._last_ms = max(self._last_ms, self.next[0])
+                self._advance()
         while self.next is not None and header.last_offset >= self._base_offset + self.next[1]:
             timestamp_ms, relative = self.next
             offset = self._base_offset + relative
@@ -155,8 +171,14 @@ class TimeEntries(_Entries):
         self._largest_ms = max(self._largest_ms, header.max_timestamp)
         return None
 
+    def pass_over(self) -> None:
+        """An entry of the log that is not believed: index entries of its offsets may say what they will."""
+        self._passed_over = True
+
     def end(self, largest_ms: int) -> list[Problem]:
         """What was found, once the log is at its end. `largest_ms` is what it must end with, -1 if it need not."""
+        if self._passed_over:
+            return self._problems
         if self.next is not None:
             self._problem(f"relative offset {self.next[1]} lies behind the log's end")
         elif self.exists and largest_ms > self._last_ms:

@@ -7,9 +7,9 @@ an owner, in bounded memory. Decides nothing about what is to be done: see `repa
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -22,26 +22,14 @@ from .producer_state import Producer, advance
 from .schemas import ABORTED_TRANSACTION_BYTES
 from .segment import LOG_SUFFIX
 from .swap import SEGMENT_FILE
-from .verify_entry import GAP, Place, entry_problem, epoch_problem, record_problem
-from .verify_index import OffsetEntries, TimeEntries
+from .verify_epochs import EpochOrder, epoch_problems
+from .verify_facts import Bad, Circumstances, End, EpochStretch, Event, Finding, First, Run, SegmentTask, SnapshotDue
+from .verify_segment import look
 
 LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
 SNAPSHOT_BYTES_MAX = 256 << 20
 
-
-class Finding(NamedTuple):
-    """Something that was seen. `file` is relative to the data directory; `byte` and `offset` where they are known.
-
-    `wrong` is False for what only is worth a word: leftovers, an end that is being written. `part` says which kind of
-    file it speaks of: log, index, snapshot, transactions, epochs, checkpoint, identity, leftover.
-    """
-
-    file: str
-    byte: int | None
-    offset: int | None
-    what: str
-    wrong: bool = True
-    part: str = "log"
+__all__ = ["LEFTOVERS", "Aborted", "Circumstances", "Finding", "Walk"]
 
 
 class Aborted(NamedTuple):
@@ -68,27 +56,15 @@ class Aborted(NamedTuple):
         return f"producer {self.producer_id}, {offsets}"
 
 
-@dataclass(frozen=True)
-class Circumstances:
-    """What the directory tells of a partition. `clean`: it was closed, so nothing may be unfinished.
-
-    `gaps`: offsets may be missing (a cleaner works here, or that is not known). `deep`: records are read as well.
-    `log_start_offset`: what was deleted up to there may still lie in the first segment.
-    """
-
-    clean: bool = True
-    gaps: bool = False
-    deep: bool = False
-    log_start_offset: int = 0
-
-
 @dataclass
 class Walk:
-    """One walk over a partition. `findings()` is run once and to its end; the rest is filled by it.
+    """One walk over a partition: either `findings()`, once and to its end; or, where the segments are looked over by
+    others, `beside()`, `take` for each of them in order, and `finish()`. The rest is filled by it.
 
     `bad_at` is (segment number, byte) of the first entry that cannot stay, `end_offset` the offset behind the last
-    sound entry in front of it, `epochs` what the entries up to there tell, `aborted` what the transaction index of each
-    segment (by the path of its log) must tell.
+    sound entry in front of it, `log_end` the one behind the last of all, None if that is not known; `epochs` what the
+    entries up to the first bad one tell, `aborted` what the transaction index of each segment (by the path of its log)
+    must tell.
     """
 
     folder: inspect.PartitionFolder
@@ -98,6 +74,7 @@ class Walk:
     bad_at: tuple[int, int] | None = None
     end_offset: int = 0
     first_offset: int = 0
+    log_end: int | None = None
     epochs: list[tuple[int, int]] = field(default_factory=list)
     bytes_read: int = 0
     aborted: dict[str, list[Aborted]] = field(default_factory=dict)
@@ -109,16 +86,43 @@ class Walk:
         self._deleted: set[int] = set()  # of these the markers of transactions of which nothing is left
         self._has_gaps = False
         self._rewritten = False  # a batch has no epoch: it was made of old messages
-        self._expected = -1
-        self._largest_ms = -1
+        self._expected: int | None = -1
+        self._doubt = -1  # below it offsets are in no sound entry, so not all is known of what producers did
         self._snapshots = sorted(int(match[1]) for match in map(snapshot.NAME.fullmatch, self.names) if match)
         self._label = os.path.basename(self.folder.path)
         self._swapping = any(name.endswith(".log.swap") for name in self.names)
+        self._epoch_order = EpochOrder()
+        segments = self.folder.segments
+        if segments:
+            self.first_offset = self.end_offset = segments[0].base_offset
+            self._expected = self._doubt = self.first_offset
 
     # -- the parts
 
     def findings(self) -> Iterator[Finding]:
         """Everything, segment by segment. Raises StorageError if a file cannot be read."""
+        yield from self.beside()
+        for number, task in enumerate(self.tasks()):
+            yield from self.take(number, look(task, self.files))
+        yield from self.finish()
+
+    def tasks(self) -> list[SegmentTask]:
+        """The segments, to be looked over in any order."""
+        tasks: list[SegmentTask] = []
+        segments, circumstances = self.folder.segments, self.circumstances
+        gaps = circumstances.gaps or self._swapping
+        for number, segment in enumerate(segments):
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+            first = bisect_right(self._snapshots, segment.base_offset)
+            last = len(self._snapshots) if following is None else bisect_right(self._snapshots, following)
+            cuts = tuple(self._snapshots[first:last])
+            tasks.append(
+                SegmentTask(self._label, segment, following, circumstances.clean, gaps, circumstances.deep, cuts)
+            )
+        return tasks
+
+    def beside(self) -> Iterator[Finding]:
+        """What lies beside the segments and belongs to none."""
         for name in self.names:
             match = SEGMENT_FILE.fullmatch(name)
             if name.endswith(LEFTOVERS):
@@ -126,61 +130,65 @@ class Walk:
             elif match and match[2] != LOG_SUFFIX and match[1] + LOG_SUFFIX not in self.names:
                 what = "an index without a log; whoever opens the directory removes it"
                 yield Finding(f"{self._label}/{name}", None, None, what, False, "leftover")
-        segments = self.folder.segments
-        if segments:
-            self.first_offset = self.end_offset = self._expected = segments[0].base_offset
-        for number, segment in enumerate(segments):
-            yield from self._segment(number, segment)
+
+    def take(self, number: int, events: Iterable[Event]) -> Iterator[Finding]:
+        """One segment more. Snapshots and the transaction index are read here."""
+        segment = self.folder.segments[number]
+        self._aborts.clear()
+        self._deleted.clear()
+        for event in events:
+            if isinstance(event, Run):
+                self._replay(event)
+            elif isinstance(event, EpochStretch):
+                yield from self._stretch(number, segment, event)
+            elif isinstance(event, Bad):
+                self._bad(number, event.finding.byte or 0)
+                yield event.finding
+            elif isinstance(event, Finding):
+                yield event
+            elif isinstance(event, First):
+                yield from self._first(number, segment, event)
+            elif isinstance(event, SnapshotDue):
+                self._doubt = max(self._doubt, event.doubt)
+                yield from self._snapshots_up_to(event.offset)
+            else:
+                yield from self._end(number, segment, event)
+
+    def finish(self) -> Iterator[Finding]:
+        """What is behind the last segment, and the epochs."""
+        self.log_end = self._expected
         yield from self._snapshots_up_to(None)
         yield from self._epochs()
 
-    def _segment(self, number: int, segment: inspect.SegmentFile) -> Iterator[Finding]:
-        stem = segment.path.removesuffix(".log")
-        base, is_last = segment.base_offset, number == len(self.folder.segments) - 1
-        self._aborts.clear()
-        self._deleted.clear()
-        self._largest_ms = -1
-        with contextlib.ExitStack() as stack:
-            # The indexes first: what is appended meanwhile may be in the log and not in them, never the other way.
-            zeros = not self.circumstances.clean
-            offsets = stack.enter_context(OffsetEntries.open(stem + ".index", base, zeros, self.files))
-            times = stack.enter_context(TimeEntries.open(stem + ".timeindex", base, zeros, self.files))
-            log = stack.enter_context(inspect.FileSource(segment.path, self.files))
-            sound = True
-            for found in inspect.entries(log, open_wrappers=self.circumstances.deep):
-                if isinstance(found, inspect.Damage):
-                    yield self._damage(number, segment, found, is_last)
-                    self.bytes_read = self.bytes_read + found.position
-                    sound = False
-                    break
-                problem = self._entry_problem(segment, number, found)
-                if problem is not None:
-                    yield problem
-                    sound = sound and not problem.wrong
-                if found.header.magic == 2:
-                    yield from self._snapshots_up_to(found.header.base_offset)
-                    self._replay(log, found)
-                self._count(found)
-                offsets.take(found.position, found.last_offset)
-                times.take(found.header)
-                if self.circumstances.deep and sound:
-                    what = record_problem(log, found, segment.path, self.circumstances.gaps)
-                    if what is not None:
-                        self._bad(number, found.position)
-                        yield Finding(self._name(segment.path), found.position, found.header.base_offset, what)
-            else:
-                self.bytes_read += log.size
-            if sound:
-                largest = self._largest_ms if self.circumstances.clean else -1
-                for index, problems in ((offsets, offsets.end(log.size)), (times, times.end(largest))):
-                    for at, what, wrong in problems:
-                        yield Finding(self._name(index.path), at, None, what, wrong, "index")
-                for index in (offsets, times):
-                    if self.circumstances.clean and not index.exists:
-                        yield Finding(self._name(index.path), None, None, "missing; it is rebuilt", False, "index")
-                yield from self._transactions(stem + txn_index.SUFFIX)
-        if is_last and log.size == 0:
-            self.end_offset = max(self.end_offset, base)
+    def _first(self, number: int, segment: inspect.SegmentFile, first: First) -> Iterator[Finding]:
+        """The first sound entry of a segment after the end of the one before."""
+        if self._expected is None or not first.is_sure or first.offset > self._expected:
+            self._doubt = max(self._doubt, first.offset)
+        if self._expected is not None and first.is_sure and first.offset > self._expected:
+            self._has_gaps = True
+            if not (self.circumstances.gaps or self._swapping):
+                self._bad(number, first.position)
+                what = f"offsets {self._expected}-{first.offset - 1} are missing in front of it"
+                yield Finding(self._name(segment.path), first.position, first.offset, what)
+        yield from self._snapshots_up_to(first.offset)
+
+    def _end(self, number: int, segment: inspect.SegmentFile, end: End) -> Iterator[Finding]:
+        self.bytes_read += end.size_bytes
+        self._doubt = max(self._doubt, end.doubt)
+        self._has_gaps = self._has_gaps or end.missing > 0
+        if self.bad_at is None or self.bad_at[0] == number:
+            self.end_offset = max(self.end_offset, end.sound_end) if self._holds(number, end) else self.end_offset
+        if end.entries or end.is_cut or end.end_offset is None:
+            self._expected = end.end_offset
+        elif self._expected is not None and number + 1 == len(self.folder.segments):
+            self._expected = max(self._expected, segment.base_offset)
+        if not end.is_cut:
+            yield from self._transactions(segment.path.removesuffix(LOG_SUFFIX) + txn_index.SUFFIX, end.bad)
+
+    def _holds(self, number: int, end: End) -> bool:
+        """Whether the end of a segment counts: it has entries in front of the first bad one, or is empty and last."""
+        is_last = number + 1 == len(self.folder.segments)
+        return end.sound_end > self.folder.segments[number].base_offset or (is_last and not end.entries)
 
     def _name(self, path: str) -> str:
         return f"{self._label}/{os.path.basename(path)}"
@@ -189,66 +197,35 @@ class Walk:
         if self.bad_at is None:
             self.bad_at = (number, byte)
 
-    def _damage(self, number: int, segment: inspect.SegmentFile, damage: inspect.Damage, is_last: bool) -> Finding:
-        unfinished = damage.is_tail and is_last and not self.circumstances.clean
-        if not unfinished:
-            self._bad(number, damage.position)
-        end = ": unfinished, or being written" if unfinished else ""
-        what = f"no entry begins here{end}: {damage.reason}; {damage.left_bytes} bytes"
-        return Finding(self._name(segment.path), damage.position, self._expected, what, not unfinished)
+    # -- what the entries tell
 
-    # -- one entry
-
-    def _entry_problem(self, segment: inspect.SegmentFile, number: int, found: inspect.BatchFacts) -> Finding | None:
-        segments = self.folder.segments
-        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        epoch = self.epochs[-1][0] if self.epochs else 0
-        problem = entry_problem(found, Place(segment.base_offset, next_base, self._expected, epoch))
-        if found.first_offset < 0 and self.circumstances.gaps:  # a wrapper, unopened: what lies before it is not known
-            self._has_gaps = True
-        if problem is not None and problem[0] == GAP:
-            self._has_gaps = True
-            if self.circumstances.gaps or self._swapping:
-                problem = epoch_problem(found.header, epoch)
-        if problem is None:
-            return None
-        self._bad(number, found.position)
-        return Finding(self._name(segment.path), found.position, found.header.base_offset, problem[1])
-
-    def _count(self, found: inspect.BatchFacts) -> None:
-        """Goes behind an entry."""
-        header = found.header
-        self._expected = max(self._expected, header.next_offset)
-        self._largest_ms = max(self._largest_ms, header.max_timestamp)
+    def _stretch(self, number: int, segment: inspect.SegmentFile, stretch: EpochStretch) -> Iterator[Finding]:
+        """Entries of one leader epoch."""
+        name = self._name(segment.path)
+        for place, what in self._epoch_order.take(name, stretch):
+            self._bad(number, place[1])
+            yield Finding(place[0], place[1], place[2], what)
         if self.bad_at is not None:
             return
-        self.end_offset = self._expected
-        epoch = header.partition_leader_epoch
-        if header.magic < 2:
+        epoch = stretch.epoch
+        if epoch is None:
             self.epochs.clear()
         elif epoch == -1:
             self._rewritten = True
         elif epoch >= 0 and (not self.epochs or epoch > self.epochs[-1][0]):
-            self.epochs.append((epoch, header.base_offset))
+            self.epochs.append((epoch, stretch.offset))
 
-    def _replay(self, log: inspect.Source, found: inspect.BatchFacts) -> None:
-        header = found.header
-        if header.producer_id < 0 or self.bad_at is not None:
-            return
-        marker_epoch = -1
-        if header.is_control and found.size_bytes <= inspect.WINDOW_BYTES:
-            data = log.read(found.position, found.size_bytes)
-            marker = txn_index.read_marker(data, 0, header)
-            if marker is not None:
-                marker_epoch = marker.coordinator_epoch
-                if marker.kind == txn_index.ABORT:
-                    self._aborts[header.base_offset] = self._aborted(header)
-                    left = self._left.get(header.producer_id)
-                    if left is None or left.transaction_first_offset < 0:
-                        self._deleted.add(header.base_offset)
-        advance(self._producers, header, 0, coordinator_epoch=marker_epoch)
-        if header.is_transactional:
-            advance(self._left, header, self.circumstances.log_start_offset, coordinator_epoch=marker_epoch)
+    def _replay(self, run: Run) -> None:
+        header = run.newest()
+        if run.marker == txn_index.ABORT:
+            self._aborts[header.base_offset] = self._aborted(header)
+            left = self._left.get(header.producer_id)
+            if left is None or left.transaction_first_offset < 0:
+                self._deleted.add(header.base_offset)
+        advance(self._producers, header, 0, coordinator_epoch=run.coordinator_epoch)
+        if run.transactional:
+            log_start = self.circumstances.log_start_offset
+            advance(self._left, header, log_start, coordinator_epoch=run.coordinator_epoch)
 
     def _aborted(self, header: BatchHeader) -> Aborted:
         """What the transaction index must say of a transaction that ends here (Kafka's lastStableOffset(completed))."""
@@ -276,21 +253,35 @@ class Walk:
             if found is None:
                 wrong = self.circumstances.clean or len(data) > 0
                 yield Finding(name, 0, at, "its version, CRC, size or an offset is wrong", wrong, "snapshot")
-            elif self.bad_at is None and offset is None and at > self.end_offset:
-                what = f"the log ends at {self.end_offset}, in front of it"
+            elif offset is None and self._expected is not None and at > self._expected:
+                what = f"the log ends at {self._expected}, in front of it"
                 yield Finding(name, None, at, what, self.circumstances.clean, "snapshot")
-            elif self.bad_at is None and not self._has_gaps and at >= self.first_offset:
-                for producer_id, known in found.items():
-                    log_start = self.circumstances.log_start_offset
-                    what = _contradiction(known, self._producers.get(producer_id), self.first_offset, log_start)
-                    if what is not None:
-                        yield Finding(name, None, at, f"producer {producer_id}: {what}", True, "snapshot")
+            elif at >= self.first_offset:
+                yield from self._held_against(name, at, found)
 
-    def _transactions(self, path: str) -> Iterator[Finding]:
+    def _held_against(self, name: str, at: int, found: dict[int, Producer]) -> Iterator[Finding]:
+        """What a snapshot says, as far as the log knows it. Of a producer whose newest batch lies behind all that is
+        missing from the log, all is known but a transaction that began in front of it."""
+        log_start = self.circumstances.log_start_offset
+        doubt = self._doubt if self._expected is not None else at
+        for producer_id, known in found.items():
+            replayed = self._producers.get(producer_id)
+            if doubt > self.first_offset:
+                told = known.batches[-1].last_offset if known.batches else -1
+                by_log = replayed.batches[-1].base_offset if replayed and replayed.batches else -1
+                if max(told, by_log) < doubt or not known.batches:
+                    continue
+                if replayed is not None and replayed.transaction_first_offset < doubt:
+                    known = known._replace(transaction_first_offset=-1)
+            what = _contradiction(known, replayed, self.first_offset, log_start)
+            if what is not None:
+                yield Finding(name, None, at, f"producer {producer_id}: {what}", True, "snapshot")
+
+    def _transactions(self, path: str, bad: Sequence[tuple[int, int | None]]) -> Iterator[Finding]:
         """The index of aborted transactions against the markers of its segment."""
         name = self._name(path)
         self.aborted[path.removesuffix(txn_index.SUFFIX) + LOG_SUFFIX] = list(self._aborts.values())
-        found = self._wrong_entry(path)
+        found = self._wrong_entry(path, bad)
         if found is not None:
             yield Finding(name, found[0], found[1], found[2], True, "transactions")
             return
@@ -302,12 +293,12 @@ class Walk:
             for aborted in self._aborts.values()
             if aborted.first_offset >= 0 and aborted.last_offset not in self._deleted
         ]
-        if missing and self.circumstances.clean and not self._has_gaps:
+        if missing and self.circumstances.clean and not (self._has_gaps and self.circumstances.gaps):
             first = missing[0]
             what = f"the abort of producer {first.producer_id} at offset {first.last_offset} is missing"
             yield Finding(name, None, first.last_offset, what, True, "transactions")
 
-    def _wrong_entry(self, path: str) -> tuple[int, int | None, str] | None:
+    def _wrong_entry(self, path: str, bad: Sequence[tuple[int, int | None]]) -> tuple[int, int | None, str] | None:
         """Takes what the file tells from what is known of the segment's aborts; (byte, offset, what) where it errs."""
         last = -1
         try:
@@ -330,6 +321,8 @@ class Walk:
                     and 0 <= told.last_stable_offset <= told.last_offset + 1
                 ):
                     return at, told.last_offset, f"version {version}, {told} cannot be"
+                if known is None and any(first <= told.last_offset < (end or 2**63) for first, end in bad):
+                    continue  # its marker lies where something else is wrong
                 if known is None or known.producer_id != told.producer_id:
                     what = f"the log has no abort of producer {told.producer_id} at offset {told.last_offset}"
                     return at, told.last_offset, what
@@ -352,18 +345,19 @@ class Walk:
         except StorageError as error:
             yield Finding(name, 0, None, str(error), True, "epochs")
             return
-        if self.bad_at is not None or not (stored or self.circumstances.clean):
+        if not (stored or self.circumstances.clean):
             return
         for (epoch, start), (later, later_start) in pairwise(stored):
             if later <= epoch or later_start <= start:
                 what = f"epoch {later} from {later_start} behind {epoch} from {start}"
                 yield Finding(name, None, later_start, what, True, "epochs")
                 return
-        if self._rewritten:  # the file tells what was known while they were old ones, or what their batches tell
+        # Of rewritten ones the file tells what was known while they were old, or what their batches tell.
+        if self.bad_at is not None or self._rewritten:
             return
         loose = self._has_gaps or not self.circumstances.clean
         first = max(self.first_offset, self.circumstances.log_start_offset)
-        for what in _epoch_problems(stored, self.epochs, (first, self.end_offset), loose):
+        for what in epoch_problems(stored, self.epochs, (first, self.end_offset), loose):
             yield Finding(name, None, None, what, True, "epochs")
 
 
@@ -411,24 +405,3 @@ def _contradiction(known: Producer, replayed: Producer | None, first_offset: int
     ):
         return f"a transaction from {told}, by the log from {begun}"
     return None
-
-
-def _epoch_problems(
-    stored: list[tuple[int, int]], found: list[tuple[int, int]], offsets: tuple[int, int], loose: bool
-) -> Iterator[str]:
-    """`loose`: a cleaner may have taken an epoch's first batches, or old ones in its midst, or the file may lag behind.
-    Of epochs below the log start Kafka keeps one, and notes it as beginning there: where the log then began."""
-    first, end = offsets
-    starts = dict(stored)
-    for number, (epoch, start) in enumerate(found):
-        by_file = starts.pop(epoch, None)
-        if by_file is None:
-            if not loose and (number + 1 == len(found) or found[number + 1][1] > first):
-                yield f"epoch {epoch}, which begins at {start}, is missing"
-        elif not (loose or start <= by_file <= max(start, first) or (by_file < start and number == 0)):
-            yield f"epoch {epoch} begins at {by_file}, by the log at {start}"
-    for epoch, start in starts.items():
-        if first < start < end and found and not loose and start > found[0][1]:
-            yield f"no batch of epoch {epoch} at {start}"
-        elif start > end and not loose:
-            yield f"epoch {epoch} begins at {start}, behind the log's end {end}"
