@@ -17,15 +17,15 @@ from .extras import MissingExtra, SetupError, needed
 if TYPE_CHECKING:
     from .jobs.audit import audit  # pyright: ignore[reportMissingImports]
     from .jobs.census import census  # pyright: ignore[reportMissingImports]
+    from .lag import lag
     from .session import register, session
-    from .sources.stream import lag  # pyright: ignore[reportMissingImports]
 
 __all__ = ["MissingExtra", "SetupError", "audit", "census", "lag", "register", "session"]
 
 _EXPORTS = {
     "audit": ".jobs.audit",
     "census": ".jobs.census",
-    "lag": ".sources.stream",
+    "lag": ".lag",
     "register": ".session",
     "session": ".session",
 }

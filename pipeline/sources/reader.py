@@ -65,7 +65,7 @@ class LogsSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For a streaming query."""
-        from .stream import stream_reader  # pyright: ignore[reportMissingImports]
+        from .stream import stream_reader
 
         try:
             options = self._options(streaming=True)

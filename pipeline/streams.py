@@ -1,0 +1,307 @@
+"""A stream over logs, without Spark: where it begins, how far each batch goes, and what is read for it.
+
+Owns the arithmetic of positions: the first one, the next one under a limit, new partitions, partitions that are gone,
+lost records, and the ends that are fixed for `Trigger.AvailableNow`. Asks a `Backend` and a clock that are given; knows
+no Spark, no files and no sockets. A position is what Spark keeps in its checkpoint, and has the form of Spark's own
+Kafka source: `{"topic": {"0": 5}}`, 5 being the next offset to be read.
+
+As Spark's Kafka source: new partitions are read from their earliest offset; a limit is shared out in proportion to what
+each partition has left; partitions that are gone, offsets that went back and records that aged out unread are lost data
+(`failOnDataLoss`). Otherwise than there:
+
+* Lost data is found out before the batch is planned, too, so that a query that fails of it has written nothing down
+  that would make it fail again when the records are back.
+* An end that is lower than what was read already is waited for (`Rules.patience_ms`): a broker that was killed comes
+  back with a high watermark that is some seconds old, which is no loss.
+* The first batch ends where the logs ended when the start was determined. Spark writes down the end of each batch but
+  not the start of the first, and asks again for it if the query died in the first batch. What was `latest` then is
+  later now; as the first batch has nothing of such a partition, nothing is missed.
+* A limit is never exceeded; where it is smaller than the number of partitions that have something, they take turns.
+* `minOffsetsPerTrigger` does not hold back `Trigger.AvailableNow`, which would end with records left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from .backend import Backend, DataLoss, OffsetRange, Offsets, Piece, ReadError, Selection, TopicPartition, Wanted
+from .offsets import flat, nested, split
+from .options import DEFAULT_MAX_TRIGGER_DELAY_MS
+
+Position = dict[str, dict[str, int]]
+
+PATIENCE_MS = 30_000  # several times what a broker takes between two writes of its high watermarks (5 s)
+
+
+def offsets_of(position: Position | None) -> Offsets:
+    """The offsets of a position. ReadError if it is none: the checkpoint of some other source."""
+    try:
+        return flat(position or {})
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ReadError(f"not a position of a stream over logs: {position!r}") from error
+
+
+class Limit(NamedTuple):
+    """How many offsets a batch takes: at most, and at least (else it waits). None: no bound."""
+
+    at_most: int | None = None
+    at_least: int | None = None
+
+
+NO_LIMIT = Limit()
+
+
+def share(limit: int, sizes: Mapping[TopicPartition, int], turn: int = 0) -> Offsets:
+    """`limit` offsets, or all if there are fewer, shared out in proportion to `sizes`, which are positive.
+
+    Each partition gets at least one while the limit lasts; a limit below their number goes to so many of them,
+    beginning at one that moves with `turn`.
+    """
+    total = sum(sizes.values())
+    if total <= limit:
+        return dict(sizes)
+    keys = sorted(sizes)
+    if limit < len(keys):
+        return {keys[(turn + step) % len(keys)]: 1 for step in range(limit)}
+    shares = {key: max(1, limit * sizes[key] // total) for key in keys}
+    left = limit - sum(shares.values())
+    if left < 0:  # those lifted to one take it from the largest
+        for key in sorted(keys, key=lambda key: -shares[key]):
+            given = min(shares[key] - 1, -left)
+            shares[key] -= given
+            left += given
+    # What the rounding left over goes to the largest remainders of those that were not lifted; there are enough.
+    whole = (key for key in keys if limit * sizes[key] >= total)
+    most = sorted(whole, key=lambda key: -(limit * sizes[key] % total))
+    for key in most[: max(0, left)]:
+        shares[key] += 1
+    return shares
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a stream reads and how.
+
+    `start` resolves the starting offsets of a new query. `wanted.fail_on_loss` is failOnDataLoss. `limit` is what the
+    options ask for; a batch that is too small for it is held back for `max_delay_ms` at most. `min_pieces` is
+    minPartitions, `max_records` maxRecordsPerPartition. `patience_ms`: see the module; where nothing else can be done
+    meanwhile, it is looked again every `pause_ms`.
+    """
+
+    selection: Selection
+    wanted: Wanted
+    start: Callable[[Backend], Offsets]
+    limit: Limit = NO_LIMIT
+    max_delay_ms: int = DEFAULT_MAX_TRIGGER_DELAY_MS
+    min_pieces: int | None = None
+    max_records: int | None = None
+    pause_ms: int = 1000
+    patience_ms: int = PATIENCE_MS
+
+
+class Stream:
+    """One stream of one query, in the process that plans its batches. Every method may raise ReadError or DataLoss.
+
+    `now_ms` is a clock that only goes forward, `pause` waits for so many milliseconds, `warn` gets a sentence.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        rules: Rules,
+        *,
+        now_ms: Callable[[], int],
+        pause: Callable[[int], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.backend = backend
+        self.rules = rules
+        self._now_ms = now_ms
+        self._pause = pause
+        self._warn = warn
+        self._initial: Offsets | None = None
+        self._first_ends: Offsets | None = None  # the ends when the start was determined, until the first batch
+        self._fixed: Offsets | None = None  # the ends for Trigger.AvailableNow
+        self._seen: Offsets | None = None  # the newest ends, for the query's progress
+        self._given: Offsets | None = None  # what latest() answered last
+        self._lower_since_ms: Offsets = {}
+        self._triggered_ms: int | None = None
+        self._warned = ""  # once, however often a waiting query looks
+
+    def initial(self) -> Position:
+        """Where a new query begins."""
+        self._first_ends = self._look(None)
+        self._initial = self.rules.start(self.backend)
+        # A partition may have grown in between: it must not begin behind the end of the first batch.
+        self._first_ends |= {key: max(self._first_ends.get(key, at), at) for key, at in self._initial.items()}
+        if self._fixed is not None:
+            self._fixed = self._initial | self._fixed
+        return nested(self._initial)
+
+    def fix_ends(self) -> None:
+        """Nothing that comes from now on is read (Trigger.AvailableNow)."""
+        self._fixed = self._look(None)
+
+    def latest(self, start: Position, limit: Limit) -> Position:
+        """Where the batch that begins at `start` ends; `start` itself if there is nothing to do."""
+        begun = offsets_of(start)
+        ends = self._ends(begun)
+        self._seen = dict(ends)
+        begins = self._begins(begun, ends)
+        sizes = {key: ends[key] - begins[key] for key in ends if ends[key] > begins[key]}
+        if self._held_back(limit, sum(sizes.values())):
+            return nested(begun)
+        if limit.at_most is not None and sum(sizes.values()) > limit.at_most:
+            shares = share(limit.at_most, sizes, sum(begins.values()))
+            # Those that get nothing stay where they are; a new one is known from now on.
+            ends = {key: begins[key] + shares.get(key, 0) if key in sizes else end for key, end in ends.items()}
+        self._given = ends
+        return nested(ends)
+
+    def reported(self) -> Position | None:
+        """The ends that were seen last, whatever the limit: what the query's progress calls its latest offset."""
+        return nested(self._seen) if self._seen else None
+
+    def pieces(self, start: Position, end: Position) -> Sequence[Piece]:
+        """Work that covers what is between two positions, also of a batch that was planned before a restart."""
+        begun, until = offsets_of(start), offsets_of(end)
+        if begun == until:
+            return []
+        if until != self._given:
+            until = self._reachable(begun, until)
+        first = begun == self._initial
+        moving = sorted(key for key, to in until.items() if key not in begun or to > begun[key])
+        lowest = self.backend.earliest(moving) if moving else {}
+        self._report([] if first else self._gone_or_back(begun, until))
+        self._report(self._aged_out(begun, moving, lowest))
+        ranges = [
+            OffsetRange(key.topic, key.partition, max(begun.get(key, 0), lowest[key]), until[key])
+            for key in moving
+            if key in lowest
+        ]
+        rules = self.rules
+        ranges = split([part for part in ranges if part.size], rules.max_records)
+        if not ranges:
+            return []
+        return self.backend.pieces(ranges, rules.wanted, at_least=rules.min_pieces)
+
+    def _ends(self, begun: Offsets) -> Offsets:
+        """The ends of all partitions, none of them below where the stream is but for good."""
+        if self._fixed is not None:
+            ends = dict(self._fixed)
+            if any(begun.get(key, 0) > end for key, end in ends.items()):
+                reached = self._wait_for({key: at for key, at in begun.items() if key in ends and at > ends[key]})
+                ends |= reached
+                self._fixed |= reached
+            return ends
+        ends, self._first_ends = self._first_ends or self._look(begun), None
+        lower = {key: end for key, end in ends.items() if begun.get(key, 0) > end}
+        now_ms = self._now_ms()
+        self._lower_since_ms = {key: self._lower_since_ms.get(key, now_ms) for key in lower}
+        for key, end in lower.items():
+            if now_ms - self._lower_since_ms[key] < self.rules.patience_ms:
+                if self._lower_since_ms[key] == now_ms:
+                    self._warn(f"{key} ends at {end} for now, though it was read up to {begun[key]}")
+                ends[key] = begun[key]
+        return ends
+
+    def _wait_for(self, wanted: Offsets) -> Offsets:
+        """Where partitions end that are to be readable up to `wanted`: there, or below it where that never comes."""
+        since_ms = self._now_ms()
+        while True:
+            found = self.backend.latest(sorted(wanted), committed=self.rules.wanted.committed)
+            low = {key: found[key] for key, at in wanted.items() if key in found and found[key] < at}
+            if not low or self._now_ms() - since_ms >= self.rules.patience_ms:
+                return {key: low.get(key, at) for key, at in wanted.items() if key in found}
+            self._pause(self.rules.pause_ms)
+
+    def _reachable(self, begun: Offsets, until: Offsets) -> Offsets:
+        """The end of a batch that was planned by an earlier process, as far as it can be read now."""
+        moving = {key: to for key, to in until.items() if to > begun.get(key, -1)}
+        found = self._wait_for(moving) if moving else {}
+        self._report(
+            [
+                f"{key} ends at {found[key]} where {to} was planned"
+                for key, to in moving.items()
+                if found.get(key, to) < to
+            ]
+        )
+        return until | found
+
+    def _begins(self, begun: Offsets, ends: Offsets) -> Offsets:
+        """Where each partition's part of the next batch begins. Those that have gone meanwhile leave `ends`."""
+        moving = sorted(key for key, end in ends.items() if key not in begun or end > begun[key])
+        lowest = self.backend.earliest(moving) if moving else {}
+        self._report(self._gone_or_back(begun, ends))
+        self._report(self._aged_out(begun, moving, lowest))
+        for key in moving:
+            if key not in lowest:
+                del ends[key]
+            else:
+                ends[key] = max(ends[key], lowest[key])
+        return {key: max(begun.get(key, 0), lowest.get(key, 0)) for key in ends}
+
+    def _gone_or_back(self, begun: Offsets, ends: Offsets) -> list[str]:
+        gone = [f"{key} is gone" for key in begun if key not in ends]
+        return gone + [
+            f"{key} went back from {at} to {ends[key]}" for key, at in begun.items() if ends.get(key, at) < at
+        ]
+
+    def _aged_out(self, begun: Offsets, moving: Sequence[TopicPartition], lowest: Offsets) -> list[str]:
+        lost: list[str] = []
+        for key in moving:
+            if key not in lowest:
+                lost.append(f"{key} is gone")
+            elif lowest[key] > begun.get(key, 0):
+                new = "" if key in begun else ", which is new,"
+                lost.append(f"{key}{new} begins at {lowest[key]}, behind {begun.get(key, 0)}")
+        return lost
+
+    def _report(self, lost: list[str]) -> None:
+        if not lost:
+            return
+        what = "; ".join(lost[:5]) + (f"; and {len(lost) - 5} more" if len(lost) > 5 else "")
+        if self.rules.wanted.fail_on_loss:
+            raise DataLoss(f"records may have been lost: {what}. failOnDataLoss=false goes on with what there is")
+        if what != self._warned:
+            self._warn(f"records may have been lost: {what}")
+            self._warned = what
+
+    def _held_back(self, limit: Limit, size: int) -> bool:
+        """Whether the batch waits until there is more (minOffsetsPerTrigger), which the first never does."""
+        if limit.at_least is None or self._fixed is not None:
+            return False
+        now_ms = self._now_ms()
+        waited_ms = None if self._triggered_ms is None else now_ms - self._triggered_ms
+        if waited_ms is not None and waited_ms < self.rules.max_delay_ms and size < limit.at_least:
+            return True
+        if size or waited_ms is None:
+            self._triggered_ms = now_ms
+        return False
+
+    def _look(self, begun: Offsets | None) -> Offsets:
+        """The ends of the partitions that there are."""
+        keys = self._partitions(begun)
+        return self.backend.latest(keys, committed=self.rules.wanted.committed) if keys else {}
+
+    def _partitions(self, begun: Offsets | None) -> list[TopicPartition]:
+        """The selected partitions. A named topic that vanishes while it is read is lost data, not a wrong name."""
+        selection = self.rules.selection
+        try:
+            return self.backend.partitions(selection)
+        except ReadError:
+            named = {key.topic for key in selection.assigned or ()} | set(selection.topics or ())
+            if (
+                begun is None
+                or self.rules.wanted.fail_on_loss
+                or not named
+                or any(name.startswith("__") for name in named)
+            ):
+                raise
+            # By a pattern nothing has to be there; whether the place answers at all shows here, too.
+            pattern = "|".join(re.escape(name) for name in sorted(named))
+            found = self.backend.partitions(replace(selection, topics=None, assigned=None, pattern=pattern))
+            return [key for key in found if selection.assigned is None or key in selection.assigned]
