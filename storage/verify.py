@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..protocol.primitives import ZERO_UUID
@@ -71,32 +71,58 @@ class Verification:
         self._may_have_gaps = may_have_gaps
         self._chosen = chosen
         self._offsets: dict[str, dict[tuple[str, int], int]] = {}
+        self._ids: dict[tuple[str, int], tuple[str, bytes]] = {}
 
     def findings(self) -> Iterator[Finding]:
         """Everything that was found. To be run once."""
-        names = sorted(self._files.list(self.root))
-        yield from self._beside(names)
-        ids: dict[str, Counter[bytes]] = {}
-        folder_ids: list[tuple[inspect.PartitionFolder, bytes]] = []
+        yield from self.beside()
         for folder in self.folders:
-            if not self._chosen(folder.topic, folder.partition):
-                continue
-            self.report.partitions += 1
-            self.report.segments += len(folder.segments)
-            found, topic_id = self._partition(folder)
-            yield from found
-            if topic_id != ZERO_UUID:
-                ids.setdefault(folder.topic, Counter())[topic_id] += 1
-                folder_ids.append((folder, topic_id))
-        for folder, topic_id in folder_ids:
-            if ids[folder.topic].most_common(1)[0][0] != topic_id:
+            if self._chosen(folder.topic, folder.partition):
+                yield from self._partition(folder)
+        yield from self.identities()
+
+    # -- for whoever walks over the partitions elsewhere: `beside` first, then of each `walk` and `around`, `identities`
+
+    def walk(self, folder: inspect.PartitionFolder) -> Walk:
+        """A walk over a partition as it is now, not begun."""
+        names: list[str] = []
+        with contextlib.suppress(OSError):
+            names = sorted(self._files.list(folder.path))
+        key = (folder.topic, folder.partition)
+        gaps = self._may_have_gaps(folder.topic) or key in self._offsets[checkpoint.CLEANER_OFFSET]
+        gaps = gaps or folder.topic in COMPACTED_TOPICS
+        log_start = self._offsets[checkpoint.LOG_START_OFFSET].get(key, 0)
+        return Walk(folder, names, Circumstances(self.report.clean, gaps, self._deep, log_start), self._files)
+
+    def around(self, walk: Walk) -> Iterator[Finding]:
+        """What the checkpoints and the partition's own identity say, once it was walked over."""
+        yield from self._checkpoints(walk.folder, walk)
+        topic_id = ZERO_UUID
+        try:
+            topic_id = read_topic_id(self._files, walk.folder.path)
+            if FILE_NAME in walk.names and topic_id == ZERO_UUID and self.report.clean:
+                raise StorageError("no topic id in it")
+        except StorageError as error:
+            name = f"{os.path.basename(walk.folder.path)}/{FILE_NAME}"
+            yield Finding(name, 0, None, str(error), True, "identity")
+        self._ids[walk.folder.topic, walk.folder.partition] = (walk.folder.path, topic_id)
+
+    def identities(self) -> Iterator[Finding]:
+        """Partitions with another topic id than the others of their topic, among those that were looked at."""
+        counts: dict[str, Counter[bytes]] = {}
+        known = {key: found for key, found in self._ids.items() if found[1] != ZERO_UUID}
+        for (topic, _), (_, topic_id) in known.items():
+            counts.setdefault(topic, Counter())[topic_id] += 1
+        for (topic, _), (path, topic_id) in known.items():
+            if counts[topic].most_common(1)[0][0] != topic_id:
                 what = "another topic id than that of the topic's other partitions"
-                yield Finding(f"{os.path.basename(folder.path)}/{FILE_NAME}", None, None, what, True, "identity")
+                yield Finding(f"{os.path.basename(path)}/{FILE_NAME}", None, None, what, True, "identity")
 
     # -- the files beside the partitions
 
-    def _beside(self, names: list[str]) -> Iterator[Finding]:
-        for name in names:
+    def beside(self) -> Iterator[Finding]:
+        """What lies in the directory itself. Comes before the partitions: logs only grow."""
+        for name in sorted(self._files.list(self.root)):
             for suffix, what in _SET_ASIDE.items():
                 if name.endswith(suffix) and inspect.is_folder(os.path.join(self.root, name), self._files):
                     yield Finding(name, None, None, what, False, "leftover")
@@ -125,8 +151,8 @@ class Verification:
     def _checkpoints(self, folder: inspect.PartitionFolder, walk: Walk) -> Iterator[Finding]:
         """What the directory's checkpoints say of a partition whose log was walked over."""
         key = (folder.topic, folder.partition)
-        start, end = walk.folder.segments[0].base_offset, walk.end_offset
-        if walk.bad_at is not None:
+        start, end = walk.folder.segments[0].base_offset, walk.log_end
+        if end is None:
             return  # the log does not tell where it ended
         for name in CHECKPOINTS:
             offset = self._offsets[name].get(key)
@@ -144,45 +170,37 @@ class Verification:
 
     # -- partitions
 
-    def _partition(self, folder: inspect.PartitionFolder) -> tuple[list[Finding], bytes]:
-        """Findings and topic id. A faulty one is looked at again if a broker may have been at work."""
-        found, walk, topic_id = self._once(folder)
+    def _partition(self, folder: inspect.PartitionFolder) -> list[Finding]:
+        """A faulty one is looked at again if a broker may have been at work."""
+        self.report.partitions += 1
+        self.report.segments += len(folder.segments)
+        found, walk = self._once(folder)
         self.report.bytes += walk.bytes_read
         if any(finding.wrong for finding in found) and not self.report.clean:
             again = inspect.partition_folder(folder.path, self._files)
             if again is None:
-                return [], ZERO_UUID
-            second, walk, topic_id = self._once(again)
-            found = [finding for finding in second if not finding.wrong or finding in found]
+                self._ids.pop((folder.topic, folder.partition), None)
+                return []
+            second, walk = self._once(again)
+            found = seen_twice(found, second)
         if any(finding.wrong for finding in found):
             self.report.walks[folder.path] = walk
-        return found, topic_id
+        return found
 
-    def _once(self, folder: inspect.PartitionFolder) -> tuple[list[Finding], Walk, bytes]:
-        names: list[str] = []
-        with contextlib.suppress(OSError):
-            names = sorted(self._files.list(folder.path))
-        key = (folder.topic, folder.partition)
-        gaps = self._may_have_gaps(folder.topic) or key in self._offsets[checkpoint.CLEANER_OFFSET]
-        gaps = gaps or folder.topic in COMPACTED_TOPICS
-        log_start = self._offsets[checkpoint.LOG_START_OFFSET].get(key, 0)
-        circumstances = Circumstances(self.report.clean, gaps, self._deep, log_start)
-        walk = Walk(folder, names, circumstances, self._files)
+    def _once(self, folder: inspect.PartitionFolder) -> tuple[list[Finding], Walk]:
+        walk = self.walk(folder)
         found: list[Finding] = []
         try:
             found += walk.findings()
-            found += self._checkpoints(folder, walk)
         except StorageError as error:
             found.append(Finding(os.path.basename(folder.path), None, None, str(error)))
-        topic_id = ZERO_UUID
-        try:
-            topic_id = read_topic_id(self._files, folder.path)
-            if FILE_NAME in names and topic_id == ZERO_UUID and self.report.clean:
-                raise StorageError("no topic id in it")
-        except StorageError as error:
-            name = f"{os.path.basename(folder.path)}/{FILE_NAME}"
-            found.append(Finding(name, 0, None, str(error), True, "identity"))
-        return found, walk, topic_id
+        found += self.around(walk)
+        return found, walk
+
+
+def seen_twice(first: Sequence[Finding], second: Sequence[Finding]) -> list[Finding]:
+    """What two looks found, where a broker may have been at work between them and meanwhile."""
+    return [finding for finding in second if not finding.wrong or finding in first]
 
 
 def check_properties(files: Files, path: str) -> None:

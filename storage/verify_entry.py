@@ -73,13 +73,14 @@ def record_problem(source: inspect.Source, found: inspect.BatchFacts, path: str,
 
     `gaps`: records may have been taken from it.
     """
-    header, count, last = found.header, 0, -1
+    header, count, first, last = found.header, 0, -1, -1
     largest_ms, what = -1, None
     try:
         if found.size_bytes > inspect.ENTRY_BYTES_MAX:
             raise InvalidRecords(f"{found.size_bytes} bytes are not opened")
         data = source.read(found.position, found.size_bytes)
         for record in formats.records(data, 0, max_bytes=MAX_DECOMPRESSED_BYTES):
+            first = record.offset if not count else first
             count += 1
             if record.offset <= last:
                 what = what or f"record offset {record.offset} behind {last}"
@@ -89,14 +90,19 @@ def record_problem(source: inspect.Source, found: inspect.BatchFacts, path: str,
         return what or f"its records cannot be read: {error}"
     except OSError as error:
         raise StorageError(f"cannot read {os.path.basename(path)}: {error.strerror}") from error
-    return what or _against_header(header, count, last, largest_ms, gaps)
+    return what or _against_header(header, count, (first, last), largest_ms, gaps)
 
 
-def _against_header(header: BatchHeader, count: int, last: int, largest_ms: int, gaps: bool) -> str | None:
+def _against_header(
+    header: BatchHeader, count: int, offsets: tuple[int, int], largest_ms: int, gaps: bool
+) -> str | None:
+    first, last = offsets
     if 0 <= header.record_count != count:
         return f"{count} records where its header says {header.record_count}"
     if last > header.last_offset or (count and last < header.last_offset and not gaps):
         return f"its last record has offset {last}, by its header {header.last_offset}"
+    if header.magic == 2 and count and (first < header.base_offset or (first > header.base_offset and not gaps)):
+        return f"its first record has offset {first}, by its header {header.base_offset}"
     is_create_time = header.magic > 0 and not header.attributes & 8
     if header.magic == 2 and count and is_create_time and largest_ms != header.max_timestamp and not gaps:
         return f"its latest record is of {largest_ms}, by its header of {header.max_timestamp}"

@@ -64,7 +64,7 @@ class Walk:
     `bad_at` is (segment number, byte) of the first entry that cannot stay, `end_offset` the offset behind the last
     sound entry in front of it, `log_end` the one behind the last of all, None if that is not known; `epochs` what the
     entries up to the first bad one tell, `aborted` what the transaction index of each segment (by the path of its log)
-    must tell.
+    must tell. `missing` counts offsets in front of the segment at hand that are in no sound entry, `holes` the places.
     """
 
     folder: inspect.PartitionFolder
@@ -78,6 +78,8 @@ class Walk:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     bytes_read: int = 0
     aborted: dict[str, list[Aborted]] = field(default_factory=dict)
+    missing: int = 0
+    holes: int = 0
 
     def __post_init__(self) -> None:
         self._producers: dict[int, Producer] = {}
@@ -133,26 +135,30 @@ class Walk:
 
     def take(self, number: int, events: Iterable[Event]) -> Iterator[Finding]:
         """One segment more. Snapshots and the transaction index are read here."""
-        segment = self.folder.segments[number]
-        self._aborts.clear()
-        self._deleted.clear()
         for event in events:
-            if isinstance(event, Run):
-                self._replay(event)
-            elif isinstance(event, EpochStretch):
-                yield from self._stretch(number, segment, event)
-            elif isinstance(event, Bad):
-                self._bad(number, event.finding.byte or 0)
-                yield event.finding
-            elif isinstance(event, Finding):
-                yield event
-            elif isinstance(event, First):
-                yield from self._first(number, segment, event)
-            elif isinstance(event, SnapshotDue):
-                self._doubt = max(self._doubt, event.doubt)
-                yield from self._snapshots_up_to(event.offset)
-            else:
-                yield from self._end(number, segment, event)
+            yield from self.step(number, event)
+
+    def step(self, number: int, event: Event) -> Iterator[Finding]:
+        """One event of a segment."""
+        segment = self.folder.segments[number]
+        if isinstance(event, Run):
+            self._replay(event)
+        elif isinstance(event, EpochStretch):
+            yield from self._stretch(number, segment, event)
+        elif isinstance(event, Bad):
+            self._bad(number, event.finding.byte or 0)
+            yield event.finding
+        elif isinstance(event, Finding):
+            yield event
+        elif isinstance(event, First):
+            yield from self._first(number, segment, event)
+        elif isinstance(event, SnapshotDue):
+            self._doubt = max(self._doubt, event.doubt)
+            yield from self._snapshots_up_to(event.offset)
+        else:
+            yield from self._end(number, segment, event)
+            self._aborts.clear()
+            self._deleted.clear()
 
     def finish(self) -> Iterator[Finding]:
         """What is behind the last segment, and the epochs."""
@@ -164,8 +170,12 @@ class Walk:
         """The first sound entry of a segment after the end of the one before."""
         if self._expected is None or not first.is_sure or first.offset > self._expected:
             self._doubt = max(self._doubt, first.offset)
-        if self._expected is not None and first.is_sure and first.offset > self._expected:
+        if self._expected is None or not first.is_sure:
+            self.missing += 1
+        elif first.offset > self._expected:
             self._has_gaps = True
+            self.missing += segment.base_offset - self._expected  # what is behind that the segment itself has counted
+            self.holes += first.offset == segment.base_offset
             if not (self.circumstances.gaps or self._swapping):
                 self._bad(number, first.position)
                 what = f"offsets {self._expected}-{first.offset - 1} are missing in front of it"
@@ -174,6 +184,8 @@ class Walk:
 
     def _end(self, number: int, segment: inspect.SegmentFile, end: End) -> Iterator[Finding]:
         self.bytes_read += end.size_bytes
+        self.missing += end.missing
+        self.holes += end.holes
         self._doubt = max(self._doubt, end.doubt)
         self._has_gaps = self._has_gaps or end.missing > 0
         if self.bad_at is None or self.bad_at[0] == number:
