@@ -4,10 +4,10 @@ Owns the words between Spark and `streams.Stream`, and committing to a consumer 
 process with one reader for each query, which plans the batches, and another short-lived reader from which the tasks
 have `read`: so places are opened when they are first asked, and none is carried along when a reader is pickled.
 
-What is processed is known by Spark's checkpoint alone. The group is told for others to see, and as Spark says of each
-batch that it is done when it begins with the next trigger, the group is told of the last batch of a query that is
-stopped only by the next query. A commit that fails does not stop the query: it is in the log, and what it had is
-committed with a later batch, or when the query stops.
+What is processed is known by Spark's checkpoint alone; the group is told for others to see. Spark says that a batch is
+done (`commit`) only when it has found records for the next one, which may be never. But it asks for the next one from
+where the last that is done ended, so that this is told already then. A commit that fails does not stop the query: it is
+in the log, and is tried again with what is processed next, or when the query stops.
 """
 
 from __future__ import annotations
@@ -59,13 +59,15 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._open: Backend | None = None
         self._stream: Stream | None = None
         self._group: Group | None = None
+        self._initial: Position | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_open": None, "_stream": None, "_group": None}
 
     def initialOffset(self) -> Position:
         """Where a query begins that has no checkpoint, or died in its first batch."""
-        return self._plainly(self._streaming().initial)
+        self._initial = self._plainly(self._streaming().initial)
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark can be told one limit only: of two it is told the upper, and the lower holds all the same."""
@@ -86,6 +88,7 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 asked = default._replace(at_least=at_least)
             case _:
                 asked = default
+        self._processed(start)
         return self._plainly(lambda: self._streaming().latest(start, asked))
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -111,12 +114,7 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Position) -> None:
         """Everything before `end` is processed."""
-        name = self.options.commit_group
-        if name is None:
-            return
-        if self._group is None:
-            self._group = Group(name, committing(self.options), now_ms=_now_ms)
-        self._group.processed(offsets_of(end))
+        self._processed(end)
 
     def stop(self) -> None:
         """The query is over."""
@@ -125,6 +123,14 @@ class LogsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._open is not None:
             self._open.__exit__(None, None, None)
         self._open = self._stream = self._group = None
+
+    def _processed(self, end: Position) -> None:
+        name = self.options.commit_group
+        if name is None or end == self._initial:
+            return
+        if self._group is None:
+            self._group = Group(name, committing(self.options), now_ms=_now_ms)
+        self._group.processed(offsets_of(end))
 
     def _rules(self) -> Rules:
         options = self.options
@@ -172,22 +178,23 @@ class Group:
         self.name = name
         self._commit = commit
         self._now_ms = now_ms
+        self._told: Offsets = {}
         self._owed: Offsets | None = None
         self._rests_until_ms: int | None = None
 
     def processed(self, offsets: Offsets) -> None:
-        """Commits these offsets, and what earlier commits could not."""
-        self._owed = {**(self._owed or {}), **offsets}
-        if self._rests_until_ms is None or self._now_ms() >= self._rests_until_ms:
-            self._try()
+        """Commits these offsets, unless they are known, or the last try has failed a short while ago."""
+        self._owed = offsets if offsets != self._told else None
+        if self._owed and (self._rests_until_ms is None or self._now_ms() >= self._rests_until_ms):
+            self._try(self._owed)
 
     def close(self) -> None:
         """A last try, where something is owed."""
-        if self._owed is not None:
-            self._try()
+        if self._owed:
+            self._try(self._owed)
 
-    def _try(self) -> None:
-        begun_ms, owed = self._now_ms(), self._owed or {}
+    def _try(self, owed: Offsets) -> None:
+        begun_ms = self._now_ms()
         try:
             self._commit(owed)
         except ReadError as error:
@@ -195,7 +202,7 @@ class Group:
             self._rests_until_ms = now_ms + COMMIT_REST * (now_ms - begun_ms)
             _log.warning("not committed to group %s, tried again later: %s", self.name, error)
         else:
-            self._owed = self._rests_until_ms = None
+            self._told, self._owed, self._rests_until_ms = owed, None, None
 
 
 def committing(options: SourceOptions) -> Commit:
