@@ -201,6 +201,15 @@ class DiskLock:
         self._key = (status.st_dev, status.st_ino)
         DiskLock._held.add(self._key)
 
+    @staticmethod
+    def is_held(path: str) -> bool:
+        """Whether this process holds the lock of that file; who opens and closes it then would give it up."""
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return False
+        return (status.st_dev, status.st_ino) in DiskLock._held
+
     def release(self) -> None:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1

@@ -1,0 +1,180 @@
+"""Where the log of a partition begins and ends for who reads its files, whether or not a broker is using them.
+
+Owns the high watermark and the last stable offset as far as files tell them. While a directory is in use its checkpoint
+of high watermarks counts, which the broker writes every few seconds; else the log ends with its last whole entry.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import sys
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from ...protocol.records.batch import HEADER_BYTES
+from ...storage import checkpoint
+from ...storage.directory import CLEAN_SHUTDOWN, LOCK
+from ...storage.errors import StorageError
+from ...storage.files import DiskLock
+from ...storage.inspect import LOOKING
+from ..backend import ReadError
+from . import catalog, indexes, transactions
+from .catalog import Folder, Segment
+from .files import Gone, Hops, LogFile
+
+T = TypeVar("T")
+_TRIES = 20
+# struct flock: on Linux type, whence, start, length, pid; on macOS and the BSDs the last before the first
+_FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
+
+
+def is_in_use(root: str) -> bool:
+    """Whether a broker has this data directory open, as far as can be told.
+
+    The lock is asked for, not taken. To open its file and close it again would give the lock up if this process held
+    it: then the file is not opened. If it cannot be told, it is in use.
+    """
+    path = os.path.join(root, LOCK)
+    try:
+        if os.path.exists(os.path.join(root, CLEAN_SHUTDOWN)):
+            return False
+        if DiskLock.is_held(path):
+            return True
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        linux = sys.platform == "linux"
+        asked = (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0) if linux else (0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+        told = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(*asked)))
+        return told[0 if linux else 3] != fcntl.F_UNLCK
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+
+
+class _End(NamedTuple):
+    """The end of a segment as it was found: behind this many bytes, at this offset."""
+
+    inode: int
+    position: int
+    offset: int
+
+
+class _Open(NamedTuple):
+    """The transactions that are open at an offset: the first offset of each, by producer."""
+
+    offset: int
+    firsts: dict[int, int]
+
+
+class _Root(NamedTuple):
+    """What a data directory says of its partitions."""
+
+    in_use: bool
+    starts: dict[tuple[str, int], int]
+    watermarks: dict[tuple[str, int], int]
+
+
+class Ends:
+    """Ends of the logs in some folders; remembers how far it has read. Raises ReadError; `Gone` for a folder."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, _End] = {}
+        self._open: dict[str, _Open] = {}
+        self._roots: dict[str, _Root] = {}
+
+    def look(self) -> None:
+        """Looks at the data directories anew when they are next asked for."""
+        self._roots.clear()
+
+    def _root(self, path: str) -> _Root:
+        found = self._roots.get(path)
+        if found is None:
+            in_use = is_in_use(path)
+            watermarks = _checkpoint(path, checkpoint.REPLICATION_OFFSET)
+            found = _Root(in_use, _checkpoint(path, checkpoint.LOG_START_OFFSET), watermarks)
+            self._roots[path] = found
+        return found
+
+    def start(self, folder: Folder) -> int:
+        """The log start offset: the first segment's base, or behind it what was deleted by DeleteRecords."""
+        noted = self._root(folder.root).starts.get(folder.key, 0)
+        return max(noted, retried(lambda: catalog.bases(folder.path))[0])
+
+    def high_watermark(self, folder: Folder) -> int:
+        """The offset behind the last record that may be read."""
+        root = self._root(folder.root)
+        start = self.start(folder)
+        noted = root.watermarks.get(folder.key)
+        if root.in_use:
+            return max(start, noted or 0)
+        return max(start, retried(lambda: self._log_end(catalog.segments(folder.path)[-1], noted or 0)))
+
+    def last_stable(self, folder: Folder) -> int:
+        """The offset behind what of transactions is decided."""
+        high_watermark, start = self.high_watermark(folder), self.start(folder)
+        root = self._root(folder.root)
+        was_clean = os.path.exists(os.path.join(folder.root, CLEAN_SHUTDOWN))
+        if not root.in_use and was_clean and not transactions.may_have_any(folder.path):
+            return high_watermark
+        found = retried(lambda: self._open_at(folder, high_watermark, start))
+        return max(start, transactions.oldest(found, high_watermark))
+
+    def _open_at(self, folder: Folder, offset: int, start: int) -> dict[int, int]:
+        known = self._open.get(folder.path)
+        if known is not None and known.offset <= offset:
+            firsts = dict(known.firsts)
+            transactions.follow(folder.path, firsts, known.offset, offset)
+        else:
+            firsts = transactions.open_at(folder.path, offset, start)
+        self._open[folder.path] = _Open(offset, firsts)
+        return firsts
+
+    def _log_end(self, last: Segment, noted: int) -> int:
+        """Behind the last whole entry. What is torn there, or zeros, does not count; damage that is neither is to be
+        met by who reads: so the log goes on behind it, as far as was noted or one offset at least."""
+        with LogFile(last.path) as file:
+            status = file.status()
+            known = self._ends.get(last.path)
+            if known is None or known.inode != status.st_ino or known.position > status.st_size:
+                mark = indexes.floor(file, last.base, 2**63 - 1)
+                known = _End(status.st_ino, mark.end, mark.last_offset + 1) if mark is not None else None
+            position, offset = (known.position, known.offset) if known is not None else (0, last.base)
+            hops = Hops(file, position)
+            for table in hops:
+                position = int(table.positions[-1] + table.sizes[-1])
+                offset = int(table.last_offsets[-1]) + 1
+            self._ends[last.path] = _End(status.st_ino, position, offset)
+            stop = hops.stop
+            if stop.problem is None or file.size() > stop.position + stop.left_bytes or _is_torn(file, stop.position):
+                return offset
+            return max(offset + 1, noted)
+
+
+def _is_torn(file: LogFile, position: int) -> bool:
+    """Whether what begins here is cut, or nothing but zeros: a write that is under way, or that a crash ended."""
+    header = file.header(position)
+    return header is not None or file.size() - position < HEADER_BYTES or file.is_zeros(position)
+
+
+def _checkpoint(root: str, name: str) -> dict[tuple[str, int], int]:
+    try:
+        return checkpoint.read_offsets(LOOKING, os.path.join(root, name))
+    except StorageError as error:
+        raise ReadError(str(error)) from error
+
+
+def retried(look: Callable[[], T]) -> T:
+    """What a look gives, which is repeated as long as files go while it goes on. `Gone` if they do not come back."""
+    for _ in range(_TRIES):
+        try:
+            return look()
+        except Gone:
+            continue
+    return look()
