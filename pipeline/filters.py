@@ -122,20 +122,19 @@ def narrow(filters: Sequence[Filter], *, exact: bool = True, times: bool = True)
 
 
 def narrow_batches(filters: Sequence[Filter]) -> tuple[Narrowed, list[Filter]]:
-    """The same for rows that are batches, of which one may begin before a range and end behind it: only filters on
-    topic and partition are taken over, and those on base and last offset say which range to look at."""
+    """The same for rows that are batches, which are looked for by their last offsets: only filters on topic and
+    partition are taken over, and those on base and last offset say which range to look at."""
     keys, again = narrow([test for test in filters if column_of(test) in ("topic", "partition")])
     others = [test for test in filters if column_of(test) not in ("topic", "partition")]
     first, end = 0, _END
     for test in others:
-        if column_of(test) in ("baseOffset", "lastOffset") and _comparable(test, int) and not _may_hold_of_null(test):
+        column = column_of(test)
+        if column in ("baseOffset", "lastOffset") and _comparable(test, int) and not _may_hold_of_null(test):
             spans = _spans(test)
-            if not spans:
-                return Narrowed(keys.keys, ()), again + others
-            # No offset of the batch is below its base offset, none above its last.
-            first, end = max(first, spans[0][0]), min(end, spans[-1][1])
-    # A batch that begins below `end` and ends at or above `first` has what is between, should they be the other way.
-    return Narrowed(keys.keys, ((min(first, end - 1), end),)), again + others
+            # The last offset is not below the base offset: what bounds one from below, bounds the other.
+            first = max(first, spans[0][0] if spans else _END)
+            end = min(end, spans[-1][1]) if spans and column == "lastOffset" else end
+    return Narrowed(keys.keys, ((first, end),) if first < end else ()), again + others
 
 
 def column_of(test: Filter) -> str | None:

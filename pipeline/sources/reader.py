@@ -33,7 +33,8 @@ def open_backend(options: SourceOptions) -> Backend:
         from ..wire import WireBackend
 
         return WireBackend(options.kafka)
-    from ..logs import BatchBackend, FileBackend  # pyright: ignore[reportMissingImports]
+    from ..logs import FileBackend
+    from .batches import BatchBackend
 
     return BatchBackend(options.paths) if options.source == "ottla_batches" else FileBackend(options.paths)
 
@@ -88,7 +89,7 @@ class _Pushdown:
     default. Nothing is lost where this one is not called: Spark then evaluates all filters itself.
     """
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, reader: LogsReader) -> None:
         self._reader = reader

@@ -236,7 +236,7 @@ def test_no_batch_that_is_wanted_is_left_out(pushed: list[Filter], batch: dict[s
     }
     wanted = all(sql(test, row) is True for test in pushed)
     ranges = found.ranges([OffsetRange("a", 0, 0, 13)])
-    seen = any(batch["base"] < one.end and batch["last"] >= one.start for one in ranges)
+    seen = any(one.start <= batch["last"] < one.end for one in ranges)
     seen = seen and bool(found.partitions([TopicPartition("a", 0)]))
     assert (seen and all(sql(test, row) is True for test in again)) == wanted
     assert len(ranges) <= 1
