@@ -39,6 +39,11 @@ class Peer:
         """The address as clients take it."""
         return f"{self.address[0]}:{self.address[1]}"
 
+    @property
+    def data(self) -> Path | None:
+        """Where its logs are, if it keeps them in a folder of this run."""
+        return self._data
+
     def resident_kib(self) -> int:
         """VmRSS of the process."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():

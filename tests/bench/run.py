@@ -28,6 +28,7 @@ import embedded
 import measures
 import own_client
 import peers
+import pipeline_measures
 import stats
 import storage_measures
 from kafka.errors import KafkaError
@@ -42,9 +43,9 @@ from ottla.client import ClientError
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = tuple(STARTERS)
-NAMES = (*measures.NAMES, *storage_measures.NAMES, *embedded.NAMES)
-MEASURES = (*measures.MEASURES, *storage_measures.MEASURES, *embedded.MEASURES)
-AIMS = (*measures.AIMS, *storage_measures.AIMS, *embedded.AIMS)
+NAMES = (*measures.NAMES, *storage_measures.NAMES, *embedded.NAMES, *pipeline_measures.NAMES)
+MEASURES = (*measures.MEASURES, *storage_measures.MEASURES, *embedded.MEASURES, *pipeline_measures.MEASURES)
+AIMS = (*measures.AIMS, *storage_measures.AIMS, *embedded.AIMS, *pipeline_measures.AIMS)
 STARTED_ALONE = ("ottla", "tansu")  # the mock starts a Python and a client around itself: nothing to compare with
 OTTLAS_OWN = ("ping", "client", "flight", "numbered")  # need a broker, and Ottla alone
 OTHERS = {
@@ -65,6 +66,7 @@ class Bench:
         budget_seconds: float,
         storage_sizes: storage_measures.Sizes,
         embedded_sizes: embedded.Sizes,
+        pipeline_sizes: pipeline_measures.Sizes,
     ) -> None:
         self.names = names
         self.sizes = sizes
@@ -72,6 +74,7 @@ class Bench:
         self.budget_seconds = budget_seconds
         self.storage_sizes = storage_sizes
         self.embedded_sizes = embedded_sizes
+        self.pipeline_sizes = pipeline_sizes
         self.rounds_done = 0
         self.samples: dict[str, dict[str, list[float]]] = {}
         self.missing: dict[str, str] = {}  # what -> why
@@ -97,6 +100,7 @@ class Bench:
             self.rounds_done += 1
         self._take_embedded()
         self._take_storage()
+        self._take_pipeline()
 
     def _take_embedded(self) -> None:
         for index in range(self.embedded_sizes.rounds):
@@ -118,6 +122,19 @@ class Bench:
                     self._alone(what, take)
         finally:
             folders.close()
+
+    def _take_pipeline(self) -> None:
+        """Spark starts once for all rounds."""
+        place = pipeline_measures.Place(self.pipeline_sizes)
+        try:
+            for _ in range(self.pipeline_sizes.rounds):
+                for what, whose, take in pipeline_measures.takes(self.names, place):
+                    if f"{what} of {whose}" not in self.missing:
+                        self._alone(what, take, whose)
+            if place.missing:
+                self.missing["pipeline beside Spark's connector"] = place.missing
+        finally:
+            place.close()
 
     def _alone(self, what: str, take: storage_measures.Take, whose: str = OTTLA) -> None:
         """One sample of several measures, each by who reached it, while nothing else runs."""
@@ -254,7 +271,8 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     names = " ".join(bench.names)
     print(f"\nOttla's benchmark, {mode}: {bench.rounds_done} rounds, {bench.seconds:.0f} s; measured: {names}")
     print(", ".join(f"{name} {value}" for name, value in about.items()))
-    print(f"\n{measures.ABOUT}\n{storage_measures.ABOUT}\n{embedded.ABOUT}\n")
+    print(f"\n{measures.ABOUT}\n{storage_measures.ABOUT}\n{embedded.ABOUT}")
+    print(f"{pipeline_measures.ABOUT}\n")
     print("median (lowest..highest) of the rounds; /peer is Ottla's median over the peer's")
     columns = (*PEERS, *(name for what, name in OTHERS.items() if bench.wanted(what)))
     if any(map(bench.wanted, measures.NAMES)):
@@ -265,6 +283,9 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     if any(map(bench.wanted, embedded.NAMES)):
         print(f"\nof {bench.embedded_sizes.rounds} rounds; medians of many within a round")
         print(stats.figures(embedded.MEASURES, embedded.PEERS, bench.samples))
+    if any(map(bench.wanted, pipeline_measures.NAMES)):
+        print(f"\nof {bench.pipeline_sizes.rounds} rounds, in Spark")
+        print(stats.figures(pipeline_measures.MEASURES, pipeline_measures.PEERS, bench.samples))
     asked = [aim for aim in AIMS if aim.measure.split()[0] in bench.names]
     print()
     print(stats.verdicts(asked, MEASURES, bench.samples))
@@ -283,6 +304,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
             **bench.sizes._asdict(),
             "storage": bench.storage_sizes._asdict(),
             "embedded": bench.embedded_sizes._asdict(),
+            "pipeline": bench.pipeline_sizes._asdict(),
         },
         **stats.as_json(MEASURES, asked, bench.samples),
         "missing": bench.missing,
@@ -307,7 +329,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = environment()
     storage_sizes = storage_measures.QUICK if options.quick else storage_measures.FULL
     embedded_sizes = embedded.QUICK if options.quick else embedded.FULL
-    bench = Bench(names, sizes, options.rounds or rounds, budget, storage_sizes, embedded_sizes)
+    pipeline_sizes = pipeline_measures.QUICK if options.quick else pipeline_measures.FULL
+    bench = Bench(names, sizes, options.rounds or rounds, budget, storage_sizes, embedded_sizes, pipeline_sizes)
     bench.run()
     result = report(bench, about, "quick" if options.quick else "full")
     options.output.parent.mkdir(parents=True, exist_ok=True)
