@@ -4,7 +4,6 @@ BIN := .venv/bin
 STAMP := .venv/installed
 OLD := .venv-old/installed
 PYTEST := $(BIN)/python -m pytest
-SPARK_TESTS := tests/pipeline/spark
 LISTEN ?= 127.0.0.1:9092
 DATA_DIR ?= data
 # A machine that has no engine ready may have a script that sets one up.
@@ -18,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TESTS_IN ?= $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 2000000 {print "/dev/shm"}'),$(TMPDIR),/tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test bench soak demo demo-upgrade interop image compose-test kafkajs kcat
+.PHONY: help install run check test test-spark test-others clients bench soak demo demo-upgrade interop image compose-test kafkajs kcat
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,15 +45,26 @@ check: $(STAMP) ## lint, formatting, types, and the quick tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(if $(filter test,$(MAKECMDGOALS)),,$(PYTEST) -q -n 2 -m "not slow" tests/test_tidy.py tests/protocol)
+	$(if $(filter test test-spark,$(MAKECMDGOALS)),,$(PYTEST) -q -n 2 -m "not slow" tests/test_tidy.py tests/protocol)
 
-# Spark's session costs seconds and a gigabyte, so the tests that need it share one, in a process of their own: first,
-# as they take the least, and not beside the others, some of which measure times.
-test: $(STAMP) $(OLD) kafkajs kcat ## all tests, in parallel and in random order
-	@folder=$$(mktemp -d "$(TESTS_IN)/ottla-test-XXXXXX") && export TMPDIR="$$folder" && failed=0; \
-	echo "$(PYTEST) -q $(SPARK_TESTS)"; $(PYTEST) -q $(SPARK_TESTS) || failed=1; \
-	echo "$(PYTEST) -q -n 2 --ignore $(SPARK_TESTS)"; $(PYTEST) -q -n 2 --ignore $(SPARK_TESTS) || failed=1; \
+# Spark's session costs seconds and a gigabyte, so the tests that need it share one, in a process of their own; and not
+# beside the others, some of which measure times. Continuous integration runs the two parts as goals of their own.
+SOME_TESTS = @folder=$$(mktemp -d "$(TESTS_IN)/ottla-test-XXXXXX") && failed=0 && set -x && \
+	for tests in "$(1)" "$(2)"; do [ -z "$$tests" ] || TMPDIR="$$folder" $(PYTEST) -q $$tests || failed=1; done; \
 	[ $$failed = 0 ] && rm -rf "$$folder"
+SPARK_TESTS := tests/pipeline/spark
+OTHER_TESTS := -n 2 --ignore $(SPARK_TESTS)
+
+test: $(STAMP) clients ## all tests, in parallel and in random order
+	$(call SOME_TESTS,$(SPARK_TESTS),$(OTHER_TESTS))
+
+test-spark: $(STAMP)
+	$(call SOME_TESTS,$(SPARK_TESTS))
+
+test-others: $(STAMP) clients
+	$(call SOME_TESTS,$(OTHER_TESTS))
+
+clients: $(OLD) kafkajs kcat
 
 # A client for Node.js; its tests are run where there are node and npm.
 kafkajs: $(STAMP)
@@ -74,7 +84,7 @@ bench: $(STAMP) ## measure speed beside other brokers; writes out/bench.json (AR
 	$(BIN)/python tests/bench/run.py $(ARGS)
 
 # ARGS picks a part of it, as in `make soak ARGS=tests/storage`: the whole takes hours on two cores.
-soak: $(STAMP) $(OLD) kafkajs kcat ## all tests at twenty times their size (ARGS=PATHS: these); writes out/soak.json
+soak: $(STAMP) clients ## all tests at twenty times their size (ARGS=PATHS: these); writes out/soak.json
 	OTTLA_TEST_SCALE=20 OTTLA_SOAK_REPORT=out/soak.json $(PYTEST) -q -n 2 --timeout 3600 $(or $(ARGS),--ignore $(SPARK_TESTS))
 	$(if $(ARGS),,OTTLA_TEST_SCALE=20 OTTLA_SOAK_REPORT=out/soak-spark.json $(PYTEST) -q --timeout 3600 $(SPARK_TESTS))
 

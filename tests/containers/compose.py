@@ -1,4 +1,7 @@
-"""docker/compose.yml for real: all services healthy, each record read by one member of the group, all gone after."""
+"""docker/compose.yml for real: all services healthy, each record read by one member of the group, all gone after.
+
+And its Spark job, which finds each record over the wire and in the broker's files.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from checks import Check, Failed, Missing  # type: ignore[import-not-found]
-from engine import ROOT, Engine
+from engine import BASE, ROOT, SPARK_DOCKERFILE, SPARK_IMAGE, Engine
 from image_checks import Figures, free_port
 
 FILE = ROOT / "docker" / "compose.yml"
 SERVICES = ("broker", "producer", "consumer-1", "consumer-2")
 RECORDS = 3000
 STOP_S = 5.0  # of what may be busy with its start; the broker's own aim is measured alone
+JOB_S = 300.0
 PROJECT = "ottlatest"
 CONSUMED = re.compile(r"consumed (\d+) sum (\d+) of partitions ([\d,]*)")
 
@@ -31,13 +35,14 @@ class Project:
         self._environ = {
             **os.environ,
             "OTTLA_IMAGE": engine.image,
+            "OTTLA_SPARK_IMAGE": engine.local(SPARK_IMAGE),
             "OTTLA_PORT": str(self.port),
             "RECORDS": str(RECORDS),
         }
 
-    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def call(self, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
         command = [*self._command, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=self._environ, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, env=self._environ, timeout=timeout_s)
 
     def containers(self) -> list[str]:
         """The names of all that there are."""
@@ -100,6 +105,26 @@ def works(engine: Engine, figures: Figures) -> str:
     )
 
 
+def spark_reads(engine: Engine) -> str:
+    built = engine.build(engine.local(SPARK_IMAGE), SPARK_DOCKERFILE)
+    if built.returncode:
+        raise Failed((built.stdout + built.stderr)[-2000:])
+    megabytes = (engine.size_bytes(engine.local(SPARK_IMAGE)) - engine.size_bytes(BASE)) / 1e6
+    begun = time.monotonic()
+    with up(engine) as project:
+        done = project.call("--profile", "spark", "run", "--rm", "-T", "spark", timeout_s=JOB_S)
+        told = f"spark read {RECORDS} sum {sum(range(RECORDS))} over the wire and from the files"
+        if done.returncode or told not in done.stdout:
+            raise Failed(f"exit code {done.returncode}: {done.stdout[-2000:]} {done.stderr[-2000:]}")
+    if left := project.containers():
+        raise Failed(f"left behind: {left}")
+    seconds = time.monotonic() - begun
+    return f"{RECORDS} records over the wire and from the files in {seconds:.0f} s, {megabytes:.0f} MB over its base"
+
+
 def checks(engine: Engine, figures: Figures) -> list[Check]:
-    """The one of this module, after the image is built."""
-    return [Check("compose: broker, producer, group", lambda: works(engine, figures))]
+    """Those of this module, after the image is built."""
+    return [
+        Check("compose: broker, producer, group", lambda: works(engine, figures)),
+        Check("compose: Spark over the wire and the files", lambda: spark_reads(engine)),
+    ]

@@ -24,8 +24,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "docker" / "Dockerfile"
+SPARK_DOCKERFILE = ROOT / "docker" / "spark.Dockerfile"
 BASE = "docker.io/library/python:3.11-slim"
 IMAGE = "ottla:dev"
+SPARK_IMAGE = "ottla-spark:dev"
 PATIENCE_S = 60.0
 HEALTHY_S = 30.0
 PULL_S = 300.0
@@ -57,14 +59,14 @@ class Engine:
         """The same; what it printed."""
         return self.call(*arguments).stdout.strip()
 
-    def build(self, tag: str) -> Done:
+    def build(self, tag: str, dockerfile: Path = DOCKERFILE) -> Done:
         """Builds the image from the checkout, and removes the one that had the tag before.
 
         podman does so without a copy of the base for each step, and in the format that has health checks.
         """
         before = self.call("image", "inspect", tag, "--format", "{{.Id}}", check=False).stdout.strip()
         flags = ["--layers=false", "--format=docker"] if self.program == "podman" else []
-        command = [self.program, "build", *flags, "-f", str(DOCKERFILE), "-t", tag, str(ROOT)]
+        command = [self.program, "build", *flags, "-f", str(dockerfile), "-t", tag, str(ROOT)]
         done = subprocess.run(command, capture_output=True, text=True)
         if not done.returncode and before and before != self.out("image", "inspect", tag, "--format", "{{.Id}}"):
             self.call("rmi", before, check=False)  # unless it has another name, or a container uses it
