@@ -1,0 +1,64 @@
+"""The census through Spark: a task for each part of a segment, the report put together at the driver."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from pyspark.sql import SparkSession
+
+from ..backend import ReadError, Selection
+from ..census import CensusReport, Facts, Plan, SegmentPiece, count, plan, report
+from . import running
+from .running import Say, amount
+
+
+def census(
+    spark: SparkSession,
+    paths: str | Sequence[str],
+    *,
+    selection: Selection | None = None,
+    tell: Callable[[str], object] | None = None,
+    say: Say | None = None,
+) -> CensusReport:
+    """Counts what lies in log directories or partition folders of Ottla and of Apache Kafka.
+
+    All topics, those of the brokers included, unless some are selected. `tell` hears the plan in one line, `say`
+    progress (`running.Meter`). What is damaged, or deleted meanwhile, is in the report. Raises ReadError for paths that
+    hold no logs, and for logs that the workers do not see; JobError if Spark fails.
+    """
+    return counted(spark, plan([paths] if isinstance(paths, str) else paths, selection), tell=tell, say=say)
+
+
+def counted(
+    spark: SparkSession, made: Plan, *, tell: Callable[[str], object] | None = None, say: Say | None = None
+) -> CensusReport:
+    """The census of a plan that is made already."""
+    if tell is not None:
+        tell(plan_text(made, running.tasks(spark, made.pieces, bytes_of=_bytes_of)))
+    began = time.monotonic()
+    found = running.run(spark, made.pieces, count, bytes_of=_bytes_of, say=say, name="ottla census")
+    finished = report(made, _seen(found))
+    finished.seconds = time.monotonic() - began
+    return finished
+
+
+def plan_text(made: Plan, tasks: int) -> str:
+    """What will be done, in one line."""
+    return (
+        f"{len(made.folders)} partitions, {made.segments} segments, {amount(made.bytes)}: "
+        f"{len(made.pieces)} pieces in {tasks} tasks"
+    )
+
+
+def _bytes_of(piece: SegmentPiece) -> int:
+    return piece.size_bytes
+
+
+def _seen(found: Iterator[tuple[SegmentPiece, Facts]]) -> Iterator[tuple[SegmentPiece, Facts]]:
+    """The same, if what a worker says to be gone is gone here, too."""
+    for piece, facts in found:
+        if facts.gone and os.path.lexists(piece.path):
+            raise ReadError(f"{piece.path} is here, but not where a task ran: the workers must see the same files")
+        yield piece, facts
