@@ -107,6 +107,10 @@ class Verification:
             yield Finding(name, 0, None, str(error), True, "identity")
         self._ids[walk.folder.topic, walk.folder.partition] = (walk.folder.path, topic_id)
 
+    def forget(self, folder: inspect.PartitionFolder) -> None:
+        """A partition went meanwhile."""
+        self._ids.pop((folder.topic, folder.partition), None)
+
     def identities(self) -> Iterator[Finding]:
         """Partitions with another topic id than the others of their topic, among those that were looked at."""
         counts: dict[str, Counter[bytes]] = {}
@@ -179,7 +183,7 @@ class Verification:
         if any(finding.wrong for finding in found) and not self.report.clean:
             again = inspect.partition_folder(folder.path, self._files)
             if again is None:
-                self._ids.pop((folder.topic, folder.partition), None)
+                self.forget(folder)
                 return []
             second, walk = self._once(again)
             found = seen_twice(found, second)

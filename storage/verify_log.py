@@ -187,7 +187,7 @@ class Walk:
         self.missing += end.missing
         self.holes += end.holes
         self._doubt = max(self._doubt, end.doubt)
-        self._has_gaps = self._has_gaps or end.missing > 0
+        self._has_gaps = self._has_gaps or end.doubt > segment.base_offset
         if self.bad_at is None or self.bad_at[0] == number:
             self.end_offset = max(self.end_offset, end.sound_end) if self._holds(number, end) else self.end_offset
         if end.entries or end.is_cut or end.end_offset is None:

@@ -213,7 +213,7 @@ class _Looking:
         if first < 0:  # a wrapper, unopened: what lies before it is not known
             self._jump = None
             if self._task.gaps or self._bad_before:
-                self._missing, self._doubt = self._missing + 1, header.last_offset
+                self._doubt = header.last_offset
             self._bad_before = False
             return
         jump = first - expected
