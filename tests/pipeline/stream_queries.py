@@ -1,0 +1,112 @@
+"""Streaming queries whose batches are kept in files, so that a batch that is read again can be compared with itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ottla.pipeline.backend import Selection, TopicPartition
+from ottla.pipeline.logs import FileBackend
+
+PATIENCE_S = 120
+COLUMNS = "topic,partition,offset,value"
+
+Row = tuple[str, int, int, str]
+"""topic, partition, offset, value"""
+
+
+def kept_in(folder: Path) -> Callable[[DataFrame, int], None]:
+    """A sink: each batch is a file, put there at once. One that differs from what it was before is put beside it."""
+    folder.mkdir(exist_ok=True)
+
+    def keep(batch: DataFrame, number: int) -> None:
+        rows = sorted((row.topic, row.partition, row.offset, bytes(row.value).decode()) for row in batch.collect())
+        text, path = json.dumps(rows), folder / f"{number}.json"
+        if path.exists() and path.read_text() != text:
+            path = folder / f"{number}.changed"
+        passing = path.with_suffix(".passing")
+        passing.write_text(text)
+        os.replace(passing, path)
+
+    return keep
+
+
+def rows_in(folder: Path) -> list[Row]:
+    """All rows in the order of batches, of which none may have changed."""
+    assert not list(folder.glob("*.changed"))
+    files = sorted(folder.glob("*.json"), key=lambda path: int(path.stem))
+    return [tuple(row) for path in files for row in json.loads(path.read_text())]
+
+
+@dataclass
+class Query:
+    """A query with its checkpoint and its sink in a folder; `options` are those of its source."""
+
+    spark: SparkSession
+    folder: Path
+    source: str
+    options: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sink(self) -> Path:
+        return self.folder / "sink"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    def start(self, *, now: bool = False, **more: str) -> StreamingQuery:
+        self.folder.mkdir(exist_ok=True, parents=True)
+        reader = self.spark.readStream.format(self.source).options(columns=COLUMNS, **self.options, **more)
+        writer = reader.load().writeStream.foreachBatch(kept_in(self.sink))
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        return (writer.trigger(availableNow=True) if now else writer).start()
+
+    def run(self, **more: str) -> list[dict[str, Any]]:
+        """Reads what there is, and ends; the progress of each batch."""
+        query = self.start(now=True, **more)
+        assert query.awaitTermination(PATIENCE_S)
+        return [json.loads(progress.json) for progress in query.recentProgress]
+
+    def die(self, *, batches: int = 1) -> None:
+        """Leaves the checkpoint as it is when the query dies before its last batch is done."""
+        done = sorted((self.checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        for path in done[-batches:]:
+            path.unlink()
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+    def copy(self, folder: Path) -> Query:
+        """The same query, which goes its own way from here on."""
+        shutil.copytree(self.folder, folder)
+        return Query(self.spark, folder, self.source, dict(self.options))
+
+    def rows(self) -> list[Row]:
+        return rows_in(self.sink)
+
+    def batches(self) -> list[int]:
+        """How many rows each batch has."""
+        files = sorted(self.sink.glob("*.json"), key=lambda path: int(path.stem))
+        return [len(json.loads(path.read_text())) for path in files]
+
+
+def ends_in(folder: Path) -> dict[TopicPartition, int]:
+    """How far the files of a data directory may be read now."""
+    with FileBackend([str(folder)]) as logs:
+        return logs.latest(logs.partitions(Selection()), committed=False)
+
+
+def each_once(rows: list[Row]) -> Iterator[Row]:
+    """The rows, of which none is there twice, and each partition's are in order."""
+    last: dict[tuple[str, int], int] = {}
+    for row in rows:
+        assert row[2] > last.get(row[:2], -1), f"{row} comes behind offset {last[row[:2]]}"
+        last[row[:2]] = row[2]
+        yield row
