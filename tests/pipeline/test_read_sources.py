@@ -1,0 +1,280 @@
+"""Batch queries of the sources, without Spark: what is looked at, what comes, and what is said when it cannot."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    Not,
+)
+from pyspark.sql.types import StructType
+from read_samples import BATCHES, FORMATS, NOW_MS, PER_BATCH, PER_EVENT_BATCH, STEP_MS, write_directory
+from read_through import EPOCH, as_rows, holding, planned, rows
+
+from ottla.pipeline.backend import DataLoss, ReadError
+from ottla.pipeline.columns import BATCH_COLUMNS, FIELDS
+from ottla.pipeline.offsets import OptionError
+from ottla.protocol.records import formats
+
+TOPIC, PARTITION, OFFSET, TIME = ("topic",), ("partition",), ("offset",), ("timestamp",)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("read") / "data"
+    write_directory(found)
+    return found
+
+
+def at(ms: int) -> Any:
+    return EPOCH + timedelta(milliseconds=NOW_MS + ms)
+
+
+def files_of(folder: Path) -> int:
+    return len(list(folder.glob("*.log")))
+
+
+def pieces(directory: Path, *filters: Filter, **options: str) -> int:
+    return len(planned("ottla_log", {"path": directory} | options, filters)[1])
+
+
+def offsets(directory: Path, *filters: Filter, **options: str) -> list[tuple[int, int]]:
+    """Partition and offset of what a query of `events` gives."""
+    options = {"columns": "partition,offset,timestamp", "subscribe": "events"} | options
+    return [(row["partition"], row["offset"]) for row in rows("ottla_log", {"path": directory} | options, filters)]
+
+
+@cache
+def whole(directory: Path) -> list[dict[str, Any]]:
+    return rows("ottla_log", {"path": directory, "columns": "topic,partition,offset,timestamp,key"})
+
+
+FILTERS: Sequence[Sequence[Filter]] = [
+    [EqualTo(TOPIC, "events"), EqualTo(PARTITION, 2)],
+    [In(TOPIC, ("v0-none", "v2-zstd", None)), GreaterThanOrEqual(OFFSET, 40), LessThan(OFFSET, 45)],
+    [In(OFFSET, (0, 119, 399)), Not(EqualTo(PARTITION, 3))],
+    [GreaterThan(TIME, at(300_000)), IsNotNull(("key",)), Not(EqualTo(OFFSET, 350))],
+    [GreaterThanOrEqual(TIME, at(100_000)), LessThan(TIME, at(110_000))],
+    [EqualTo(TIME, at(53_000))],
+    [LessThan(TIME, at(0))],
+    [GreaterThan(OFFSET, 10**6)],
+    [EqualTo(TOPIC, "none")],
+    [Not(In(PARTITION, (0, 1, None)))],
+]
+
+
+@pytest.mark.parametrize("number", range(len(FILTERS)))
+def test_what_is_pushed_down_changes_nothing(directory: Path, number: int) -> None:
+
+    options = {"path": directory, "columns": "topic,partition,offset,timestamp,key"}
+    expected = [row for row in whole(directory) if all(holding(test, row) for test in FILTERS[number])]
+    assert rows("ottla_log", options, FILTERS[number]) == expected
+    assert bool(expected) == (number not in (7, 8, 9))
+
+
+def test_files_that_cannot_have_a_row_are_left_out(directory: Path) -> None:
+    files = {folder.name: files_of(folder) for folder in directory.glob("*-[0-9]")}
+    events = [directory / f"events-{n}" for n in range(4)]
+    per_file = files["events-1"]
+    assert per_file >= 8
+    assert pieces(directory) == sum(files.values()) - files["events-0"]
+    assert pieces(directory, EqualTo(TOPIC, "events")) == 3 * per_file
+    assert pieces(directory, subscribe="events") == 3 * per_file
+    assert pieces(directory, EqualTo(TOPIC, "events"), EqualTo(PARTITION, 2)) == per_file
+    assert pieces(directory, EqualTo(OFFSET, 3), subscribe="events") == 3
+    assert pieces(directory, In(OFFSET, (3, 4, 399)), subscribe="events") == 6
+    assert pieces(directory, GreaterThanOrEqual(OFFSET, 375), subscribe="events") == 3
+    last = PER_EVENT_BATCH * (BATCHES - 1)
+    assert pieces(directory, GreaterThan(TIME, at((last + 10) * STEP_MS)), subscribe="events") == 3
+    assert pieces(directory, GreaterThan(TIME, at(10**9))) <= len(FORMATS)
+    assert pieces(directory, EqualTo(TOPIC, "none")) == 0
+    assert pieces(events[1]) == per_file and pieces(events[0]) == 0
+
+
+def test_a_reader_that_spark_believes_to_have_no_pushdown(directory: Path) -> None:
+    reader, _, _ = planned("ottla_log", {"path": directory})
+    # As Spark looks whether a session that has no pushdown must refuse the reader.
+    assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
+    assert list(reader.read(InputPartition(None))) == []
+
+
+def test_pieces_by_number_and_size(directory: Path) -> None:
+    of = directory / "events-1"
+    plain = offsets(directory, subscribe="events")
+    assert pieces(of, minPartitions="4") == files_of(of)
+    assert pieces(of, minPartitions="8") == 8
+    assert pieces(directory, subscribe="events", maxRecordsPerPartition="7") >= 3 * 400 // 7
+    assert offsets(directory, maxRecordsPerPartition="7", minPartitions="500") == plain
+
+
+def test_starts_and_ends(directory: Path) -> None:
+    starts = json.dumps({"events": {"0": -2, "1": 5, "2": -2, "3": 390}})
+    ends = json.dumps({"events": {"0": -1, "1": 8, "2": 2, "3": -1}})
+    expected = [(1, 5), (1, 6), (1, 7), (2, 0), (2, 1), *((3, offset) for offset in range(390, 400))]
+    assert offsets(directory, startingOffsets=starts, endingOffsets=ends) == expected
+    assert offsets(directory, EqualTo(PARTITION, 2), startingOffsets=starts, endingOffsets=ends) == [(2, 0), (2, 1)]
+    options = {"path": directory, "columns": "offset", "assign": '{"events": [1]}'}
+    # Times go back within a batch: the first record that is as late may lie before one that is not.
+    found = rows("ottla_log", options | {"startingTimestamp": NOW_MS + 100_000, "endingTimestamp": NOW_MS + 105_000})
+    assert [row["offset"] for row in found] == [100, 101, 102, 103]
+    with pytest.raises(OptionError, match="startingTimestamp: events-1 has no record as late as"):
+        rows("ottla_log", options | {"startingTimestamp": NOW_MS + 10**9})
+    late = {"startingTimestamp": NOW_MS + 10**9, "startingOffsetsByTimestampStrategy": "latest"}
+    assert rows("ottla_log", options | late) == []
+    with pytest.raises(DataLoss, match="events-1 ends at offset 400, but 500 was asked for"):
+        rows("ottla_log", options | {"endingOffsets": '{"events": {"1": 500}}'})
+    lenient = {"endingOffsets": '{"events": {"1": 500}}', "failOnDataLoss": "false"}
+    assert len(rows("ottla_log", options | lenient)) == 400
+
+
+def test_headers_metadata_and_choices_of_columns(directory: Path) -> None:
+    options = {"path": directory, "subscribe": "v2-lz4", "includeHeaders": "true", "metadata": "true"}
+    found = rows("ottla_log", options)
+    assert list(found[0]) == list(FIELDS)
+    assert found[0]["headers"] == [{"key": "h", "value": b"0"}, {"key": "h", "value": None}, {"key": "ü", "value": b""}]
+    assert found[1]["headers"] is None
+    assert (found[20]["magic"], found[20]["codec"], found[20]["batchOffset"], found[20]["crcOk"]) == (
+        2,
+        "lz4",
+        15,
+        True,
+    )
+    assert found[0]["file"] == str(directory / "v2-lz4-0" / ("0" * 20 + ".log"))
+    old = rows("ottla_log", options | {"subscribe": "v0-gzip"})[0]
+    assert (old["magic"], old["timestampType"], old["producerId"], old["headers"]) == (0, -1, -1, None)
+    assert old["timestamp"] == EPOCH - timedelta(milliseconds=1)
+    chosen = rows("ottla_log", options | {"columns": "offset, headers"})
+    assert chosen == [{"offset": row["offset"], "headers": row["headers"]} for row in found]
+    own = StructType().add("value", "binary").add("offset", "long", nullable=False)
+    plain = {"path": directory, "subscribe": "v2-lz4"}
+    assert rows("ottla_log", plain, schema=own) == [{"value": row["value"], "offset": row["offset"]} for row in found]
+
+
+def test_transactions(directory: Path) -> None:
+    options = {"path": directory, "subscribe": "transactions"}
+    everything = rows("ottla_log", options | {"metadata": "true", "includeControlRecords": "true"})
+    plain = rows("ottla_log", options)
+    markers = [row for row in everything if row["control"]]
+    assert len(everything) == len(plain) + len(markers) and len(markers) == 5
+    assert [row["offset"] for row in everything] == list(range(len(everything)))
+    aborted = {*range(9, 12), *range(14, 17), *range(27, 30), *range(32, 35)}
+    open_from = 36
+    committed = rows("ottla_log", options | {"kafka.isolation.level": "read_committed"})
+    expected = [row for row in plain if row["offset"] not in aborted and row["offset"] < open_from]
+    assert committed == expected
+    assert rows("ottla_log", options | {"isolationLevel": "read_committed"}, [EqualTo(OFFSET, 14)]) == []
+
+
+# --- damage
+
+BROKEN = 3 * PER_BATCH  # the first offset of the batch that is damaged
+
+
+@pytest.fixture
+def damaged(directory: Path, tmp_path: Path) -> Path:
+    """A folder of one partition, where one bit of one batch is another."""
+    folder = tmp_path / "v2-lz4-0"
+    folder.mkdir()
+    data = bytearray((directory / "v2-lz4-0" / ("0" * 20 + ".log")).read_bytes())
+    position = next(position for position, header in formats.headers(data) if header.base_offset == BROKEN)
+    data[position + 80] ^= 1
+    (folder / ("0" * 20 + ".log")).write_bytes(data)
+    return folder
+
+
+def test_damage(damaged: Path, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sound = rows("ottla_log", {"path": directory / "v2-lz4-0"})
+    options = {"path": damaged}
+    with pytest.raises(ReadError) as told:
+        rows("ottla_log", options)
+    assert str(damaged) in str(told.value) and f"offset {BROKEN}" in str(told.value) and "byte" in str(told.value)
+    with caplog.at_level(logging.WARNING):
+        left = rows("ottla_log", options | {"onCorrupt": "skip"})
+    kept = [row for row in sound if not BROKEN <= row["offset"] < BROKEN + PER_BATCH]
+    assert left == kept
+    assert any("v2-lz4" in record.getMessage() for record in caplog.records)
+    shown = rows("ottla_log", options | {"onCorrupt": "emit", "metadata": "true"})
+    wrong = [row for row in shown if not row["crcOk"]]
+    assert [row["offset"] for row in shown if row["crcOk"]] == [row["offset"] for row in kept]
+    assert wrong and wrong[0]["offset"] == BROKEN
+    emit = {"onCorrupt": "emit", "columns": "offset,crcOk,timestamp"}
+    for test in (EqualTo(OFFSET, BROKEN), GreaterThan(TIME, at(1000 * BROKEN)), In(OFFSET, (BROKEN, 3))):
+        expected = rows("ottla_log", options | emit)
+        assert rows("ottla_log", options | emit, [test]) == [row for row in expected if holding(test, row)]
+    with pytest.raises(OptionError, match="onCorrupt=emit needs the column crcOk"):
+        rows("ottla_log", options | {"onCorrupt": "emit"})
+
+
+# --- batches
+
+
+def test_rows_of_batches(directory: Path) -> None:
+    options = {"path": directory, "subscribe": "v2-none,v1-gzip,v1-none"}
+    found = rows("ottla_batches", options)
+    assert list(found[0]) == list(BATCH_COLUMNS)
+    of = {topic: [row for row in found if row["topic"] == topic] for topic in ("v2-none", "v1-gzip", "v1-none")}
+    assert [row["lastOffset"] for row in of["v2-none"]] == [PER_BATCH * n - 1 for n in range(1, BATCHES + 1)]
+    assert {(row["magic"], row["codec"], row["recordCount"]) for row in of["v2-none"]} == {(2, "none", PER_BATCH)}
+    assert [row["baseOffset"] for row in of["v1-gzip"]] == [None] * BATCHES
+    assert len(of["v1-none"]) == BATCHES * PER_BATCH
+    for tests in (
+        [EqualTo(("lastOffset",), 29)],
+        [GreaterThan(("baseOffset",), 20), LessThan(("baseOffset",), 50)],
+        [LessThan(("baseOffset",), 31), GreaterThanOrEqual(("lastOffset",), 40)],
+        [In(("baseOffset",), (15, 45)), EqualTo(TOPIC, "v2-none")],
+        [Not(IsNotNull(("baseOffset",)))],
+    ):
+        expected = [row for row in found if all(holding(test, row) for test in tests)]
+        assert rows("ottla_batches", options, tests) == expected and (expected or len(tests) == 1)
+
+
+# --- what is said
+
+
+def test_errors_are_one_sentence(directory: Path, tmp_path: Path) -> None:
+    def said(**options: Any) -> str:
+        with pytest.raises(ReadError) as told:
+            rows("ottla_log", {"path": directory} | options)
+        assert told.value.__cause__ is None and told.value.__suppress_context__
+        assert "\n" not in str(told.value)
+        return str(told.value)
+
+    assert "nothing lies at" in said(path=tmp_path / "nowhere")
+    assert "none" in said(subscribe="none,events") and str(directory) in said(subscribe="none,events")
+    assert "events-9" in said(assign='{"events": [9]}')
+    assert "must name every partition" in said(subscribe="events", startingOffsets='{"events": {"1": 5}}')
+    assert "did you mean startingOffsets?" in said(startingOffset="earliest")
+    assert "can't be latest" in said(startingOffsets="latest")
+
+
+def test_several_directories(directory: Path, tmp_path: Path) -> None:
+    one, other = directory / "v2-none-0", directory / "v2-zstd-0"
+    both = as_rows(rows("ottla_log", {"path": f"{one},{other}", "includeHeaders": "true"}))
+    assert both == as_rows(rows("ottla_log", {"paths": json.dumps([str(other), str(one)]), "includeHeaders": "true"}))
+    assert both == as_rows(
+        rows("ottla_log", {"path": f"file:{directory}", "subscribePattern": "v2-(none|zstd)", "includeHeaders": "true"})
+    )
+    assert len(both) == 2 * BATCHES * PER_BATCH
+
+
+def test_what_does_nothing_is_in_the_log(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        planned("ottla_log", {"path": directory, "groupIdPrefix": "g", "maxOffsetsPerTrigger": 5})
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2 and all("does nothing" in text for text in said)
