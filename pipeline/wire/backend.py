@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ...client.cluster import Cluster, Topic
-from ...client.errors import ClientError
+from ...client.errors import ClientError, KafkaError, is_retriable
 from ...client.offset_lookup import EARLIEST, LATEST, OffsetLookup
 from ...protocol.errors import ErrorCode
 from ...protocol.primitives import ZERO_UUID
@@ -87,7 +87,15 @@ class WireBackend:
     def partitions(self, selection: Selection) -> list[TopicPartition]:
         """The partitions that there are now, sorted. A topic or partition that was named and is not there is an error,
         and none is made by asking."""
-        topics = self._run("the topics of the cluster", Cluster.all_topics)
+        internal: set[str] = set()
+
+        async def asked(cluster: Cluster) -> dict[str, Topic]:
+            topics = await cluster.all_topics()
+            internal.update(INTERNAL, (name for name, topic in topics.items() if topic.is_internal))
+            _check_passing(topics, [name for name in topics if _selects(selection, name, frozenset(internal))])
+            return topics
+
+        topics = self._run("the topics of the cluster", asked)
         self._ids = {name: topic.id for name, topic in topics.items()}
         known = [
             TopicPartition(name, partition)
@@ -96,7 +104,6 @@ class WireBackend:
             for partition in topic.partitions
         ]
         self._check_named(selection, known, topics)
-        internal = INTERNAL | {name for name, topic in topics.items() if topic.is_internal}
         return selection.of(known, frozenset(internal))
 
     def _check_named(self, selection: Selection, known: Iterable[TopicPartition], topics: Mapping[str, Topic]) -> None:
@@ -136,6 +143,7 @@ class WireBackend:
         async def looked_up(cluster: Cluster) -> Offsets:
             # Asked of what is there only: brokers would wait for the others, or make them.
             topics = await cluster.all_topics()
+            _check_passing(topics, {key.topic for key in wanted})
             left = {(key.topic, key.partition): asked for key, asked in wanted.items() if _is_there(topics, key)}
             await cluster.refresh({topic for topic, _ in left})
             found = await OffsetLookup(cluster, committed).all(left, min(LOOKUP_S, self._patience_s))
@@ -170,6 +178,20 @@ class WireBackend:
             if first is not None and first < one.end:
                 found.append(one._replace(start=max(one.start, first)))
         return found
+
+
+def _selects(selection: Selection, name: str, internal: frozenset[str]) -> bool:
+    if selection.assigned is not None:
+        return any(key.topic == name for key in selection.assigned)
+    return bool(selection.of([TopicPartition(name, 0)], internal))
+
+
+def _check_passing(topics: Mapping[str, Topic], names: Iterable[str]) -> None:
+    """A topic that cannot be described just now is not one that is not there. Raises KafkaError, which is retriable."""
+    for name in names:
+        error = topics[name].error if name in topics else ErrorCode.NONE
+        if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) and is_retriable(error):
+            raise KafkaError(error, f"topic {name!r}")
 
 
 def _is_there(topics: Mapping[str, Topic], key: TopicPartition) -> bool:

@@ -25,20 +25,22 @@ async def open_cluster(options: ConsumerOptions) -> Cluster:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + min(START_PATIENCE_S, options.default_api_timeout_ms / 1000)
     attempt = 0
+    failure: ClientError | None = None
     while True:
         try:
             async with asyncio.timeout_at(deadline):
                 await cluster.start()
             return cluster
         except TimeoutError:
-            await cluster.close()
-            raise ReadError(f"no broker at {addresses(options)} answered in time") from None
+            pass
         except ClientError as error:
-            attempt += 1
-            delay_s = cluster.retry_backoff_s(attempt)
-            if not error.retriable or loop.time() + delay_s >= deadline:
-                raise ReadError(f"the brokers at {addresses(options)} cannot be asked: {error}") from error
-            await asyncio.sleep(delay_s)
+            failure = error
+        attempt += 1
+        delay_s = cluster.retry_backoff_s(attempt)
+        if loop.time() + delay_s >= deadline or (failure is not None and not failure.retriable):
+            why = failure or "no answer in time"
+            raise ReadError(f"the brokers at {addresses(options)} cannot be asked: {why}") from failure
+        await asyncio.sleep(delay_s)
 
 
 @contextlib.asynccontextmanager

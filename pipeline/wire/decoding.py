@@ -45,16 +45,17 @@ class Decoder:
         """Those of one answer, with the columns that are wanted. Raises ReadError for damage that fails."""
         topic, partition = self._range.key
         for found in self._decoded(fetched):
-            trimmed = self._trimmed(found)
+            trimmed = self._trimmed(found, fetched.offset)
             if trimmed.num_rows:
                 yield rows.assemble(trimmed, topic, partition, self._wanted.columns)
 
-    def _trimmed(self, found: pa.RecordBatch) -> pa.RecordBatch:
-        """Without what is outside of the range: only the first and the last entries hold any."""
+    def _trimmed(self, found: pa.RecordBatch, start: int) -> pa.RecordBatch:
+        """Without what is outside of the range: only the first and the last entries hold any. What lies below the
+        offset that was asked for was given before, or is deleted."""
         offsets = found.column("offset").to_numpy()
-        if offsets.min() >= self._range.start and offsets.max() < self._range.end:
+        if offsets.min() >= start and offsets.max() < self._range.end:
             return found
-        inside = np.flatnonzero((offsets >= self._range.start) & (offsets < self._range.end))
+        inside = np.flatnonzero((offsets >= start) & (offsets < self._range.end))
         if inside.size and inside[-1] - inside[0] + 1 == inside.size:
             return found.slice(int(inside[0]), inside.size)
         return found.take(pa.array(inside))

@@ -25,8 +25,8 @@ _OFFSET_SIZE, _INT32 = struct.Struct(">qi"), struct.Struct(">i")
 
 class Extent(NamedTuple):
     """`next_offset` is behind the last whole entry, at least what was asked for; entries of the range end at byte
-    `stop`. `needed_bytes` is not 0 where not even one entry is whole: its size. `is_broken`: there is something at
-    `stop` that cannot be an entry."""
+    `stop`, behind which `needed_bytes` is the size of an entry that is cut, if that is there to be seen. `is_broken`:
+    what is at `stop` cannot be an entry."""
 
     next_offset: int
     stop: int
@@ -48,7 +48,7 @@ def extent(data: Buffer, offset: int, end: int) -> Extent:
             return Extent(following, position, 0, True)
         magic = data[position + _MAGIC_AT]
         if stop > size:
-            return Extent(following, position, 0 if position else stop, False)
+            break
         if magic < batch.MAGIC:
             # A wrapper's offset is that of its last record.
             first, last = base if not data[position + _MAGIC_AT + 1] & batch.CODEC_BITS else following, base
@@ -62,9 +62,7 @@ def extent(data: Buffer, offset: int, end: int) -> Extent:
         position = stop
         if following >= end:
             break
-    needed = 0
-    if not position and size >= _PREFIX_BYTES:
-        needed = max(0, _PREFIX_BYTES + unpack(data, 0)[1])
+    needed = max(0, _PREFIX_BYTES + unpack(data, position)[1]) if size - position >= _PREFIX_BYTES else 0
     return Extent(following, position, needed, False)
 
 

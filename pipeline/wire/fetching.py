@@ -221,10 +221,10 @@ class RangeFetch:
                 f"{self._range.key} cannot be read at offset {asked.offset} of {self._broker}: what it has there is no"
                 " record batch, and the next cannot be told from it"
             )
-        if found.needed_bytes > self._limit_bytes:
+        if found.stop < len(data):
             self._enlarge(found.needed_bytes)
-            return None
-        await self._nothing(asked.version, answer)
+        else:
+            await self._nothing(asked.version, answer)
         return None
 
     def _estimate(self, size_bytes: int, offsets: int) -> None:
@@ -234,13 +234,15 @@ class RangeFetch:
 
     def _enlarge(self, needed_bytes: int) -> None:
         """Fetch before v3 cuts at the limit, also the first entry: the limit has to grow, as far as it may."""
-        if needed_bytes > self._options.fetch_max_bytes:
+        most_bytes = self._options.fetch_max_bytes
+        if needed_bytes > most_bytes or self._limit_bytes >= most_bytes:
+            size = f"has {needed_bytes} bytes" if needed_bytes else "is larger"
             raise ReadError(
-                f"{self._range.key} cannot be read at offset {self._offset} of {self._broker}: the entry has"
-                f" {needed_bytes} bytes, more than kafka.fetch.max.bytes allows, {self._options.fetch_max_bytes}"
+                f"{self._range.key} cannot be read at offset {self._offset} of {self._broker}: an entry there"
+                f" {size}, and kafka.fetch.max.bytes is {most_bytes}"
             )
-        self._limit_bytes = needed_bytes
-        self._most_bytes = max(self._most_bytes, needed_bytes)
+        self._limit_bytes = min(most_bytes, max(needed_bytes, 2 * self._limit_bytes))
+        self._most_bytes = max(self._most_bytes, self._limit_bytes)
 
     async def _nothing(self, version: int, answer: Any) -> None:
         """No entry at the offset or behind it: the cleaner has taken the last ones, or they are not visible yet."""
@@ -260,7 +262,6 @@ class RangeFetch:
                     f" are open from its last stable offset, {visible}, on"
                 )
             self._lose(self._range.end, f"it ends at offset {visible}")
-            return
         if visible > self._offset:
             self._max_wait_ms = 0
             return
@@ -313,9 +314,7 @@ class RangeFetch:
     def _lose(self, until: int, why: str) -> NoReturn:
         """Records up to that offset are gone: raises DataLoss; or _MovedOn, behind them, with a line in the log."""
         at = self._broker or ",".join(f"{node.host}:{node.port}" for node in self._cluster.nodes.values())
-        what = (
-            f"offsets {self._offset} to {max(until, self._offset + 1) - 1}" if until > self._offset else "its records"
-        )
+        what = f"offsets {self._offset} to {until - 1}" if until > self._offset else "its records"
         text = f"{self._range.key} has lost {what}: {why} (broker at {at})"
         if self._fail_on_loss:
             raise DataLoss(f"{text}; with failOnDataLoss=false what is there is read")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ class WirePiece:
     wanted: Wanted
     topic_id: bytes = ZERO_UUID
 
-    def read(self) -> Iterator[pa.RecordBatch]:
+    def read(self) -> Generator[pa.RecordBatch, None, None]:
         """The records, in order, with the wanted columns. Connects when the first is asked for, closes at the end or
         when the iterator is closed. Raises ReadError and DataLoss, which name the broker and the offset."""
         options = client_options(self.config)

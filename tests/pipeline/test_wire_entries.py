@@ -1,0 +1,98 @@
+"""Entries by their headers: where a Fetch goes on, what is cut, which batches were aborted."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from columnar_samples import FORMATS, entries, some_records
+from hypothesis import given
+from hypothesis import strategies as st
+from wire_world import marker, transactional
+
+from ottla.client.records import Chunk
+from ottla.pipeline.wire.entries import aborted_positions, extent
+from ottla.protocol.records import formats
+
+
+def log(magic: int, codec: int, seed: int = 1) -> bytes:
+    return b"".join(entries(some_records(7, seed + n, first=1000 * n), magic, codec) for n in range(4))
+
+
+@pytest.mark.parametrize(("magic", "codec"), FORMATS)
+def test_it_stops_where_the_headers_do(magic: int, codec: int) -> None:
+    data = log(magic, codec)
+    headers = list(formats.headers(data))
+    starts = [position for position, _ in headers] + [len(data)]
+    for cut in sorted({*range(0, len(data), 97), *starts, *(start + 12 for start in starts), len(data)}):
+        whole = [header for position, header in headers if position + header.size_bytes <= cut]
+        found = extent(memoryview(data)[:cut], 0, 2**60)
+        assert found.stop == sum(header.size_bytes for header in whole)
+        assert found.next_offset == (whole[-1].next_offset if whole else 0)
+        assert not found.is_broken
+        if min(cut, len(data)) - found.stop >= 12:
+            assert found.needed_bytes == headers[len(whole)][1].size_bytes
+        else:
+            assert found.needed_bytes == 0
+
+
+@given(st.sampled_from(FORMATS), st.integers(0, 4000), st.integers(0, 100))
+def test_what_lies_behind_the_end_is_left(form: tuple[int, int], end: int, seed: int) -> None:
+    data = log(*form, seed=seed)
+    found = extent(data, 0, end)
+    offsets = [
+        [record.offset for record in formats.records(data, position)]
+        for position, _ in formats.headers(data[: found.stop])
+    ]
+    everything = [record.offset for position, _ in formats.headers(data) for record in formats.records(data, position)]
+    # All that is below the end is there, and no more than one entry that has something behind it.
+    assert [offset for some in offsets for offset in some if offset < end] == [o for o in everything if o < end]
+    assert all(any(offset < end for offset in some) for some in offsets[:-1])
+    assert found.next_offset >= min(end, everything[-1] + 1)
+
+
+@pytest.mark.parametrize("size", [-1, 0, 13])
+def test_what_cannot_be_an_entry(size: int) -> None:
+    good = entries(some_records(3, 1), 2, 0)
+    bad = struct.pack(">qiib", 9, size, 0, 2) + bytes(80)
+    assert extent(bad, 0, 100) == (0, 0, 0, True)
+    found = extent(good + bad, 0, 2**60)
+    assert found.stop == len(good) and found.is_broken
+
+
+def test_a_short_batch_of_v2_cannot_be_one() -> None:
+    assert extent(struct.pack(">qiib", 9, 40, 0, 2) + bytes(80), 0, 100).is_broken
+
+
+writes = st.lists(
+    st.one_of(
+        st.tuples(st.just("data"), st.integers(5, 8)),
+        st.tuples(st.sampled_from(["abort", "commit"]), st.integers(5, 8)),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+@given(writes)
+def test_the_same_batches_are_aborted_as_for_the_consumer(writes: list[tuple[str, int]]) -> None:
+    data, opened, aborted = b"", {}, []
+    for offset, (kind, producer_id) in enumerate(writes):
+        if kind == "data":
+            data += transactional(offset, producer_id)
+            opened.setdefault(producer_id, offset)
+        else:
+            data += marker(offset, producer_id, commit=kind == "commit")
+            first = opened.pop(producer_id, None)
+            if kind == "abort" and first is not None:
+                aborted.append((producer_id, first))
+    left_out = aborted_positions(data, aborted)
+    kept = [
+        header.base_offset
+        for position, header in formats.headers(data)
+        if position not in left_out and not header.is_control
+    ]
+    chunk, seen = Chunk("t", 0, data, 0, committed_only=True, aborted=aborted), []
+    while some := chunk.read():
+        seen += [record.offset for record in some]
+    assert kept == seen
