@@ -1,0 +1,55 @@
+"""Pieces against a broker of its own process, which dies in between."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wire_world import all_rows, config, wanted
+
+from ottla.pipeline.backend import OffsetRange
+from ottla.pipeline.wire import WireBackend, WirePiece
+
+
+@contextlib.contextmanager
+def serving(folder: Path, listen: str = "127.0.0.1:0") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process, and where it listens."""
+    command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", listen, "--data-dir", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().split()[-1]
+        finally:
+            process.kill()
+
+
+def test_the_broker_dies_while_it_is_read(tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    values = [b"%d" % n * 100 for n in range(3000)]
+    with serving(tmp_path) as (process, at):
+        producer: Any = Producer({"bootstrap.servers": at, "compression.type": "lz4", "batch.size": 4000})
+        for n, value in enumerate(values):
+            producer.produce("t", value, key=str(n), headers=[("n", str(n))])
+        assert producer.flush(10) == 0
+        found = all_rows(at, "t")
+        assert [row["value"] for row in found] == values
+        assert [row["key"] for row in found] == [b"%d" % n for n in range(3000)]
+        assert [row["headers"][0]["value"] for row in found] == [b"%d" % n for n in range(3000)]
+        work = WirePiece(
+            config(at, default_api_timeout_ms=20_000, max_partition_fetch_bytes=2000),
+            OffsetRange("t", 0, 0, 3000),
+            wanted("offset", "value"),
+        )
+        reading = work.read()
+        told = [next(reading) for _ in range(3)]
+        process.kill()
+        process.wait()
+    with serving(tmp_path, at), WireBackend(config(at)):
+        told += list(reading)
+    assert [offset for some in told for offset in some.column("offset").to_pylist()] == list(range(3000))
+    assert [value for some in told for value in some.column("value").to_pylist()] == values
