@@ -67,6 +67,7 @@ class Reading:
         self._damaged = 0
         self._first_damage = ""
         self._last_is_damaged = False  # the last one of the entries that were just read: its offsets are in doubt
+        self._doubt: int | None = None  # where damage began, if nothing sound was met since
         self._path = ""
 
     def rows(self, base: int, anchor: Mark | None) -> Iterator[pa.RecordBatch]:
@@ -139,6 +140,7 @@ class Reading:
 
     def _segment(self, file: LogFile, anchor: Mark | None) -> Iterator[pa.RecordBatch]:
         self._previous = self._base - 1
+        self._doubt = None
         position = 0
         if anchor is not None and not indexes.is_still(file, anchor):
             anchor = None
@@ -154,7 +156,8 @@ class Reading:
                     return
             if windows.stop.problem is None:
                 return
-            again = self._behind(file, windows.stop.position)
+            # The size of a damaged entry may have led astray.
+            again = self._behind(file, windows.stop.position if self._doubt is None else self._doubt)
             yield from self._between(file, windows.stop.position, again, windows.stop.problem)
             if again is None or self._is_done:
                 self._claimed = self._end
@@ -310,6 +313,7 @@ class Reading:
                     rows = self._assembled(found, offsets)
                     if rows.num_rows:
                         yield rows
+            self._doubt = None
             return
         except (_Refused, *_REFUSALS) as refused:
             error = refused.__cause__ if isinstance(refused, _Refused) else refused
@@ -377,7 +381,9 @@ class Reading:
         """An entry that cannot be decoded."""
         table = window.table
         offset = int(table.base_offsets[index])
-        self._note(int(table.positions[index]), offset, problem)
+        position = int(table.positions[index])
+        self._note(position, offset, problem)
+        self._doubt = position if self._doubt is None else self._doubt
         self._claimed = max(self._claimed, min(int(table.last_offsets[index]) + 1, self._end))
         if self._wanted.on_corrupt == "emit" and self._start <= offset < self._end:
             codec = int(table.codecs[index])

@@ -16,7 +16,7 @@ from ottla.pipeline.backend import OffsetRange, TopicPartition, Wanted
 from ottla.pipeline.columns import FIELDS
 from ottla.pipeline.logs import FileBackend
 from ottla.protocol.records import formats
-from ottla.protocol.records.batch import BatchHeader, Record
+from ottla.protocol.records.batch import BatchHeader, Header, Record
 
 KEY = TopicPartition("orders", 3)
 EPOCH_MS = 1_700_000_000_000
@@ -166,15 +166,10 @@ def as_records(found: Iterable[dict[str, Any]]) -> list[Record]:
             round(row["timestamp"].timestamp() * 1000) if row.get("timestamp") is not None else -1,
             row["key"],
             row["value"],
-            tuple((header["key"], header["value"]) for header in row["headers"] or ()),
+            tuple(Header(header["key"], header["value"]) for header in row["headers"] or ()),
         )
         for row in found
     ]
-
-
-def told(records: Iterable[Record]) -> list[Record]:
-    """Records with plain tuples as headers, as `as_records` has them."""
-    return [record._replace(headers=tuple(tuple(header) for header in record.headers)) for record in records]
 
 
 def ms(row: dict[str, Any]) -> int:
