@@ -19,6 +19,7 @@ with needed():
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
+SUBMITTED = "PYSPARK_GATEWAY_PORT"  # is set where spark-submit has started the JVM, and then this process
 LOGGING = Path(__file__).with_name("log4j2.properties")
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _starting = threading.Lock()
@@ -34,20 +35,11 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     are pushed down to the sources with every master, and the Python of tasks is that of this process unless
     PYSPARK_PYTHON names another. The heap is Spark's own default, 1 GiB. SetupError where there is no Java.
     """
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    chosen = {key: _text(value) for key, value in conf.items()}
-    local = not submitted and is_local(master or chosen.get("spark.master") or "local[*]")
-    settings = {PUSHDOWN: "true"}
-    if not submitted:
-        settings["spark.ui.showConsoleProgress"] = _text(sys.stderr.isatty())
-    if local:
-        settings |= _local_settings(os.environ, chosen)
+    given = settings(master, conf, os.environ, terminal=sys.stderr is not None and sys.stderr.isatty())
     builder = SparkSession.builder
-    if master is not None or not (submitted or "spark.master" in chosen):
-        builder = builder.master(master or "local[*]")
-    for key, value in {**settings, **chosen}.items():
+    for key, value in given.items():
         builder = builder.config(key, value)
-    with _starting, _environment({} if submitted else _environ(os.environ, local=local)):
+    with _starting, _environment(variables(given, os.environ)):
         spark = builder.getOrCreate()
     register(spark)
     return spark
@@ -77,29 +69,34 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _local_settings(environ: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str]:
-    """What a session on this machine alone is told, besides what it was told by the caller."""
-    settings = {
-        "spark.driver.host": LOOPBACK,
-        "spark.driver.bindAddress": LOOPBACK,
-        "spark.ui.enabled": "false",
-    }
-    own = [
-        environ.get("SPARK_CONF_DIR"),
-        str(Path(environ["SPARK_HOME"]) / "conf") if "SPARK_HOME" in environ else None,
-    ]
-    if not any(place and (Path(place) / "log4j2.properties").exists() for place in own):
-        options = chosen.get("spark.driver.extraJavaOptions", "")
-        ours = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
-        settings["spark.driver.extraJavaOptions"] = f"{ours} {options}".strip()
-    return settings
+def settings(
+    master: str | None, conf: Mapping[str, object], environ: Mapping[str, str], *, terminal: bool
+) -> dict[str, str]:
+    """What a session is told: the caller's settings, and those of ours that they leave open."""
+    chosen = {key: _text(value) for key, value in conf.items()}
+    if master is not None:
+        chosen["spark.master"] = master
+    if SUBMITTED in environ:
+        return {PUSHDOWN: "true", **chosen}
+    chosen.setdefault("spark.master", "local[*]")
+    ours = {PUSHDOWN: "true", "spark.ui.showConsoleProgress": _text(terminal)}
+    if is_local(chosen["spark.master"]):
+        ours |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK, "spark.ui.enabled": "false"}
+        places = [environ.get("SPARK_CONF_DIR"), environ.get("SPARK_HOME") and f"{environ['SPARK_HOME']}/conf"]
+        if not any(place and Path(place, "log4j2.properties").exists() for place in places):
+            options = chosen.pop("spark.driver.extraJavaOptions", "")
+            logging = f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"
+            ours["spark.driver.extraJavaOptions"] = f"{logging} {options}".strip()  # what comes later counts
+    return ours | chosen
 
 
-def _environ(environ: Mapping[str, str], *, local: bool) -> dict[str, str]:
-    """What Spark is to find in the environment while it starts, as far as that is not set."""
+def variables(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """What Spark is to find in the environment while it starts, as far as that is not set. NoJava."""
+    if SUBMITTED in environ:
+        return {}
     python = environ.get("PYSPARK_PYTHON", sys.executable)
     wanted = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": environ.get("PYSPARK_DRIVER_PYTHON", python)}
-    if local and "SPARK_LOCAL_IP" not in environ:
+    if is_local(given["spark.master"]) and "SPARK_LOCAL_IP" not in environ:
         wanted["SPARK_LOCAL_IP"] = LOOPBACK
     if SparkContext._gateway is None:  # the JVM that a process has started stays for all its sessions
         wanted["JAVA_HOME"] = str(java.spark_home(environ))
