@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ from ...protocol import metadata_values
 from ...protocol.metadata_values import Configs
 from ...storage import inspect, metadata_files
 from ...storage.errors import StorageError
-from ..backend import ReadError, Selection, TopicPartition
+from ..backend import ReadError, TopicPartition
 from ..logs import indexes
 from ..logs.files import Gone, LogFile
 
@@ -67,27 +68,40 @@ class Plan:
         return sum(piece.size_bytes for piece in self.pieces)
 
 
-def plan(paths: Sequence[str], selection: Selection | None = None, *, piece_bytes: int = PIECE_BYTES) -> Plan:
-    """The pieces of these log directories and partition folders, all of their topics if none are chosen.
-
-    Raises ReadError for a path that is neither, and for a topic that was named and is nowhere.
-    """
-    found: list[inspect.PartitionFolder] = []
-    for path in paths:
-        found += [folder for folder in folders(path) if folder.path not in {other.path for other in found}]
-    known = {TopicPartition(folder.topic, folder.partition) for folder in found}
-    chosen = selection or Selection()
-    wanted = set(chosen.of(known, frozenset()))
-    topics = {key.topic for key in known}
-    for topic in (*(chosen.topics or ()), *(key.topic for key in chosen.assigned or ())):
-        if topic not in topics:
-            raise ReadError(f"{', '.join(paths)}: there is no topic {topic}")
-    picked = [folder for folder in sorted(found) if TopicPartition(folder.topic, folder.partition) in wanted]
+def plan(
+    paths: Sequence[str],
+    *,
+    topics: Sequence[str] | None = None,
+    like: re.Pattern[str] | None = None,
+    piece_bytes: int = PIECE_BYTES,
+) -> Plan:
+    """The pieces of these log directories and partition folders: of these topics, of those whose whole name is like
+    this, or of all. Raises as `chosen`."""
+    picked = chosen(paths, topics=topics, like=like)
     made = Plan(list(paths), picked, configs=topic_configs(paths))
     for folder in picked:
         for segment in folder.segments:
             made.pieces += _pieces(folder, segment, piece_bytes)
     return made
+
+
+def chosen(
+    paths: Sequence[str], *, topics: Sequence[str] | None = None, like: re.Pattern[str] | None = None
+) -> list[inspect.PartitionFolder]:
+    """The partitions that are meant, by topic and number, each folder once.
+
+    Raises ReadError for a path that is neither a log directory nor a partition's folder, and for a topic that was named
+    and is nowhere.
+    """
+    found = {folder.path: folder for path in paths for folder in folders(path)}
+    known = {folder.topic for folder in found.values()}
+    if missing := sorted(set(topics or ()) - known):
+        raise ReadError(f"there is no topic {', '.join(missing)} in {', '.join(paths)}")
+
+    def is_meant(topic: str) -> bool:
+        return (topics is None or topic in topics) and (like is None or like.fullmatch(topic) is not None)
+
+    return sorted(folder for folder in found.values() if is_meant(folder.topic))
 
 
 def folders(path: str) -> list[inspect.PartitionFolder]:

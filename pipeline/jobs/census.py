@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
-from ..backend import ReadError, Selection
+from ..backend import ReadError
 from ..census import CensusReport, Facts, Plan, SegmentPiece, count, plan, report
 from . import running
 from .running import Say, amount
@@ -18,17 +18,18 @@ def census(
     spark: SparkSession,
     paths: str | Sequence[str],
     *,
-    selection: Selection | None = None,
+    topics: Sequence[str] | None = None,
     tell: Callable[[str], object] | None = None,
     say: Say | None = None,
 ) -> CensusReport:
     """Counts what lies in log directories or partition folders of Ottla and of Apache Kafka.
 
-    All topics, those of the brokers included, unless some are selected. `tell` hears the plan in one line, `say`
+    `topics`: only these; all, those of the brokers included, if None. `tell` hears the plan in one line, `say`
     progress (`running.Meter`). What is damaged, or deleted meanwhile, is in the report. Raises ReadError for paths that
     hold no logs, and for logs that the workers do not see; JobError if Spark fails.
     """
-    return counted(spark, plan([paths] if isinstance(paths, str) else paths, selection), tell=tell, say=say)
+    made = plan([paths] if isinstance(paths, str) else paths, topics=topics)
+    return counted(spark, made, tell=tell, say=say)
 
 
 def counted(

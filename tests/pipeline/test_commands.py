@@ -1,0 +1,245 @@
+"""`ottla pipeline` without Spark: mistakes in one line before it starts, what is printed and written, exit codes."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from census_samples import a_log, written
+
+from ottla.pipeline import SetupError, commands
+from ottla.pipeline.audit.report import AuditReport, DirectoryAudit
+from ottla.pipeline.backend import ReadError
+from ottla.pipeline.census import count, plan, report
+from ottla.pipeline.commands import pipeline
+from ottla.pipeline.jobs import audit as audit_job
+from ottla.pipeline.jobs import census as census_job
+from ottla.pipeline.jobs.running import JobError, Progress
+from ottla.storage.verify_facts import Finding
+
+SESSION = import_module("ottla.pipeline.session")  # the package has the function by that name
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> str:
+    for topic in ("orders", "users"):
+        written(tmp_path / "data" / f"{topic}-0" / f"{0:020d}.log", a_log(1, 10))
+    return str(tmp_path / "data")
+
+
+class Jobs:
+    """Stands in for Spark and both jobs; remembers how they were called."""
+
+    def __init__(self) -> None:
+        self.sessions: list[tuple[str | None, dict[str, str]]] = []
+        self.calls: list[dict[str, Any]] = []
+        self.findings: list[Finding] = []
+        self.problem: Exception | None = None
+        self.stopped = 0
+
+    def session(self, master: str | None = None, **conf: str) -> SimpleNamespace:
+        self.sessions.append((master, conf))
+        return SimpleNamespace(stop=self.stop)
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    def _called(self, paths: Sequence[str], options: dict[str, Any]) -> None:
+        self.calls.append({"paths": paths, **options})
+        if self.problem is not None:
+            raise self.problem
+        if options["say"] is not None:
+            options["say"](Progress(1, 1, 10**6, 10**6, 0.5, True))
+
+    def census(self, spark: object, paths: Sequence[str], *, tell: Any, **options: Any) -> object:
+        tell("the plan")
+        self._called(paths, options)
+        made = plan(paths, topics=options["topics"])
+        return report(made, [(piece, count(piece)) for piece in made.pieces])
+
+    def audit(self, spark: object, paths: Sequence[str], **options: Any) -> AuditReport:
+        self._called(paths, options)
+        return AuditReport([DirectoryAudit(paths[0], True, findings=list(self.findings))], True, 0)
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    made = Jobs()
+    monkeypatch.setattr(SESSION, "session", made.session)
+    monkeypatch.setattr(census_job, "census", made.census)
+    monkeypatch.setattr(audit_job, "audit", made.audit)
+    monkeypatch.setattr(audit_job, "plan_text", lambda *arguments, **options: "the plan")
+    return made
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
+    """The one line on stderr of a command that does nothing."""
+    try:
+        found = pipeline(arguments)
+    except SystemExit as stopped:
+        found = stopped.code
+    out, err = capsys.readouterr()
+    assert (found, out, err.count("\n")) == (code, "", 1), err
+    return err.removesuffix("\n")
+
+
+# --- mistakes
+
+
+def test_the_command_is_installed() -> None:
+    (found,) = (entry for entry in entry_points(group="ottla.commands") if entry.name == "pipeline")
+    assert found.load() is pipeline
+
+
+def test_mistakes_in_the_arguments(capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs) -> None:
+    for arguments, problem in (
+        ([], "ottla pipeline: the following arguments are required: census|audit"),
+        (["count"], "ottla pipeline: argument census|audit: invalid choice: 'count'"),
+        (["census"], "ottla pipeline census: the following arguments are required: PATH"),
+        (["audit", logs, "--colour"], "ottla pipeline: unrecognized arguments: --colour"),
+        (["census", logs, "--no-records"], "ottla pipeline: unrecognized arguments: --no-records"),
+        (
+            ["census", logs, "--conf", "x"],
+            "ottla pipeline census: argument --conf: 'x' is no setting, which is KEY=VALUE",
+        ),
+        (["census", logs, "--topics", "("], "ottla pipeline census: --topics (: missing ), unterminated subpattern"),
+    ):
+        assert refused(capsys, *arguments).startswith(problem)
+    assert not jobs.sessions
+
+
+def test_paths_and_topics_are_looked_for_before_spark_starts(
+    capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs
+) -> None:
+    for job in ("census", "audit"):
+        assert refused(capsys, job, logs, f"{logs}/no\nwhere").startswith(
+            f"ottla pipeline {job}: cannot read {logs}/no"
+        )
+        assert "is no data directory" in refused(capsys, job, str(tmp_path))
+        assert "there is no topic nobody in" in refused(capsys, job, logs, "--topic", "orders", "--topic", "nobody")
+        assert "no partition to be looked at" in refused(capsys, job, logs, "--topics", "order")
+    assert not jobs.sessions
+
+
+def test_files_are_looked_at_before_spark_starts(
+    capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for flag in ("--report", "--plot"):
+        assert "there is no such folder" in refused(capsys, "census", logs, flag, f"{tmp_path}/no/x.png")
+        assert "a folder" in refused(capsys, "census", logs, flag, str(tmp_path))
+    assert "a file whose name ends in .png or .html" in refused(capsys, "audit", logs, "--plot", f"{tmp_path}/x.pdf")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert refused(capsys, "audit", logs, "--report", f"{tmp_path}/x.json").endswith("x.json: Permission denied")
+    assert not jobs.sessions
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+def test_missing_extras_are_named(
+    capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "find_spec", lambda name: None)
+    assert refused(capsys, "census", logs, "--plot", f"{tmp_path}/x.png").endswith("pip install 'ottla[plot]'")
+    imported = builtins.__import__
+
+    def without(name: str, *arguments: Any) -> Any:
+        if name == "census.pieces":
+            raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
+        return imported(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert refused(capsys, "audit", logs).endswith("pip install 'ottla[pipeline]'")
+    assert not jobs.sessions
+
+
+def test_nothing_of_the_extras_is_imported_to_say_what_is_wrong() -> None:
+    program = (
+        "import sys\nfrom ottla.pipeline.commands import pipeline\n"
+        "try: pipeline(['census', '--help'])\nexcept SystemExit: pass\n"
+        "print(sorted({'pyspark', 'pyarrow', 'numpy', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+    assert "--report FILE.json" in done.stdout
+
+
+def test_the_script_for_spark_submit(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        pipeline(["--script"])
+    script = capsys.readouterr().out.strip()
+    # From elsewhere and by its path, as spark-submit runs it.
+    done = subprocess.run([sys.executable, script, "census"], capture_output=True, text=True, cwd="/")
+    assert (done.returncode, done.stderr) == (2, "ottla pipeline census: the following arguments are required: PATH\n")
+
+
+# --- runs
+
+
+def test_a_census_is_printed_and_written(
+    capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs
+) -> None:
+    place, picture = tmp_path / "out.json", tmp_path / "out.png"
+    arguments = ["census", logs, "--master", "local[3]", "--conf", "spark.a=b=c", "--topic", "users"]
+    assert pipeline([*arguments, "--report", str(place), "--plot", str(picture)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("users (1 partition, 1 segment, ")
+    assert err == ("ottla pipeline census: the plan\nottla pipeline census: 1 of 1, 1.0 MB of 1.0 MB, 2 MB/s in 0 s\n")
+    assert [topic["topic"] for topic in json.loads(place.read_text())["topics"]] == ["users"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    ((master, conf),) = jobs.sessions
+    assert (master, conf["spark.a"], conf["spark.ui.showConsoleProgress"]) == ("local[3]", "b=c", "false")
+    assert (jobs.calls[0]["paths"], jobs.calls[0]["topics"], jobs.stopped) == ([logs], ["users"], 1)
+
+
+def test_an_audit_exits_with_1_if_anything_is_wrong(capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs) -> None:
+    assert pipeline(["audit", logs, "--quiet"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.splitlines()[-1], err) == ("nothing is wrong", "")
+    jobs.findings = [Finding("orders-0/x.log", 5, 7, "a batch is missing")]
+    assert pipeline(["audit", logs, "--topics", "o.*", "--no-records"]) == 1
+    assert "! orders-0/x.log at byte 5, offset 7: a batch is missing" in capsys.readouterr().out
+    first, second = jobs.calls
+    assert (first["topics"], first["records"], first["say"]) == (None, True, None)
+    assert (second["topics"], second["records"]) == (["orders"], False)
+
+
+@pytest.mark.parametrize("problem", [JobError("x.log: it\nfailed"), ReadError("x.log: it failed")])
+def test_a_job_that_fails(capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs, problem: Exception) -> None:
+    jobs.problem = problem
+    assert refused(capsys, "audit", logs, "--quiet", code=1) == "ottla pipeline audit: x.log: it failed"
+    assert jobs.stopped == 1
+
+
+def test_spark_that_does_not_start(
+    capfd: pytest.CaptureFixture[str], logs: str, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_java(master: str | None = None, **conf: str) -> None:
+        raise SetupError("there is no Java")
+
+    def no_start(master: str | None = None, **conf: str) -> None:
+        os.write(2, b"WARNING: noise\nException in thread main: the port is taken\n\tat frame\n")
+        raise RuntimeError("the gateway ended\nsomehow")
+
+    for start, problem in ((no_java, "there is no Java"), (no_start, "Exception in thread main: the port is taken")):
+        monkeypatch.setattr(SESSION, "session", start)
+        assert refused(capfd, "census", logs).endswith(problem)
+
+
+def test_what_cannot_be_written_after_all(
+    capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any, **options: Any) -> int:
+        raise OSError(28, "No space left on device", "out.json")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    arguments = ["census", logs, "--quiet", "--report", str(tmp_path / "out.json")]
+    assert refused(capsys, *arguments, code=1).endswith("cannot write out.json: No space left on device")

@@ -1,0 +1,71 @@
+"""Pictures of reports: both kinds of file, and pages that hold what the report does, safely."""
+
+from __future__ import annotations
+
+import xml.dom.minidom
+from pathlib import Path
+
+import pytest
+from census_samples import a_log, written
+
+from ottla.pipeline.audit.report import AuditReport, DirectoryAudit
+from ottla.pipeline.census import CensusReport, count, plan, report
+from ottla.pipeline.jobs import plot
+from ottla.storage.verify_facts import Finding
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def a_census(folder: Path, topics: int = 3) -> CensusReport:
+    for number in range(topics):
+        written(folder / f"topic-{number}-0" / f"{0:020d}.log", a_log(number, 12) if number else [])
+    made = plan([str(folder)])
+    return report(made, [(piece, count(piece)) for piece in made.pieces])
+
+
+def an_audit(*findings: Finding) -> AuditReport:
+    directory = DirectoryAudit("/data/<kafka>", True, findings=list(findings))
+    return AuditReport([directory], True, 0)
+
+
+def test_a_census_as_png(tmp_path: Path) -> None:
+    plot.draw(a_census(tmp_path / "data"), str(tmp_path / "out.png"))
+    assert (tmp_path / "out.png").read_bytes().startswith(PNG)
+
+
+def test_a_census_as_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plot, "TOPICS_MAX", 2)
+    found = a_census(tmp_path / "data", topics=5)
+    found.topics[1].notes.append("<script>alert(1)</script> $x_1$")
+    plot.draw(found, str(tmp_path / "out.HTML"))
+    text = (tmp_path / "out.HTML").read_text()
+    assert "<script" not in text and "&lt;script&gt;" in text
+    begin, end = text.index("<svg"), text.index("</svg>") + len("</svg>")
+    svg = text[begin:end]
+    xml.dom.minidom.parseString(svg)
+    assert "stored bytes by format and codec (3 smaller topics left out)" in svg
+    assert all(f">{topic.topic}</td>" in text for topic in found.topics if topic.facts.formats)
+    assert all(sentence.split("`")[0][:60] in text for sentence in found.on_4_0)
+
+
+def test_an_empty_census(tmp_path: Path) -> None:
+    plot.draw(a_census(tmp_path / "data", topics=1), str(tmp_path / "out.html"))
+    assert "sizes of keys" in (tmp_path / "out.html").read_text()
+
+
+def test_an_audit(tmp_path: Path) -> None:
+    wrong = Finding(file="t-0/x.log", byte=5, offset=7, part="log", what="a <batch> is missing", wrong=True)
+    plot.draw(an_audit(wrong), str(tmp_path / "out.html"))
+    text = (tmp_path / "out.html").read_text()
+    assert "t-0/x.log at byte 5, offset 7: a &lt;batch&gt; is missing" in text
+    assert "/data/&lt;kafka&gt;" in text
+    assert "1 findings" in text
+    plot.draw(an_audit(), str(tmp_path / "sound.png"))
+    assert (tmp_path / "sound.png").read_bytes().startswith(PNG)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"a picture's name ends in \.png or \.html"):
+        plot.draw(an_audit(), str(tmp_path / "out.pdf"))
+    with pytest.raises(OSError):
+        plot.draw(an_audit(), str(tmp_path / "nowhere" / "out.png"))
