@@ -283,7 +283,8 @@ class Walk:
                 by_log = replayed.batches[-1].base_offset if replayed and replayed.batches else -1
                 if max(told, by_log) < doubt or not known.batches:
                     continue
-                if replayed is not None and replayed.transaction_first_offset < doubt:
+                begun = replayed.transaction_first_offset if replayed is not None else -1
+                if min(begun, known.transaction_first_offset) < doubt:
                     known = known._replace(transaction_first_offset=-1)
             what = _contradiction(known, replayed, self.first_offset, log_start)
             if what is not None:
@@ -364,6 +365,11 @@ class Walk:
                 what = f"epoch {later} from {later_start} behind {epoch} from {start}"
                 yield Finding(name, None, later_start, what, True, "epochs")
                 return
+        if self.circumstances.clean and self.log_end is not None:
+            for epoch, start in stored:
+                if start > max(self.log_end, self.circumstances.log_start_offset):
+                    what = f"epoch {epoch} begins at {start}, behind the log's end {self.log_end}"
+                    yield Finding(name, None, None, what, True, "epochs")
         # Of rewritten ones the file tells what was known while they were old, or what their batches tell.
         if self.bad_at is not None or self._rewritten:
             return

@@ -76,6 +76,7 @@ class _Looking:
         self._held: Finding | None = None  # about that one, which may be to blame for what follows
         self._held_next = -1  # what follows if it and those before it were written again
         self._jump: tuple[int, inspect.BatchFacts, bool] | None = None  # from where, the entry before, told?
+        self._pending: inspect.BatchFacts | None = None  # the entry before, not yet believed: offsets are missing there
         self._compared = True  # the indexes, which count on the order
         self._is_cut = False
         self._doubt = task.segment.base_offset
@@ -91,11 +92,13 @@ class _Looking:
             if isinstance(found, inspect.Damage):
                 yield from self._damage(found)
                 break
-            if found.header.base_offset != self._expected or not self._is_plain(found, what):
+            plain = found.header.base_offset == self._expected and self._pending is None
+            if not plain or not self._is_plain(found, what):
                 yield from self._entry(found, what)
             else:
                 yield from self._adopt(found)
             self._seen += 1
+        yield from self._believe_pending()
         yield from self._tell_held()
         yield from self._producers.close()
         yield from self._end_stretch()
@@ -146,6 +149,7 @@ class _Looking:
 
     def _damage(self, damage: inspect.Damage) -> Events:
         task = self._task
+        yield from self._believe_pending()
         self._read_bytes = damage.position
         unfinished = damage.is_tail and task.next_base is None and not task.clean
         end = ": unfinished, or being written" if unfinished else ""
@@ -185,11 +189,13 @@ class _Looking:
         kind, words = problem if problem is not None else (None, "")
         if kind == OFFSET:
             if self._jump is not None and header.base_offset >= self._jump[0]:
+                self._pending = None
                 yield from self._blame_the_jump(found, *self._jump)
                 kind = None
             elif self._held is not None and header.base_offset == self._held_next:
                 self._held_next = header.next_offset  # more of what was written again
                 return
+        yield from self._believe_pending()
         yield from self._tell_held()
         if kind is not None and kind != GAP:
             self._compared = self._compared and kind not in (OFFSET, TOO_FAR, OVERLAP)
@@ -202,7 +208,16 @@ class _Looking:
         if what is not None:
             yield from self._put_aside(found, what)
             return
-        yield from self._adopt(found)
+        if self._jump is None:
+            yield from self._adopt(found)
+        else:
+            self._pending = found
+            self._expected = header.next_offset
+
+    def _believe_pending(self) -> Events:
+        found, self._pending = self._pending, None
+        if found is not None:
+            yield from self._adopt(found)
 
     def _hole(self, found: inspect.BatchFacts, is_gap: bool) -> Events:
         """Offsets in front of a sound entry that are in none; some perhaps in a bad one."""

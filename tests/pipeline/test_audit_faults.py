@@ -1,0 +1,118 @@
+"""The audit finds each planted fault where it is and nothing else, alone and several at once, and as verify does."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from audit_samples import (
+    FAULTS,
+    Fault,
+    Planted,
+    Segment,
+    Story,
+    audited,
+    lying_checkpoint,
+    lying_epochs,
+    segments,
+    shown,
+    verified,
+    write,
+)
+
+from ottla.storage.verify_facts import Finding
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sound") / "data"
+    write(root, [Story(seed).run(70) for seed in range(4)])
+    report = audited(root)
+    assert report.sound, shown(report.findings)
+    assert sum(one.aborts for one in report.partitions) > 5
+    return root
+
+
+def plant(root: Path, fault: Fault, chance: random.Random, taken: set[Path]) -> Planted | None:
+    """Plants a fault into some segment that has none, nor beside one; None if no segment has a place for it."""
+    logs = segments(root)
+    free = [n for n in range(len(logs)) if not {*logs[max(n - 1, 0) : n + 2]} & taken]
+    chance.shuffle(free)
+    for number in free:
+        planted = fault(Segment(logs[number], chance))
+        if planted is not None:
+            taken.add(logs[number])
+            return planted
+    return None
+
+
+def misses(planted: list[Planted], found: list[Finding]) -> list[object]:
+    """Faults that were not found, and findings of none."""
+    missed: list[object] = [one for one in planted if not any(one.is_in(finding) for finding in found)]
+    return missed + [finding for finding in found if not any(one.is_in(finding) for one in planted)]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_a_fault_is_found_where_it_is_and_nothing_else(
+    fault: Fault, sound: Path, tmp_path: Path, scaled: Callable[[int], int]
+) -> None:
+    done = 0
+    for seed in range(scaled(6)):
+        root = shutil.copytree(sound, tmp_path / str(seed))
+        planted = plant(root, fault, random.Random(seed), set())
+        assert planted is not None
+        found = audited(root).findings
+        assert misses([planted], found) == [], (seed, planted, shown(found))
+        assert shown(found) == shown(verified(root)), seed
+        done += 1
+    assert done
+
+
+def test_several_faults_at_once_are_found_each(sound: Path, tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    for seed in range(scaled(30)):
+        chance = random.Random(seed)
+        root = shutil.copytree(sound, tmp_path / str(seed))
+        taken: set[Path] = set()
+        # A log that does not say where it ends leaves open what the checkpoints say of that.
+        others = [fault for fault in FAULTS if fault not in (lying_checkpoint, lying_epochs)]
+        kinds = chance.sample(others, chance.randint(2, 5))
+        planted = [one for one in (plant(root, fault, chance, taken) for fault in kinds) if one is not None]
+        found = audited(root).findings
+        names = [fault.__name__ for fault in kinds]
+        assert misses(planted, found) == [], (seed, names, planted, shown(found))
+        assert shown(found) == shown(verified(root)), seed
+
+
+@pytest.mark.parametrize("name", ["duplicate", "gap", "old_epoch", "hanging"])
+def test_what_producers_do_not_do_is_found(name: str, tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    for seed in range(scaled(6)):
+        story = Story(seed).run(random.Random(seed).randint(0, 60))
+        getattr(story, f"plant_{name}")()
+        story.run(30)
+        root = write(tmp_path / str(seed), [story])
+        found = audited(root).findings
+        assert [(one.offset, one.part) for one in found] == [(story.told[0][0], "producers")], (seed, shown(found))
+        assert story.told[0][1] in found[0].what
+        log = root / found[0].file
+        assert found[0].byte in [found.position for found in Segment(log, random.Random()).facts]
+        assert verified(root) == []
+
+
+def test_producers_faults_together_with_others(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    for seed in range(scaled(6)):
+        chance = random.Random(seed)
+        story = Story(seed).run(25)
+        kinds = chance.sample(["duplicate", "gap", "old_epoch", "hanging"], 3)
+        for kind in kinds:
+            getattr(story, f"plant_{kind}")()
+            story.run(25)
+        root = write(tmp_path / str(seed), [story, Story(seed + 1000).run(60)])
+        other = plant(root, chance.choice(FAULTS[:5]), chance, set(root.glob("orders-0/*.log")))
+        assert other is not None
+        found = audited(root).findings
+        offsets = sorted(one.offset or 0 for one in found if one.part == "producers")
+        assert offsets == sorted(offset for offset, _ in story.told), (seed, shown(found))
+        assert misses([other], [one for one in found if one.part != "producers"]) == []

@@ -1,0 +1,183 @@
+"""The audit finds nothing in healthy directories: what any mixture of work left, closed or killed, and what Kafka left;
+and of what it finds in damaged ones it says the same as `ottla verify`."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+sys.path.insert(0, str(TESTS / "storage"))
+
+from audit_samples import CONFIG, Story, audited, segments, shown, verified, write  # noqa: E402
+from crash_world import Stop, World  # type: ignore[import-not-found]  # noqa: E402
+from simulated_files import SimulatedFiles  # type: ignore[import-not-found]  # noqa: E402
+
+from ottla.pipeline.audit.auditing import Audit  # noqa: E402
+from ottla.pipeline.backend import ReadError  # noqa: E402
+from ottla.storage.directory import CLEAN_SHUTDOWN, DataDirectory  # noqa: E402
+from ottla.storage.files import DiskFiles  # noqa: E402
+
+GOLDEN = TESTS / "oracle" / "golden"
+RELEASES = ("2.8.2", "3.9.1", "4.3.1")
+WRITTEN_BY_KAFKA = (
+    *(f"directories/{release}{how}" for release in RELEASES for how in ("", "-killed")),
+    "logs",
+    "producers/2.8.2",
+    "producers/3.9.1",
+)
+
+
+def on_disk(files: SimulatedFiles, root: Path) -> Path:
+    """What a simulated disk holds."""
+    for path, content in files.contents.items():
+        target = root / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(bytes(content.live))
+    return next(path.parent for path in root.rglob("meta.properties"))
+
+
+@pytest.mark.parametrize("name", WRITTEN_BY_KAFKA)
+def test_what_kafka_left_is_sound(name: str) -> None:
+    for records in (True, False):
+        report = audited(GOLDEN / name, records=records)
+        assert report.sound, shown(report.findings)
+        assert report.exit_code == 0 and report.partitions
+    if name in RELEASES or name == "directories/4.3.1":
+        assert sum(len(one.open) for one in report.partitions) == 1
+
+
+def test_what_any_work_left_is_sound_closed_or_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    looked = 0
+    for seed in range(scaled(12)):
+        kept: list[Stop] = []
+
+        def keep(stop: Stop, rng: random.Random, kept: list[Stop] = kept) -> None:
+            if stop.powered and rng.random() < 0.15:
+                kept.append(stop)
+
+        world = World(seed, keep, operations=60)
+        world.run()
+        for number, files in enumerate([world.files, *(stop.disk for stop in kept[:2])]):
+            if not any(path.endswith("meta.properties") for path in files.contents):
+                continue
+            root = on_disk(files, tmp_path / f"{seed}-{number}")
+            if not any(root.rglob("*.log")):
+                continue
+            report = audited(root)
+            assert report.sound, (seed, number, shown(report.findings))
+            assert shown(verified(root, gaps=True)) == []
+            looked += 1
+    assert looked >= scaled(12)
+
+
+def test_what_was_deleted_up_to_an_offset_and_a_sequence_that_wraps_are_sound(tmp_path: Path) -> None:
+    story = Story(5).run(40)
+    story.next[1] = 2**31 - 5  # the first batches of its epoch were deleted with what lay before them
+    story.epochs[1] = story.epochs.get(1, 0) + 1
+    base = story.offset
+    story.produce(1, 3, sequence=2**31 - 5)
+    story.produce(1, 4)
+    assert story.next[1] == 2
+    story.run(30)
+    root = write(tmp_path / "data", [story])
+    assert [one.offset for one in audited(root).findings] == [base]
+    directory = DataDirectory.open(DiskFiles(), root, node_id=1)
+    directory.open_partition("orders", 0, config=CONFIG, now_ms=0).delete_records_before(base)
+    directory.close()
+    assert audited(root).findings == []
+
+
+def test_a_late_start_is_a_note_and_an_open_transaction_a_fact(tmp_path: Path) -> None:
+    story = Story(1, transactions=False).run(10)
+    at = story.offset
+    story.produce(77, 2, sequence=40)
+    story.produce(78, 2, transactional=True)
+    report = audited(write(tmp_path / "data", [story]))
+    assert report.sound
+    assert [(one.offset, one.part) for one in report.notes] == [(at, "producers")]
+    (facts,) = [one for one in report.partitions if one.topic == "orders"]
+    assert [(one.producer_id, one.first_offset) for one in facts.open] == [(78, at + 2)]
+    assert (facts.last_stable_offset, facts.end_offset) == (at + 2, at + 4)
+    told = report.to_dict()["directories"][0]["partitions"][1]["transactions"]["open"][0]
+    assert told["age_ms"] == 1_800_000_000_000 - told["since"]
+    assert "producer 78 has a transaction open" in report.to_text() and report.to_text().endswith("nothing is wrong\n")
+
+
+def test_facts_are_those_of_the_log(tmp_path: Path) -> None:
+    story = Story(3).run(80)
+    root = write(tmp_path / "data", [story])
+    (facts,) = audited(root, topics=["orders"]).partitions
+    assert (facts.batches, facts.end_offset, facts.first_offset) == (len(story.batches), story.offset, 0)
+    assert (facts.records, facts.missing_offsets) == (story.offset, 0)
+    assert (
+        facts.bytes == sum(map(len, story.batches)) == sum(path.stat().st_size for path in root.glob("orders-0/*.log"))
+    )
+    assert facts.leader_epochs and facts.commits and facts.aborts
+
+
+def test_beside_whoever_writes_to_it(tmp_path: Path) -> None:
+    """The directory is open, and never faulty, whatever was just written; partition folders can be named, too."""
+    from ottla.storage.follower import FollowerLog
+
+    story = Story(9).run(60)
+    directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=1)
+    log = directory.open_partition("orders", 0, topic_id=bytes(16), config=CONFIG, now_ms=0, kind=FollowerLog)
+    assert isinstance(log, FollowerLog)
+    for number, data in enumerate(story.batches):
+        log.append_fetched(data, now_ms=0)
+        if number % 7 == 0:
+            report = audited(tmp_path)
+            assert report.sound, shown(report.findings)
+    named = Audit([str(tmp_path / "orders-0")]).report(now_ms=0)
+    assert named.sound and len(named.partitions) == 1
+    directory.close()
+
+
+def test_a_fault_in_a_directory_that_may_be_in_use_is_looked_at_twice(tmp_path: Path) -> None:
+    """What is gone at the second look is no finding; what is still there is one."""
+    root = write(tmp_path / "data", [Story(1).run(60), Story(2).run(60)])
+    (root / CLEAN_SHUTDOWN).unlink()
+    audit = Audit([str(root)])
+    log = segments(root)[0]
+    sound = log.read_bytes()
+    log.write_bytes(sound[:100] + b"\xff" + sound[101:])
+    other = next(path for path in segments(root) if path.parent != log.parent)
+    other.write_bytes(other.read_bytes()[:100] + b"\xff" + other.read_bytes()[101:])
+    looks = 0
+
+    def mending(items):
+        nonlocal looks
+        from ottla.pipeline.audit.auditing import one_after_the_other
+
+        yield from list(one_after_the_other(items))
+        looks += 1
+        log.write_bytes(sound)
+
+    found = audit.report(mending, now_ms=0).findings
+    assert looks == 2
+    assert {one.file for one in found} == {f"{other.parent.name}/{other.name}"}
+
+
+def test_a_partition_that_goes_meanwhile_is_no_fault(tmp_path: Path) -> None:
+    root = write(tmp_path / "data", [Story(1).run(60), Story(2).run(60)])
+    (root / CLEAN_SHUTDOWN).unlink()
+    audit = Audit([str(root)])
+    shutil.rmtree(root / "orders-1")
+    report = audit.report(now_ms=0)
+    assert report.sound and len(report.partitions) == 2
+
+
+def test_what_cannot_be_audited_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ReadError):
+        Audit([str(tmp_path / "nowhere")])
+    with pytest.raises(ReadError, match="no data directory"):
+        Audit([str(tmp_path)])
+    root = write(tmp_path / "data", [Story(1).run(5)])
+    with pytest.raises(ReadError, match="there is no topic absent"):
+        Audit([str(root)], topics=["orders", "absent"])
