@@ -22,7 +22,7 @@ from .reading import Reading, matches
 
 @dataclass(frozen=True, slots=True)
 class BatchPiece:
-    """The entries with some offsets of a partition, as `pieces.FilePiece` has the records."""
+    """The entries that end within some offsets of a partition, as `pieces.FilePiece` has the records."""
 
     folder: str
     key: TopicPartition
@@ -62,8 +62,10 @@ class _Reading(Reading):
             with_crc = "crcOk" in self._wanted.columns
             source = Windows(file, position, self._window_bytes) if with_crc else Hops(file, position)
             for table, crc_ok in self._tables(source):
-                firsts, last = table.first_offsets(self._previous), int(table.last_offsets[-1])
-                chosen = (table.last_offsets >= self._cursor) & (firsts < self._end) & self._chosen(table)
+                last = int(table.last_offsets[-1])
+                # By the last offset, which no two entries share: so that each is in one range only, wherever a limit
+                # cuts.
+                chosen = (table.last_offsets >= self._cursor) & (table.last_offsets < self._end) & self._chosen(table)
                 if chosen.any():
                     yield self._rows(table, chosen, crc_ok)
                 self._previous = last

@@ -130,8 +130,8 @@ class FileBackend:
     def batch_pieces(
         self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None = None
     ) -> list[BatchPiece]:
-        """The same for rows of `ottla_batches`: `wanted.columns` are names of `columns.BATCH_FIELDS`. An entry that
-        reaches beyond the end of a range is in it."""
+        """The same for rows of `ottla_batches`: `wanted.columns` are names of `columns.BATCH_FIELDS`. An entry is
+        in the range in which it ends."""
         found = self.pieces(ranges, wanted, at_least=at_least)
         return [BatchPiece(one.folder, one.key, one.start, one.end, one.base, one.anchor, wanted) for one in found]
 
