@@ -1,0 +1,92 @@
+"""The jobs through Spark: work in bundles and what ends it, the census of what Kafka wrote, and the command itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from census_samples import a_log, written
+from pyspark.sql import SparkSession
+
+from ottla.pipeline.census import count, plan, report
+from ottla.pipeline.jobs.census import census, counted
+from ottla.pipeline.jobs.running import JobError, Progress, run, tasks
+
+KAFKA = Path(__file__).parents[2] / "oracle" / "golden" / "directories" / "2.8.2"
+
+
+@pytest.fixture
+def work(spark: SparkSession) -> Iterator[Any]:
+    """The module of the tasks, which the workers can import, too."""
+    place = str(Path(__file__).parent)
+    spark.sparkContext.addPyFile(str(Path(place) / "jobs_tasks.py"))
+    sys.path.insert(0, place)
+    yield import_module("jobs_tasks")
+    sys.path.remove(place)
+
+
+def size_of(item: int) -> int:
+    return item << 20
+
+
+def test_work_in_bundles(spark: SparkSession, work: Any) -> None:
+    items = list(range(60))
+    told: list[Progress] = []
+    found = dict(run(spark, items, work.doubled, bytes_of=size_of, say=told.append))
+    assert found == {item: 2 * item for item in items}
+    assert 10 < tasks(spark, items, bytes_of=size_of) < 40
+    assert [progress.items for progress in told] == sorted(progress.items for progress in told)
+    assert [progress.ended for progress in told] == [False] * (len(told) - 1) + [True]
+    assert (told[-1].items, told[-1].bytes) == (60, told[-1].all_bytes)
+    assert list(run(spark, [], work.doubled, bytes_of=size_of)) == []
+    with pytest.raises(JobError, match=r"^7: ValueError: it is seven$"):
+        list(run(spark, items, work.refuses_seven, bytes_of=size_of))
+    with pytest.raises(JobError, match=r"^Spark ended the job: Python worker exited unexpectedly"):
+        list(run(spark, [1], work.dies, bytes_of=size_of))
+    for _ in run(spark, items, work.doubled, bytes_of=size_of):
+        break  # the rest is cancelled
+    assert dict(run(spark, [4], work.doubled, bytes_of=size_of)) == {4: 8}
+
+
+def test_a_census(spark: SparkSession, tmp_path: Path) -> None:
+    lines: list[str] = []
+    found = census(spark, [str(KAFKA)], tell=lines.append)
+    made = plan([str(KAFKA)])
+    here = report(made, [(piece, count(piece)) for piece in made.pieces], found.seconds)
+    assert found == here
+    assert lines == ["13 partitions, 29 segments, 17.7 kB: 28 pieces in 1 tasks"]
+    written(tmp_path / "t-0" / f"{0:020d}.log", a_log(1, 200))
+    parts = plan([str(tmp_path)], piece_bytes=100_000)
+    assert len(parts.pieces) > 5
+    whole = plan([str(tmp_path)])
+    assert counted(spark, parts).facts == count(whole.pieces[0])
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """In a process and a JVM of its own: nothing but its own words on stdout and stderr."""
+    arguments = ["pipeline", "census", str(KAFKA), "--master", "local[1]", "--conf", "spark.driver.memory=512m"]
+    place = tmp_path / "out.json"
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("ottla")), *arguments, "--report", str(place)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=environ,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    made = plan([str(KAFKA)])
+    assert done.stdout == report(made, [(piece, count(piece)) for piece in made.pieces]).to_text()
+    lines = done.stderr.splitlines()
+    assert all(line.startswith("ottla pipeline census: ") for line in lines), done.stderr
+    assert lines[0].endswith("13 partitions, 29 segments, 17.7 kB: 28 pieces in 1 tasks")
+    assert lines[-1].startswith("ottla pipeline census: 28 of 28, 17.7 kB of 17.7 kB, ")
+    assert json.loads(place.read_text())["total"]["records"] == 268
