@@ -76,8 +76,8 @@ WITHOUT_EFFECT = frozenset(
 are read from the leaders."""
 _WITHOUT_EFFECT_BEGIN = ("sasl.", "ssl.")  # of security.protocols that are refused
 
-MAX_PARTITION_FETCH_BYTES = 4 << 20
-"""Kafka's default of 1 MiB has a consumer wait for answers more often than it decodes."""
+MAX_PARTITION_FETCH_BYTES = 8 << 20
+"""What is decoded together. Kafka's default of 1 MiB takes half as much again of the processor per record."""
 
 _RESPONSE_ROOM_BYTES = 1 << 20
 _log = logging.getLogger(__name__)

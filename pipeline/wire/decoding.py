@@ -23,7 +23,10 @@ from ..columnar import Damage, Options, decode, schema
 from .entries import aborted_positions
 from .fetching import Fetched
 
-__all__ = ["Decoder"]
+__all__ = ["CHUNK_BYTES", "Decoder"]
+
+CHUNK_BYTES = 8 << 20
+"""Decoded together: as much as is fetched at once. Batches are hopped in step, so more of them cost less each."""
 
 _OFFSET_SIZE = struct.Struct(">qi")
 _PREFIX_BYTES = 12
@@ -90,6 +93,7 @@ class Decoder:
             keep=self._keep(fetched, base),
             check_crc=wanted.on_corrupt != "emit",
             on_damage=on_damage,
+            chunk_bytes=CHUNK_BYTES,
             max_batch_bytes=wanted.max_batch_bytes,
         )
 

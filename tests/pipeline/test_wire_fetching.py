@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from wire_world import QUICK, plain
 
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Wanted
-from ottla.pipeline.wire.config import client_options
+from ottla.pipeline.wire.config import MAX_PARTITION_FETCH_BYTES, client_options
 from ottla.pipeline.wire.connecting import connected
 from ottla.pipeline.wire.decoding import Decoder
 from ottla.pipeline.wire.fetching import FIRST_BYTES, Fetched, RangeFetch
@@ -156,7 +156,7 @@ def test_no_more_is_asked_for_than_is_left() -> None:
     world = World(batches_from(log))
     assert seen(world.read(60)) == list(range(60))
     limits = [asked.partition_max_bytes for asked in world.fetches()]
-    assert limits[0] == FIRST_BYTES and max(limits) == 4 << 20
+    assert limits[0] == FIRST_BYTES and FIRST_BYTES < max(limits) <= MAX_PARTITION_FETCH_BYTES
     whole = sum(map(len, log[:60]))
     sent = sum(len(batches_from(log)(asked).responses[0].partitions[0].records) for asked in world.fetches())
     assert sent < whole * 1.3
