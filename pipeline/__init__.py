@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from .extras import MissingExtra, SetupError, needed
 
 if TYPE_CHECKING:
-    from .jobs.audit import audit  # pyright: ignore[reportMissingImports]
-    from .jobs.census import census  # pyright: ignore[reportMissingImports]
+    from .jobs.audit import audit
+    from .jobs.census import census
     from .lag import lag
     from .session import register, session
 
