@@ -7,14 +7,15 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ...client.cluster import Cluster, Topic
-from ...client.errors import ClientError, KafkaError, is_retriable
+from ...client.errors import ClientError, KafkaError
 from ...client.offset_lookup import EARLIEST, LATEST, OffsetLookup
+from ...client.topology import topic_of
 from ...protocol.errors import ErrorCode
 from ...protocol.primitives import ZERO_UUID
 from ..backend import OffsetRange, Offsets, ReadError, Selection, TopicPartition, Wanted
 from ..offsets import MAX_PIECES
 from .config import client_options
-from .connecting import open_cluster, told
+from .connecting import addresses, open_cluster, told
 from .loops import Loop, ThreadLoop
 from .piece import WirePiece
 from .ranges import split
@@ -87,36 +88,30 @@ class WireBackend:
     def partitions(self, selection: Selection) -> list[TopicPartition]:
         """The partitions that there are now, sorted. A topic or partition that was named and is not there is an error,
         and none is made by asking."""
-        internal: set[str] = set()
+        named = set(selection.topics or ()) | {key.topic for key in selection.assigned or ()}
+        by_name = selection.topics is not None or selection.assigned is not None
 
-        async def asked(cluster: Cluster) -> dict[str, Topic]:
-            topics = await cluster.all_topics()
-            internal.update(INTERNAL, (name for name, topic in topics.items() if topic.is_internal))
-            _check_passing(topics, [name for name in topics if _selects(selection, name, frozenset(internal))])
-            return topics
+        async def asked(cluster: Cluster) -> tuple[dict[str, Topic], frozenset[str]]:
+            topics = await _described(cluster, named if by_name else None)
+            internal = INTERNAL | {name for name, topic in topics.items() if topic.is_internal}
+            _check([topic for name, topic in topics.items() if by_name or _selects(selection, name, internal)])
+            return topics, internal
 
-        topics = self._run("the topics of the cluster", asked)
-        self._ids = {name: topic.id for name, topic in topics.items()}
-        known = [
-            TopicPartition(name, partition)
-            for name, topic in topics.items()
-            if topic.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            for partition in topic.partitions
-        ]
-        self._check_named(selection, known, topics)
-        return selection.of(known, frozenset(internal))
+        topics, internal = self._run("the topics of the cluster", asked)
+        self._ids.update((name, topic.id) for name, topic in topics.items())
+        known = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions]
+        self._check_named(named, selection.assigned or (), known)
+        return selection.of(known, internal)
 
-    def _check_named(self, selection: Selection, known: Iterable[TopicPartition], topics: Mapping[str, Topic]) -> None:
+    def _check_named(
+        self, topics: Iterable[str], partitions: Iterable[TopicPartition], known: Iterable[TopicPartition]
+    ) -> None:
         there = set(known)
         names = {key.topic for key in there}
-        at = ",".join(f"{host}:{port}" for host, port in self._options.addresses())
-        for name in sorted(set(selection.topics or ()) | {key.topic for key in selection.assigned or ()}):
-            if name not in names:
-                error = topics[name].error if name in topics else ErrorCode.NONE
-                why = f"cannot be read: {error.name}" if error else "does not exist"
-                raise ReadError(f"topic {name!r} {why} (brokers at {at})")
-        for key in sorted(set(selection.assigned or ()) - there):
-            raise ReadError(f"partition {key} does not exist (brokers at {at})")
+        for name in sorted(set(topics) - names):
+            raise ReadError(f"topic {name!r} does not exist (brokers at {addresses(self._options)})")
+        for key in sorted(set(partitions) - there):
+            raise ReadError(f"partition {key} does not exist (brokers at {addresses(self._options)})")
 
     def earliest(self, of: Sequence[TopicPartition]) -> Offsets:
         """The log start offsets. Partitions that are gone are left out."""
@@ -142,8 +137,8 @@ class WireBackend:
 
         async def looked_up(cluster: Cluster) -> Offsets:
             # Asked of what is there only: brokers would wait for the others, or make them.
-            topics = await cluster.all_topics()
-            _check_passing(topics, {key.topic for key in wanted})
+            topics = await _described(cluster, {key.topic for key in wanted})
+            _check(topics.values())
             left = {(key.topic, key.partition): asked for key, asked in wanted.items() if _is_there(topics, key)}
             await cluster.refresh({topic for topic, _ in left})
             found = await OffsetLookup(cluster, committed).all(left, min(LOOKUP_S, self._patience_s))
@@ -180,18 +175,22 @@ class WireBackend:
         return found
 
 
+async def _described(cluster: Cluster, names: Iterable[str] | None) -> dict[str, Topic]:
+    """What the brokers tell of these topics, or of all; none is made by asking, and those that are not there lack."""
+    told = (await cluster.metadata(names)).topics
+    topics = {one.name: topic_of(one) for one in told if one.name is not None}
+    return {name: topic for name, topic in topics.items() if topic.error != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def _check(topics: Iterable[Topic]) -> None:
+    """A topic that cannot be described is not one that is not there. Raises KafkaError."""
+    for topic in topics:
+        if topic.error:
+            raise KafkaError(topic.error, f"topic {topic.name!r}")
+
+
 def _selects(selection: Selection, name: str, internal: frozenset[str]) -> bool:
-    if selection.assigned is not None:
-        return any(key.topic == name for key in selection.assigned)
     return bool(selection.of([TopicPartition(name, 0)], internal))
-
-
-def _check_passing(topics: Mapping[str, Topic], names: Iterable[str]) -> None:
-    """A topic that cannot be described just now is not one that is not there. Raises KafkaError, which is retriable."""
-    for name in names:
-        error = topics[name].error if name in topics else ErrorCode.NONE
-        if error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) and is_retriable(error):
-            raise KafkaError(error, f"topic {name!r}")
 
 
 def _is_there(topics: Mapping[str, Topic], key: TopicPartition) -> bool:

@@ -138,6 +138,15 @@ def test_a_topic_that_cannot_be_described_is_not_one_that_is_gone(broker: Embedd
         ):
             with pytest.raises(ReadError, match=f"LEADER_NOT_AVAILABLE .*{key.topic}"):
                 asked()
+    with broker.faults.error("Metadata", "TOPIC_AUTHORIZATION_FAILED"), WireBackend(config(broker)) as backend:
+        for asked in (
+            lambda: backend.partitions(Selection(topics=(key.topic,))),
+            lambda: backend.latest([key], committed=False),
+        ):
+            with pytest.raises(ReadError, match=f"TOPIC_AUTHORIZATION_FAILED .*{key.topic}.*127.0.0.1"):
+                asked()
+    with WireBackend(config(broker)) as backend, pytest.raises(ReadError, match=r"no/topic.*127.0.0.1"):
+        backend.partitions(Selection(topics=("no/topic",)))
 
 
 def test_who_does_not_answer_is_named_in_time(broker: Embedded) -> None:
