@@ -116,3 +116,14 @@ def test_producers_faults_together_with_others(tmp_path: Path, scaled: Callable[
         offsets = sorted(one.offset or 0 for one in found if one.part == "producers")
         assert offsets == sorted(offset for offset, _ in story.told), (seed, shown(found))
         assert misses([other], [one for one in found if one.part != "producers"]) == []
+
+
+def test_more_records_than_offsets_are_found_without_opening_batches(sound: Path, tmp_path: Path) -> None:
+    root = shutil.copytree(sound, tmp_path / "data")
+    segment = Segment(segments(root)[3], random.Random(1))
+    found = segment.pick()
+    segment.rewritten(found, 57, ">i", found.record_count + 5)
+    for records in (True, False):
+        told = audited(root, records=records).findings
+        assert misses([segment.planted(found)], told) == [], shown(told)
+        assert shown(told) == shown(verified(root, records=records))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,9 @@ import pytest
 from census_samples import a_log, written
 from pyspark.sql import SparkSession
 
+from ottla.pipeline.audit.auditing import Audit
 from ottla.pipeline.census import count, plan, report
+from ottla.pipeline.jobs.audit import audit, plan_text
 from ottla.pipeline.jobs.census import census, counted
 from ottla.pipeline.jobs.running import JobError, Progress, run, tasks
 
@@ -67,6 +70,24 @@ def test_a_census(spark: SparkSession, tmp_path: Path) -> None:
     assert len(parts.pieces) > 5
     whole = plan([str(tmp_path)])
     assert counted(spark, parts).facts == count(whole.pieces[0])
+
+
+def test_an_audit(spark: SparkSession, tmp_path: Path) -> None:
+    """As in this process: what Kafka wrote is sound; what is wrong then is told, and the rest of it still read."""
+    told: list[Progress] = []
+    assert plan_text(spark, str(KAFKA)).endswith("13 partitions, 29 segments, 17708 bytes, in 1 tasks")
+    found = audit(spark, str(KAFKA), say=told.append, now_ms=0)
+    here = Audit([str(KAFKA)]).report(now_ms=0)
+    here.seconds = found.seconds
+    assert found == here and found.sound and told[-1].items == 29
+    root = shutil.copytree(KAFKA, tmp_path / "data")
+    log = max(root.glob("*/*.log"), key=lambda path: path.stat().st_size)
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    found = audit(spark, [str(root)], records=False)
+    assert [one.file for one in found.findings] == [f"{log.parent.name}/{log.name}"]
+    assert (found.exit_code, len(found.partitions)) == (1, 13)
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""Records checked by arrays: of every entry, whatever is wrong in it, the same is said as when it is opened alone."""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+from pathlib import Path
+
+import pytest
+from columnar_samples import FORMATS, entries, some_records
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.pipeline.audit import records as by_arrays
+from ottla.protocol.records import batch, formats
+from ottla.storage import inspect
+from ottla.storage.verify_facts import SegmentTask
+from ottla.storage.verify_segment import one_by_one
+
+Said = list[tuple[inspect.BatchFacts | inspect.Damage, str | None]]
+
+
+def both(data: bytes, gaps: bool) -> tuple[Said, Said]:
+    """What both ways say of these entries. One whose CRC is wrong need not be opened."""
+    source = inspect.BytesSource(data)
+    segment = inspect.SegmentFile(0, "/data/orders-0/00000000000000000000.log", len(data))
+    task = SegmentTask("orders-0", segment, None, True, gaps, True, ())
+    alone = list(one_by_one(source, inspect.entries(source, open_wrappers=True), task))
+    together = list(by_arrays.together(source, inspect.entries(source), task))
+    return [unopened(*one) for one in alone], [unopened(*one) for one in together]
+
+
+def unopened(
+    found: inspect.BatchFacts | inspect.Damage, what: str | None
+) -> tuple[inspect.BatchFacts | inspect.Damage, str | None]:
+    if isinstance(found, inspect.BatchFacts) and not found.crc_ok:
+        return found._replace(first_offset=-1, record_count=-1, problem=None), what
+    return found, what
+
+
+def resealed(data: bytearray, position: int, header: batch.BatchHeader) -> None:
+    """Makes the CRC fit what is there now."""
+    end = position + header.size_bytes
+    if header.magic == 2:
+        struct.pack_into(">I", data, position + 17, crc32c(bytes(data[position + 21 : end])))
+    else:
+        struct.pack_into(">I", data, position + 12, zlib.crc32(data[position + 16 : end]))
+
+
+def a_log(seed: int, count: int = 12) -> bytes:
+    chance = random.Random(seed)
+    log, offset = b"", 0
+    for number in range(count):
+        magic, codec = chance.choice(FORMATS)
+        found = some_records(chance.randint(1, 5), seed + number, first=offset, headers=magic == 2)
+        if magic < 2 or chance.random() < 0.6:  # as a producer wrote them: no offset is missing inside
+            found = [one._replace(offset=offset + n) for n, one in enumerate(found)]
+        offset = found[-1].offset + 1
+        log += entries(found, magic, codec)
+    return log
+
+
+@pytest.mark.parametrize("gaps", [True, False])
+def test_of_sound_entries_both_say_the_same(gaps: bool) -> None:
+    for seed in range(6):
+        alone, together = both(a_log(seed), gaps)
+        assert together == alone
+        assert any(isinstance(one[0], inspect.BatchFacts) and one[0].is_wrapper for one in alone)
+        assert gaps is False or all(one[1] is None for one in alone)
+
+
+@given(seed=st.integers(0, 50), chance=st.randoms(use_true_random=False), gaps=st.booleans(), reseal=st.booleans())
+def test_of_damaged_entries_both_say_the_same(seed: int, chance: random.Random, gaps: bool, reseal: bool) -> None:
+    data = bytearray(a_log(seed))
+    for position, header in chance.sample(list(formats.headers(data)), 3):
+        first = 21 if header.magic == 2 else 17
+        at = position + chance.randrange(first, header.size_bytes)
+        data[at] ^= 1 << chance.randrange(8)
+        if reseal:
+            resealed(data, position, header)
+    alone, together = both(bytes(data), gaps)
+    assert together == alone
+
+
+@pytest.mark.parametrize("bound", [1, 3000, 4 << 20])
+def test_chunks_of_any_size_say_the_same(bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_arrays, "CHUNK_BYTES", bound)
+    alone, together = both(a_log(1, 60), gaps=True)
+    assert together == alone
+
+
+def test_many_small_batches_with_one_that_lies(tmp_path: Path) -> None:
+    """Chunks in which batches are hopped together; what one of them lies about is told of that one."""
+    data = bytearray()
+    for number in range(200):
+        made = batch.build(
+            [batch.Record(2 * number + n, 1000 + n, None, b"v") for n in range(2)], base_offset=2 * number
+        )
+        data += made
+    size = len(data) // 200
+    position = 77 * size
+    struct.pack_into(">q", data, position + 35, 5000)
+    resealed(data, position, batch.read_header(data, position))
+    alone, together = both(bytes(data), gaps=False)
+    assert together == alone
+    wrong = [(found.position, what) for found, what in together if what is not None]
+    assert wrong == [(position, "its latest record is of 1001, by its header of 5000")]
