@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...protocol.records import batch, formats
 from ...protocol.records.errors import CorruptRecords, InvalidRecords
 
-__all__ = ["Extent", "aborted_positions", "extent"]
+__all__ = ["Extent", "aborted_positions", "begins_damaged", "extent"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -34,12 +34,14 @@ class Extent(NamedTuple):
     is_broken: bool
 
 
-def extent(data: Buffer, offset: int, end: int) -> Extent:
+def extent(data: Buffer, offset: int, end: int, *, doubting: bool = False) -> Extent:
     """Hops over the entries that a Fetch at `offset` brought, up to those of which all records lie at `end` or behind.
 
-    Then `next_offset` is `end`, or more.
+    Then `next_offset` is `end`, or more. `doubting`: a batch may be damaged and is to be passed; so how far it says
+    that it reaches is believed only if its CRC or its number of records agrees, or nothing else leads any further.
     """
     position, size, following = 0, len(data), offset
+    claimed = offset
     unpack, delta_at = _OFFSET_SIZE.unpack_from, _INT32.unpack_from
     while position + _MAGIC_AT < size:
         base, length = unpack(data, position)
@@ -54,6 +56,9 @@ def extent(data: Buffer, offset: int, end: int) -> Extent:
             first, last = base if not data[position + _MAGIC_AT + 1] & batch.CODEC_BITS else following, base
         elif length >= batch.HEADER_BYTES - _PREFIX_BYTES:
             first, last = base, base + delta_at(data, position + _LAST_DELTA_AT)[0]
+            claimed = max(claimed, last + 1)
+            if doubting and magic == batch.MAGIC:
+                last = min(last, base + _believed(data, position))
         else:
             return Extent(following, position, 0, True)
         if first >= end:
@@ -63,7 +68,25 @@ def extent(data: Buffer, offset: int, end: int) -> Extent:
         if following >= end:
             break
     needed = max(0, _PREFIX_BYTES + unpack(data, position)[1]) if size - position >= _PREFIX_BYTES else 0
+    if following == offset and position == size:
+        following = claimed
     return Extent(following, position, needed, False)
+
+
+def _believed(data: Buffer, position: int) -> int:
+    """The last offset delta of a v2 batch that may be damaged, as far as it is believed."""
+    header = batch.read_header(data, position)
+    if header.last_offset_delta == header.record_count - 1 or batch.crc_matches(data, position, header):
+        return header.last_offset_delta
+    return max(0, min(header.last_offset_delta, header.record_count - 1))
+
+
+def begins_damaged(data: Buffer) -> bool:
+    """Whether the first entry is a v2 batch that does not match its CRC."""
+    try:
+        return not batch.crc_matches(data, 0, batch.read_header(data))
+    except CorruptRecords:  # of another format
+        return False
 
 
 def aborted_positions(data: Buffer, aborted: Iterable[tuple[int, int]]) -> frozenset[int]:

@@ -21,7 +21,7 @@ from ...protocol.messages.fetch import FetchRequest
 from ...protocol.primitives import ZERO_UUID
 from ..backend import DataLoss, OffsetRange, ReadError
 from .connecting import told
-from .entries import extent
+from .entries import begins_damaged, extent
 
 __all__ = ["Fetched", "RangeFetch"]
 
@@ -69,7 +69,8 @@ class _MovedOn(Exception):
 
 class RangeFetch:
     """The answers for one range, in order. `committed`: up to the last stable offset. `topic_id`: of the topic when the
-    range was planned, ZERO_UUID if unknown. Without `fail_on_loss` what is gone is left out, with a line in the log."""
+    range was planned, ZERO_UUID if unknown. Without `fail_on_loss` what is gone is left out, with a line in the log.
+    `doubting`: batches that are damaged are to be passed, see `extent`."""
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class RangeFetch:
         committed: bool,
         topic_id: bytes = ZERO_UUID,
         fail_on_loss: bool = True,
+        doubting: bool = False,
     ) -> None:
         self._cluster = cluster
         self._options = options
@@ -87,6 +89,7 @@ class RangeFetch:
         self._committed = committed
         self._topic_id = topic_id
         self._fail_on_loss = fail_on_loss
+        self._doubting = doubting
         self._lookup = OffsetLookup(cluster, committed)
         self._offset = wanted.start
         self._limit_bytes = min(FIRST_BYTES, options.max_partition_fetch_bytes, options.fetch_max_bytes)
@@ -207,7 +210,7 @@ class RangeFetch:
     async def _arrived(self, asked: _Asked, answer: Any) -> Fetched | None:
         data = memoryview(answer.records or b"")
         end = self._range.end
-        found = extent(data, asked.offset, end)
+        found = extent(data, asked.offset, end, doubting=self._doubting)
         if found.next_offset > asked.offset:
             self._offset = found.next_offset
             self._max_wait_ms = self._options.fetch_max_wait_ms
@@ -223,6 +226,8 @@ class RangeFetch:
             )
         if found.stop < len(data):
             self._enlarge(found.needed_bytes)
+        elif self._doubting and begins_damaged(data):
+            self._offset += 1  # it reaches further than it says
         else:
             await self._nothing(asked.version, answer)
         return None

@@ -47,6 +47,7 @@ class WirePiece:
                     committed=self.wanted.committed,
                     topic_id=self.topic_id,
                     fail_on_loss=self.wanted.fail_on_loss,
+                    doubting=self.wanted.on_corrupt != "fail",
                 )
                 yield from self._rows(loop, fetch, decoder)
             finally:

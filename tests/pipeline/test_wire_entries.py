@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import struct
+from typing import Any
 
 import pytest
 from columnar_samples import FORMATS, entries, some_records
@@ -11,10 +13,14 @@ from hypothesis import strategies as st
 from wire_world import marker, transactional
 
 from ottla.client.records import Chunk
-from ottla.pipeline.wire.entries import aborted_positions, extent
+from ottla.pipeline.backend import OffsetRange, ReadError, Wanted
+from ottla.pipeline.wire.decoding import Decoder
+from ottla.pipeline.wire.entries import aborted_positions, begins_damaged, extent
+from ottla.pipeline.wire.fetching import Fetched
 from ottla.protocol.records import formats
 
 
+@functools.cache
 def log(magic: int, codec: int, seed: int = 1) -> bytes:
     return b"".join(entries(some_records(7, seed + n, first=1000 * n), magic, codec) for n in range(4))
 
@@ -96,3 +102,39 @@ def test_the_same_batches_are_aborted_as_for_the_consumer(writes: list[tuple[str
     while some := chunk.read():
         seen += [record.offset for record in some]
     assert kept == seen
+
+
+@given(st.binary(max_size=300), st.sampled_from(FORMATS), st.integers(0, 3000), st.integers(0, 255))
+def test_nothing_of_what_brokers_send_breaks_it(junk: bytes, form: tuple[int, int], place: int, byte: int) -> None:
+    data = bytearray(log(*form) + junk)
+    data[place % len(data)] = byte
+    for doubting in (False, True):
+        found = extent(data, 5, 2**40, doubting=doubting)
+        assert found.next_offset >= 5 and 0 <= found.stop <= len(data) and found.needed_bytes >= 0
+    begins_damaged(data)
+
+
+@given(
+    st.sampled_from(FORMATS),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4),
+    st.sampled_from(["fail", "skip", "emit"]),
+    st.booleans(),
+)
+def test_damage_is_one_error_or_none(
+    form: tuple[int, int], flips: list[tuple[int, int]], policy: Any, aborted: bool
+) -> None:
+    data = bytearray(log(*form))
+    for place, byte in flips:
+        data[place % len(data)] = byte
+    wanted = Wanted(("offset", "value", "headers", "crcOk"), on_corrupt=policy, max_batch_bytes=1 << 20)
+    decoder = Decoder(wanted, OffsetRange("t", 0, 3, 3002))
+    stop = extent(data, 3, 3002, doubting=policy != "fail").stop
+    fetched = Fetched(memoryview(data)[:stop], ((7, 0),) if aborted else (), 3, "there:1")
+    try:
+        found = [row for some in decoder.rows(fetched) for row in some.to_pylist()]
+    except ReadError as error:
+        assert policy == "fail" or aborted
+        assert "there:1" in str(error) and "\n" not in str(error)
+        return
+    assert all(3 <= row["offset"] < 3002 for row in found)
+    assert policy == "emit" or all(row["crcOk"] for row in found)

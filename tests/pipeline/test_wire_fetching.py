@@ -295,6 +295,33 @@ def test_a_reader_may_take_its_time() -> None:
     assert seen(world.read(4, slowly=pause, options={"max.partition.fetch.bytes": "100"})) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("place", [23, 26, 57, 60])
+@pytest.mark.parametrize("limit", [1, 100_000])
+@pytest.mark.parametrize("policy", ["skip", "emit"])
+def test_a_batch_that_lies_of_its_reach_hides_no_other(place: int, limit: int, policy: Any) -> None:
+    """A bit of its last offset delta, or of its number of records, is wrong."""
+    log = [plain(*range(4 * n, 4 * n + 4)) for n in range(6)]
+    bad = bytearray(log[2])
+    bad[place] ^= 0x40 if place in (23, 57) else 2
+    log[2] = bytes(bad)
+
+    def fetch(asked: Asked) -> Any:
+        """The broker has it right."""
+        data = b""
+        for number, one in enumerate(log):
+            if 4 * number + 3 >= asked.fetch_offset and (not data or len(data + one) <= asked.partition_max_bytes):
+                data += one
+        return answer(data)
+
+    decoder = Decoder(Wanted(("offset", "crcOk"), on_corrupt=policy), OffsetRange("t", 0, 1, 22))
+    found = World(fetch).read(22, 1, doubting=True, options={"max.partition.fetch.bytes": str(limit)})
+    rows = [row for one in found for some in decoder.rows(one) for row in some.to_pylist()]
+    assert [row["offset"] for row in rows if row["crcOk"]] == [1, 2, 3, 4, 5, 6, 7, *range(12, 22)]
+    shown = [row["offset"] for row in rows if not row["crcOk"]]
+    assert len(set(shown)) == len(shown) and shown == ([] if policy == "skip" else sorted(shown))
+    assert decoder.skipped > 0 or policy == "emit"
+
+
 entry = st.tuples(st.sampled_from(FORMATS), st.integers(1, 6), st.integers(1, 40))
 
 
