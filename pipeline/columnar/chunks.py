@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pyarrow as pa
+from crc32c import crc32c
 
 from ...protocol.records import batch, formats, legacy
-from ...protocol.records.batch import MAX_DECOMPRESSED_BYTES, BatchHeader
+from ...protocol.records.batch import CODEC_BITS, CONTROL_BIT, HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords
 from . import batches
 from . import legacy as legacy_rows
@@ -24,6 +25,9 @@ __all__ = ["CHUNK_BYTES", "MAX_CHUNK_BYTES", "Damage", "Options", "decode", "spa
 
 Buffer = bytes | bytearray | memoryview
 Built = TypeVar("Built")
+
+_PREFIX_BYTES = 12  # offset and length
+_CRC_START = 21
 
 CHUNK_BYTES = 4 * 1024 * 1024
 """Enough for the costs of a chunk to vanish among its records, little enough for the processor's cache."""
@@ -79,8 +83,20 @@ class _Chunk:
         self.payloads.append(payload)
         self.size_bytes += len(payload)
 
+    @property
+    def is_new(self) -> bool:
+        """Whether it is of v2; it is of one kind."""
+        return self.headers[0].magic == formats.NEWEST_MAGIC
+
+    def extend(self, other: _Chunk) -> None:
+        self.positions += other.positions
+        self.headers += other.headers
+        self.crc_ok += other.crc_ok
+        self.payloads += other.payloads
+        self.size_bytes += other.size_bytes
+
     def rows(self) -> Iterator[Rows]:
-        if self.headers[0].magic == formats.NEWEST_MAGIC:
+        if self.is_new:
             yield from batches.rows(self.headers, self.payloads, self.crc_ok)
         else:
             yield legacy_rows.rows(self.headers, self.payloads, self.crc_ok)
@@ -126,14 +142,16 @@ def _check_sizes(options: Options) -> None:
 
 def _decode(data: Buffer, options: Options, build: Callable[[Rows], Built | None]) -> Iterator[Built]:
     chunk = _Chunk()
-    for position, header, crc_ok, payload in _opened(data, options):
-        other_kind = chunk.headers and (header.magic == formats.NEWEST_MAGIC) != (
-            chunk.headers[0].magic == formats.NEWEST_MAGIC
-        )
-        if other_kind or (chunk.headers and chunk.size_bytes + len(payload) > MAX_CHUNK_BYTES):
+
+    def taken() -> int:
+        return chunk.size_bytes
+
+    for part in _opened(data, options, taken):
+        other_kind = chunk.headers and part.is_new != chunk.is_new
+        if other_kind or (chunk.headers and chunk.size_bytes + part.size_bytes > MAX_CHUNK_BYTES):
             yield from _built(chunk, options, build)
             chunk = _Chunk()
-        chunk.add(position, header, crc_ok, payload)
+        chunk.extend(part)
         if chunk.size_bytes >= options.chunk_bytes:
             yield from _built(chunk, options, build)
             chunk = _Chunk()
@@ -141,18 +159,21 @@ def _decode(data: Buffer, options: Options, build: Callable[[Rows], Built | None
         yield from _built(chunk, options, build)
 
 
-def _opened(data: Buffer, options: Options) -> Iterator[tuple[int, BatchHeader, bool, bytes | memoryview]]:
-    """(position, header, whether the CRC matches, payload) of each entry that is wanted and undamaged so far."""
+def _opened(data: Buffer, options: Options, taken: Callable[[], int]) -> Iterator[_Chunk]:
+    """The entries that are wanted and undamaged so far, in parts of one kind. `taken`: what the chunk has already."""
     view = memoryview(data)
-    # Runs of plain messages go as one entry, unless somebody wants to be asked for each.
+    # What is usual is looked at in runs, unless somebody wants to be asked for each.
     runs = options.keep is None
     entries = formats.headers(view)
     start = following = 0
     while True:
-        if runs and (end := legacy_rows.run(view, following, options.chunk_bytes)) > following:
-            yield following, legacy.read_header(view, following), True, view[following:end]
-            start = following = end
-            entries = formats.headers(view[start:])
+        if runs:
+            part, end = _run(view, following, options, taken())
+            if end > following:
+                yield part
+                start = following = end
+                entries = formats.headers(view[start:])
+                continue
         try:
             found = next(entries, None)
         except CorruptRecords as error:
@@ -178,7 +199,47 @@ def _opened(data: Buffer, options: Options) -> Iterator[tuple[int, BatchHeader, 
                 raise
             options.on_damage(Damage(position, header, error))
             continue
-        yield position, header, crc_ok, payload
+        part = _Chunk()
+        part.add(position, header, crc_ok, payload)
+        yield part
+
+
+def _run(view: memoryview, position: int, options: Options, taken: int) -> tuple[_Chunk, int]:
+    """Batches of v2, or plain messages as one entry, from a position on, and where they end: with the one that fills
+    the chunk, of which so much is taken, or before what is not wanted, damaged, or of another kind."""
+    part = _Chunk()
+    if (end := legacy_rows.run(view, position, options.chunk_bytes)) > position:
+        part.add(position, legacy.read_header(view, position), True, view[position:end])
+        return part, end
+    end = len(view)
+    add_position, add_header, add_payload = part.positions.append, part.headers.append, part.payloads.append
+    read_header, size = batch.read_header, 0
+    try:
+        while taken + size < options.chunk_bytes and position + HEADER_BYTES <= end:
+            header = read_header(view, position, whole=False)
+            following = position + _PREFIX_BYTES + header.batch_length
+            attributes = header.attributes
+            if following > end or (attributes & CONTROL_BIT and not options.control):
+                break
+            if following - position > MAX_CHUNK_BYTES or crc32c(view[position + _CRC_START : following]) != header.crc:
+                break
+            payload = view[position + HEADER_BYTES : following]
+            if attributes & CODEC_BITS:
+                payload = batch.payload(view, position, header, max_bytes=options.max_batch_bytes)
+            if taken + size + len(payload) > MAX_CHUNK_BYTES:
+                if size:
+                    break
+                taken = 0  # a new chunk begins
+            add_position(position)
+            add_header(header)
+            add_payload(payload)
+            size += len(payload)
+            position = following
+    except (CorruptRecords, InvalidRecords):
+        pass  # it is told where entries are looked at one by one
+    part.crc_ok = [True] * len(part.headers)
+    part.size_bytes = size
+    return part, position
 
 
 def _payload(data: Buffer, position: int, header: BatchHeader, max_bytes: int) -> bytes | memoryview:
