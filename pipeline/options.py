@@ -65,6 +65,7 @@ OPTIONS: tuple[str, ...] = (
     "isolationLevel",
     "onCorrupt",
     "maxBatchBytes",
+    "pushdown",
 )
 """What is acted on, besides `kafka.*`."""
 
@@ -110,7 +111,8 @@ class SourceOptions:
 
     `kafka` are the `kafka.*` options without their prefix. `columns` is None where the option is not given.
     `committed`: isolationLevel=read_committed. `notes`: sentences on options that do nothing here, for the log.
-    `max_offsets_per_trigger` and its siblings are None where they are not given, but for the delay.
+    `max_offsets_per_trigger` and its siblings are None where they are not given, but for the delay. `pushdown`: whether
+    filters say where to look; None leaves it to the reader.
     """
 
     source: Source
@@ -135,6 +137,7 @@ class SourceOptions:
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     commit_group: str | None
+    pushdown: bool | None
     notes: tuple[str, ...]
 
     def wanted(self, columns: tuple[str, ...], *, from_ms: int | None = None, before_ms: int | None = None) -> Wanted:
@@ -235,6 +238,7 @@ def parse(options: Mapping[str, str], source: Source, streaming: bool | None) ->
         min_offsets_per_trigger=given.number("minOffsetsPerTrigger", at_least=0),
         max_trigger_delay_ms=DEFAULT_MAX_TRIGGER_DELAY_MS if delay is None else _duration_ms(delay, "maxTriggerDelay"),
         commit_group=given.text("commitGroup"),
+        pushdown=given.flag("pushdown", False) if "pushdown" in given else None,
         notes=tuple(notes),
     )
     if streaming is False:

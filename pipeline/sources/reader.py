@@ -24,6 +24,11 @@ from ..options import Source, SourceOptions, parse
 
 _log = logging.getLogger(__name__)
 
+SCANS_ARE_APART = hasattr(DataSourceReader, "pushLimit")
+"""Whether each query of Spark has a plan of its own. Up to 4.3 all queries of one `load()` share the last plan that was
+made: once a filter is pushed down, the next query without one, or the other side of a union, would miss rows. What came
+with `pushLimit` parts them."""
+
 BackendFactory = Callable[[], Backend]
 
 
@@ -110,7 +115,10 @@ class LogsReader(DataSourceReader):
         vars(self)["pushFilters"] = _Pushdown(self)
 
     def narrowed_by(self, filters: Sequence[Filter]) -> list[Filter]:
-        """Takes over what filters say of where to look; gives those back that Spark must evaluate again."""
+        """Takes over what filters say of where to look; gives those back that Spark must evaluate again: all of them
+        where that is not safe, unless the option `pushdown` vouches that each query has a `load()` of its own."""
+        if not (SCANS_ARE_APART if self.options.pushdown is None else self.options.pushdown):
+            return list(filters)
         if self.options.source == "ottla_batches":
             self.narrowed, again = narrow_batches(filters)
         else:

@@ -26,6 +26,7 @@ def planned(
     name: str, options: dict[str, Any], filters: Sequence[Filter] = (), schema: StructType | None = None
 ) -> tuple[LogsReader, list[Any], list[Filter]]:
     """A query's reader, its partitions, and the filters that Spark has to evaluate again."""
+    options = {"pushdown": "true"} | options
     source = SOURCES[name](CaseInsensitiveDict({key: str(value) for key, value in options.items()}))
     source = pickle.loads(pickle.dumps(source))
     reader: Any = source.reader(schema or source.schema())

@@ -39,6 +39,7 @@ def test_defaults() -> None:
     assert found.selection == Selection() and found.columns is None and found.notes == ()
     assert found.max_trigger_delay_ms == 900_000 and found.max_offsets_per_trigger is None
     assert found.wanted(("key",)) == Wanted(("key",))
+    assert (batch().pushdown, batch(pushdown="False").pushdown, batch(pushdown="true").pushdown) == (None, False, True)
     assert stream().starting == AtOffset(LATEST)
     assert parse(DIRECTORY, "ottla_log", None).streaming is False
 

@@ -29,6 +29,7 @@ from read_through import EPOCH, as_rows, holding, planned, rows
 
 from ottla.pipeline.backend import DataLoss, ReadError
 from ottla.pipeline.columns import BATCH_COLUMNS, FIELDS
+from ottla.pipeline.filters import Narrowed
 from ottla.pipeline.offsets import OptionError
 from ottla.protocol.records import formats
 
@@ -111,6 +112,11 @@ def test_a_reader_that_spark_believes_to_have_no_pushdown(directory: Path) -> No
     reader, _, _ = planned("ottla_log", {"path": directory})
     # As Spark looks whether a session that has no pushdown must refuse the reader.
     assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
+    # Unless Spark parts the plans of queries, nothing is left out that is not asked to be.
+    tests = [EqualTo(TOPIC, "none"), GreaterThan(OFFSET, 10**6)]
+    whole, parts, again = planned("ottla_log", {"path": directory, "pushdown": "false"}, tests)
+    assert again == tests and len(parts) == len(planned("ottla_log", {"path": directory})[1])
+    assert whole.narrowed == Narrowed()
     assert list(reader.read(InputPartition(None))) == []
 
 
