@@ -20,6 +20,7 @@ from ottla.pipeline import session
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the modules beside the tests of the pipeline
 STARTED = time.monotonic()
 STOP_S = 30.0
+TIMEOUT_S = 300  # of one test; the first also waits for the session, and the machine may be busy
 
 
 @pytest.fixture(scope="session")
@@ -43,5 +44,11 @@ def spark() -> Iterator[SparkSession]:
     process.wait(STOP_S)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"the tests with Spark took {time.monotonic() - STARTED:.0f} s")
