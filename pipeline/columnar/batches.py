@@ -21,7 +21,7 @@ from .varints import PADDING, Bytes, Int64s, behind_varints, checked_sum, hop, h
 MAX_ROWS = 256 * 1024
 """Records decoded at once: a few bytes of a compressed batch may be a record, and one takes some hundred bytes here."""
 
-TOGETHER = 32
+TOGETHER = 16
 """So many batches are hopped in step rather than one after the other: from here on it is the quicker way."""
 
 _FEW_HEADERS = 16  # up to here one round of array operations per header of a record, above it a loop

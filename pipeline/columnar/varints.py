@@ -23,6 +23,20 @@ PADDING = bytes(64)
 _INT64_BITS = 64
 
 
+def _hops() -> Int64s:
+    """By the first two bytes of a record, little end first: how far it is to the next one. Where they do not say it, or
+    no record can begin so, it is beyond any payload."""
+    words = np.arange(1 << 16, dtype=np.int64)
+    first, second = words & 255, words >> 8
+    short = first < 128
+    lengths = np.where(short, first, first & 127 | second << 7) >> 1
+    told = (first & 1 == 0) & (short | (second < 128)) & (lengths >= walk.MIN_RECORD_BYTES - 1)
+    return np.where(told, lengths + np.where(short, 1, 2), 1 << 40)
+
+
+_HOPS = _hops()
+
+
 def hop(payload: bytes, position: int, count: int, starts: list[int]) -> int:
     """Appends where each of the next `count` records starts; the position after them, which may lie beyond the end."""
     # The varint is inlined for its first three widths, as in protocol/records/walk.py, which has the constants.
@@ -57,6 +71,8 @@ def hop(payload: bytes, position: int, count: int, starts: list[int]) -> int:
 def hop_together(payload: bytes, begins: Int64s, ends: Int64s, counts: Int64s, least: int) -> Int64s:
     """Where the records of these batches start: a step takes every batch to its next record, as long as `least` batches
     have one; the rest is hopped alone. Each must end where its last record does. The counts are bounded already."""
+    if (starts := _hop_quickly(payload, begins, ends, counts, least)) is not None:
+        return starts
     data = np.frombuffer(payload, np.uint8)
     order = np.argsort(-counts, kind="stable")  # those that have records left come first
     left = counts[order]
@@ -84,6 +100,31 @@ def hop_together(payload: bytes, begins: Int64s, ends: Int64s, counts: Int64s, l
     if (at != ends[order]).any():
         raise InvalidRecords("a batch and its records end at different bytes")
     return starts
+
+
+def _hop_quickly(payload: bytes, begins: Int64s, ends: Int64s, counts: Int64s, least: int) -> Int64s | None:
+    """The same by a table, where the lengths of all records have at most two bytes, and most steps take as many batches
+    as `least`. None where that is not so, or something is wrong."""
+    steps, total = int(counts.max()), int(counts.sum())
+    if steps * least > total or steps * counts.size > 4 * total:
+        return None
+    words = np.ndarray((len(payload) - 1,), "<u2", payload, strides=(1,))  # one at each byte
+    order = np.argsort(-counts, kind="stable")
+    at = begins[order]
+    alive = at.size - np.searchsorted(counts[order][::-1], np.arange(steps), "right")
+    found = np.empty((steps, at.size), np.int64)
+    try:
+        for step, count in enumerate(alive.tolist()):
+            position = at[:count]
+            found[step, :count] = position
+            position += _HOPS[words[position]]
+    except IndexError:
+        return None
+    if (at != ends[order]).any():
+        return None
+    of_batch = np.empty_like(order)
+    of_batch[order] = np.arange(order.size)
+    return found.T[of_batch][np.arange(steps) < counts[:, None]]
 
 
 def varints(data: Bytes, positions: Int64s) -> tuple[Int64s, Int64s]:
