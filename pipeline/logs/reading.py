@@ -76,6 +76,8 @@ class Reading:
         Raises ReadError, DataLoss.
         """
         missed = 0
+        if self._cursor < base:  # nothing lay before when this was planned
+            base, anchor = self._found_again(), None
         while self._cursor < self._end:
             try:
                 with LogFile(catalog.log_path(self._folder, base)) as file:
@@ -177,8 +179,8 @@ class Reading:
         """Bytes in which no entry can be told from the next."""
         offset = max(self._previous + 1, self._base)
         self._note(position, offset, problem)
-        if self._wanted.on_corrupt == "emit" and offset < self._end:
-            end = again.position if again is not None else file.size()
+        end = again.position if again is not None else file.size()
+        if self._wanted.on_corrupt == "emit" and offset < self._end and position < end:
             raw = file.read(position, min(end - position, _RAW_BYTES))
             yield self._raw_row(raw, {"offset": max(offset, self._cursor), "position": position})
 
@@ -318,8 +320,10 @@ class Reading:
         except (_Refused, *_REFUSALS) as refused:
             error = refused.__cause__ if isinstance(refused, _Refused) else refused
         if len(run) == 1:
-            self._last_is_damaged |= int(run[0]) == last
-            yield from self._damage(window, int(run[0]), str(error))
+            index = int(run[0])
+            self._last_is_damaged |= index == last
+            problem = str(error) if matches(window, index) else "it does not match its CRC"
+            yield from self._damage(window, index, problem)
             return
         rest = run[table.last_offsets[run] > given]
         half = max(len(rest) // 2, 1)

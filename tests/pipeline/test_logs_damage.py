@@ -277,7 +277,7 @@ def test_one_bad_message_among_many_plain_ones_is_found(tmp_path: Path) -> None:
     folder = written(tmp_path / "orders-3", [(1, 0, 3000)])
     segment, position, header = folder.placed()[1234]
     flip(folder.log(segment), 8 * (position + 20))
-    with pytest.raises(ReadError, match=f"byte {position}, offset {header.base_offset}: .*CRC"):
+    with pytest.raises(ReadError, match=f"byte {position}, offset {header.base_offset}: it does not match its CRC"):
         read(folder.path, wanted("offset"))
     found = read(folder.path, wanted("offset", on_corrupt="skip"))
     assert [row["offset"] for row in found] == [r.offset for r in folder.records if r.offset != header.base_offset]

@@ -1,0 +1,266 @@
+"""Which partitions there are and where their logs begin and end, in directories that are in use and in others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from logs_samples import KEY, rows, wanted, written
+
+from ottla.pipeline.backend import OffsetRange, ReadError, Selection, TopicPartition
+from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.logs.ends import is_in_use
+from ottla.protocol.records.batch import Record
+from ottla.storage.checkpoint import LOG_START_OFFSET, REPLICATION_OFFSET, write_offsets
+from ottla.storage.config import LogConfig
+from ottla.storage.directory import DataDirectory
+from ottla.storage.files import DiskFiles
+from ottla.storage.log import PartitionLog
+
+NOW = 1_700_000_000_000
+CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=300, retention_ms=-1)
+
+# Asks for the lock as another broker would.
+TRIES = """
+import fcntl, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+try:
+    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    print("free", flush=True)
+except OSError:
+    print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[DataDirectory]:
+    found = DataDirectory.open(DiskFiles(), tmp_path / "data", node_id=1)
+    yield found
+    found.close()
+
+
+def log_of(directory: DataDirectory, topic: str = "orders", partition: int = 0) -> PartitionLog:
+    return directory.open_partition(topic, partition, topic_id=bytes(range(16)), config=CONFIG, now_ms=NOW)
+
+
+def append(log: PartitionLog, count: int, size: int = 100) -> None:
+    for number in range(count):
+        log.append_records([Record(0, NOW + number, b"k", bytes(size))], now_ms=NOW)
+
+
+def both(backend: FileBackend, key: TopicPartition) -> tuple[int, int]:
+    return backend.earliest([key])[key], backend.latest([key], committed=False)[key]
+
+
+# -- ends
+
+
+def test_a_directory_in_use_ends_at_its_high_watermarks_and_keeps_its_lock(directory: DataDirectory) -> None:
+    log = log_of(directory)
+    append(log, 40)
+    assert is_in_use(directory.path)
+    backend = FileBackend([directory.path])
+    key = TopicPartition("orders", 0)
+    assert both(backend, key) == (0, 0), "no high watermark was written yet"
+    directory.write_watermarks()
+    assert both(backend, key) == (0, 40)
+    append(log, 5)
+    assert both(backend, key) == (0, 40)
+    lock = subprocess.run(
+        [sys.executable, "-c", TRIES, os.path.join(directory.path, ".lock")], input="", capture_output=True, text=True
+    )
+    assert lock.stdout == "locked\n"
+    directory.close()
+    assert not is_in_use(directory.path)
+    assert both(backend, key) == (0, 45)
+
+
+def test_a_lock_of_another_process_is_seen(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    DataDirectory.open(DiskFiles(), root, node_id=1).close()
+    (root / ".kafka_cleanshutdown").unlink()
+    assert not is_in_use(str(root)), "killed"
+    holder = [sys.executable, "-c", TRIES, str(root / ".lock")]
+    with subprocess.Popen(holder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "free\n"
+        assert is_in_use(str(root))
+        process.communicate("")
+    assert not is_in_use(str(root))
+    assert not is_in_use(str(tmp_path)), "no data directory"
+
+
+def test_a_killed_directory_ends_with_its_last_whole_entry(directory: DataDirectory, tmp_path: Path) -> None:
+    log = log_of(directory)
+    append(log, 40)
+    directory.write_watermarks()
+    append(log, 7)
+    copy = tmp_path / "copy"
+    shutil.copytree(directory.path, copy)
+    backend = FileBackend([str(copy)])
+    key = TopicPartition("orders", 0)
+    assert both(backend, key) == (0, 47)
+    with open(copy / "orders-0" / f"{log.active_segment_offset:020d}.log", "ab") as file:
+        file.write(b"\0\0\0\0")
+    assert both(backend, key) == (0, 47)
+    pieces = backend.pieces([OffsetRange(*key, 0, 47)], wanted("offset"))
+    assert [row["offset"] for row in rows(pieces)] == list(range(47))
+
+
+def test_the_end_is_read_on_from_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written(tmp_path / "orders-3", [(2, 0, 3)] * 50, interval_bytes=None)
+    backend = FileBackend([str(tmp_path)])
+    assert both(backend, KEY) == (0, folder.end)
+    data = folder.log().read_bytes()
+    from ottla.pipeline.logs.files import LogFile
+
+    positions: list[int] = []
+    fill = LogFile.fill
+
+    def noted(self: LogFile, buffer: memoryview, position: int) -> int:
+        positions.append(position)
+        return fill(self, buffer, position)
+
+    monkeypatch.setattr(LogFile, "fill", noted)
+    more = written(tmp_path / "more" / "orders-3", [(2, 0, 3)], first=folder.end)
+    folder.log().write_bytes(data + more.log().read_bytes())
+    assert both(backend, KEY) == (0, more.end)
+    assert positions and min(positions) >= len(data)
+    folder.log().write_bytes(data[:1000])
+    assert both(backend, KEY)[1] < folder.end
+
+
+def test_a_log_starts_where_records_were_deleted(directory: DataDirectory) -> None:
+    log = log_of(directory)
+    append(log, 60)
+    log.delete_records_before(17)
+    directory.write_checkpoints()
+    backend = FileBackend([directory.path])
+    key = TopicPartition("orders", 0)
+    assert both(backend, key) == (17, 60)
+    pieces = backend.pieces([OffsetRange(*key, 17, 60)], wanted("offset"))
+    assert [row["offset"] for row in rows(pieces)] == list(range(17, 60))
+    assert backend.at_times({key: NOW}) == {key: 17}
+
+
+def test_checkpoints_that_make_no_sense_are_an_error(tmp_path: Path) -> None:
+    written(tmp_path / "orders-3", [(2, 0, 3)])
+    for name in (LOG_START_OFFSET, REPLICATION_OFFSET):
+        (tmp_path / name).write_text("0\n2\norders 3 0\n")
+        with pytest.raises(ReadError, match=f"malformed checkpoint .*{name}"):
+            both(FileBackend([str(tmp_path)]), KEY)
+        (tmp_path / name).unlink()
+    write_offsets(DiskFiles(), str(tmp_path / LOG_START_OFFSET), {("orders", 3): 2})
+    assert FileBackend([str(tmp_path)]).earliest([KEY]) == {KEY: 2}
+
+
+def test_an_empty_partition(tmp_path: Path) -> None:
+    (tmp_path / "orders-3").mkdir()
+    (tmp_path / "orders-3" / f"{9:020d}.log").touch()
+    backend = FileBackend([str(tmp_path)])
+    assert both(backend, KEY) == (9, 9)
+    assert backend.latest([KEY], committed=True) == {KEY: 9}
+    assert backend.at_times({KEY: 0}) == {KEY: None}
+    assert backend.pieces([OffsetRange(*KEY, 9, 9)], wanted()) == []
+
+
+# -- which partitions
+
+
+def keys(*paths: Path | str, selection: Selection | None = None) -> list[str]:
+    return [str(key) for key in FileBackend([str(path) for path in paths]).partitions(selection or Selection())]
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("roots")
+    for name in (
+        "a/orders-0",
+        "a/orders-1",
+        "a/__consumer_offsets-0",
+        "b/orders-2",
+        "b/bills-0",
+        "b/__consumer_offsets-1",
+    ):
+        written(root / name, [(2, 0, 2)])
+    (root / "a" / f"gone-0.{'0' * 32}-delete").mkdir()
+    (root / "a" / "meta.properties").write_text("version=1\n")
+    return root
+
+
+def test_paths_are_directories_or_partitions_one_or_many(roots: Path) -> None:
+    a, b = roots / "a", roots / "b"
+    assert keys(a) == ["orders-0", "orders-1"]
+    assert keys(a, b) == keys(f"{a}, {b}/") == keys(f"{roots}/*") == keys(f"file:{a}", f"file://{b}")
+    assert keys(a, b) == ["bills-0", "orders-0", "orders-1", "orders-2"]
+    assert keys(a / "orders-1", b) == ["bills-0", "orders-1", "orders-2"]
+    assert keys(a, a / "orders-1") == ["orders-0", "orders-1"], "found twice at the same place"
+
+
+def test_internal_topics_only_where_they_are_named(roots: Path) -> None:
+    a, b = roots / "a", roots / "b"
+    assert keys(a / "__consumer_offsets-0", b) == ["__consumer_offsets-0", "bills-0", "orders-2"]
+    assert keys(a, b, selection=Selection(topics=("__consumer_offsets",))) == [
+        f"__consumer_offsets-{n}" for n in (0, 1)
+    ]
+    assert keys(a, b, selection=Selection(pattern=".*s")) == ["bills-0", "orders-0", "orders-1", "orders-2"]
+    assert keys(a, selection=Selection(assigned=(TopicPartition("__consumer_offsets", 0),))) == ["__consumer_offsets-0"]
+
+
+def test_what_is_not_there_is_named(roots: Path, tmp_path: Path) -> None:
+    a = roots / "a"
+    for selection, missing in (
+        (Selection(topics=("orders", "nothing")), "nothing"),
+        (Selection(assigned=(TopicPartition("orders", 0), TopicPartition("orders", 9))), "orders-9"),
+    ):
+        with pytest.raises(ReadError, match=f"not in {a}: {missing}$"):
+            keys(a, selection=selection)
+    assert keys(a, selection=Selection(pattern="nothing")) == []
+    for path, words in ((a / "none", "nothing lies at"), (f"{roots}/x*", "nothing lies at"), (tmp_path, "no data dir")):
+        with pytest.raises(ReadError, match=words):
+            keys(path)
+    with pytest.raises(ReadError, match="no path"):
+        FileBackend([""])
+    (tmp_path / "file").touch()
+    with pytest.raises(ReadError, match="cannot read"):
+        keys(tmp_path / "file")
+
+
+def test_a_partition_in_two_directories_is_an_error_that_names_both(roots: Path, tmp_path: Path) -> None:
+    shutil.copytree(roots / "b", tmp_path / "c")
+    with pytest.raises(ReadError, match=r"\S+ is found twice: \S+/b/\S+ and \S+/c/\S+$"):
+        keys(roots / "b", tmp_path / "c")
+    os.symlink(roots / "b", tmp_path / "d")
+    assert keys(roots / "b", tmp_path / "d") == ["bills-0", "orders-2"]
+
+
+def test_a_path_with_a_comma_in_it(tmp_path: Path) -> None:
+    written(tmp_path / "x,y" / "orders-3", [(2, 0, 2)])
+    assert keys(tmp_path / "x,y") == ["orders-3"]
+
+
+def test_a_partition_that_comes_and_goes(tmp_path: Path) -> None:
+    written(tmp_path / "orders-3", [(2, 0, 2)])
+    backend = FileBackend([str(tmp_path)])
+    other = TopicPartition("bills", 0)
+    assert backend.partitions(Selection()) == [KEY]
+    written(tmp_path / "bills-0", [(2, 0, 4)])
+    assert backend.earliest([KEY, other]) == {KEY: 0, other: 0}
+    shutil.rmtree(tmp_path / "orders-3")
+    assert list(backend.latest([KEY, other], committed=False)) == [other]
+    assert list(backend.latest([KEY, other], committed=True)) == [other]
+    assert backend.at_times({KEY: 5, other: 10**15}) == {other: None}
+    assert backend.partitions(Selection()) == [other]
+
+
+def test_a_backend_is_a_context() -> None:
+    with tempfile.TemporaryDirectory() as root:
+        written(Path(root) / "orders-3", [(2, 0, 2)])
+        with FileBackend([root]) as backend:
+            assert backend.partitions(Selection()) == [KEY]

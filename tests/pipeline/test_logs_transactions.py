@@ -1,0 +1,199 @@
+"""read_committed from files, as storage's own read_committed consumers get it, whatever indexes and snapshots say."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from logs_samples import rows, wanted
+
+from ottla.pipeline.backend import OffsetRange, TopicPartition
+from ottla.pipeline.logs import FileBackend
+from ottla.protocol.records import batch, formats
+from ottla.protocol.records.batch import Record
+from ottla.storage import txn_index
+from ottla.storage.config import LogConfig
+from ottla.storage.files import DiskFiles
+from ottla.storage.log import PartitionLog
+
+KEY = TopicPartition("orders", 0)
+NOW = 1_700_000_000_000
+CONFIG = LogConfig(segment_bytes=1200, index_interval_bytes=150, retention_ms=-1)
+
+
+def opened(folder: Path, *, clean: bool = True) -> PartitionLog:
+    return PartitionLog.open(
+        DiskFiles(), str(folder), topic="orders", partition=0, topic_id=bytes(16), config=CONFIG, now_ms=NOW,
+        clean_shutdown=clean,
+    )  # fmt: skip
+
+
+class Play:
+    """Batches of five producers, in transactions and outside of them, markers, and plain batches between them."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self.log = log
+        self.sequences = dict.fromkeys(range(5), 0)
+
+    def go(self, seed: int, steps: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(steps):
+            producer_id, what = chance.randrange(5), chance.choice(["data", "data", "data", "end", "plain"])
+            count = chance.randrange(1, 4)
+            records = [Record(n, NOW, None, b"x" * chance.randrange(40)) for n in range(count)]
+            if what == "plain":
+                self.log.append(batch.build(records), now_ms=NOW)
+            elif what == "end":
+                committed = chance.random() < 0.5
+                self.log.append_marker(producer_id, 0, committed=committed, coordinator_epoch=0, now_ms=NOW)
+            else:
+                first = self.sequences[producer_id]
+                built = batch.build(
+                    records, producer_id=producer_id, producer_epoch=0, base_sequence=first, transactional=True
+                )
+                self.log.append(built, now_ms=NOW)
+                self.sequences[producer_id] += count
+
+
+def consumed(log: PartitionLog, offset: int) -> list[int]:
+    """The offsets that a read_committed consumer of storage gets."""
+    found: list[int] = []
+    while records := bytes((answer := log.read(offset, 500, committed=True)).records):
+        begins = sorted((one.first_offset, one.producer_id) for one in answer.aborted)
+        dropped: set[int] = set()
+        start = offset
+        for position, header in formats.headers(records):
+            while begins and begins[0][0] <= header.last_offset:
+                dropped.add(begins.pop(0)[1])
+            marker = txn_index.read_marker(records, position, header)
+            if marker is not None:
+                dropped -= {header.producer_id} if marker.kind == txn_index.ABORT else set()
+            elif not (header.is_transactional and header.producer_id in dropped):
+                found += [r.offset for r in formats.records(records, position) if r.offset >= start]
+            offset = header.next_offset
+    return found
+
+
+def committed(folder: Path, start: int = 0, end: int | None = None, **options: int) -> list[int]:
+    backend = FileBackend([str(folder)], **options)
+    stop = backend.latest([KEY], committed=False)[KEY] if end is None else end
+    pieces = backend.pieces([OffsetRange(*KEY, start, stop)], wanted("offset", committed=True))
+    return [row["offset"] for row in rows(pieces)]
+
+
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 60), data=st.data())
+def test_as_storage_gives_them(seed: int, steps: int, data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / "orders-0"
+        log = opened(folder)
+        play = Play(log)
+        play.go(seed, steps)
+        backend = FileBackend([root])
+        for _ in range(2):
+            assert backend.latest([KEY], committed=True) == {KEY: log.last_stable_offset}
+            play.go(seed + 1, data.draw(st.integers(0, 20)))
+        start = data.draw(st.integers(0, log.log_end_offset))
+        found = committed(folder, start, part_bytes=data.draw(st.sampled_from([100, 600, 1 << 20])))
+        assert found == consumed(log, start)
+        log.close()
+        assert committed(folder, start) == found
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int], list[int]]:
+    """A folder with several segments, what is committed of it, and its markers."""
+    folder = tmp_path_factory.mktemp("played") / "orders-0"
+    log = opened(folder)
+    Play(log).go(6, 200)
+    found = consumed(log, 0)
+    data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+    markers = [header.base_offset for _, header in formats.headers(data) if header.is_control]
+    log.close()
+    assert len(list(folder.glob("*.log"))) > 8 and len(list(folder.glob("*.txnindex"))) > 4 and len(found) > 50
+    return folder, found, markers
+
+
+def test_an_index_of_aborted_transactions_that_is_damaged_is_made_up_for(
+    played: tuple[Path, list[int], list[int]], tmp_path: Path
+) -> None:
+    folder, expected, _ = played
+    for number, path in enumerate(sorted(folder.glob("*.txnindex"))[:-1]):
+        for changed in (path.read_bytes()[:-1], b"\0\1" + path.read_bytes()[2:]):
+            copy = tmp_path / f"{number}-{len(changed)}-{changed[1]}" / "orders-0"
+            shutil.copytree(folder, copy)
+            (copy / path.name).write_bytes(changed)
+            assert committed(copy) == expected
+
+
+def test_snapshots_that_are_damaged_or_gone_are_made_up_for(
+    played: tuple[Path, list[int], list[int]], tmp_path: Path
+) -> None:
+    folder, expected, _ = played
+    for number, change in enumerate((lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\xff"), Path.unlink)):
+        copy = tmp_path / str(number) / "orders-0"
+        shutil.copytree(folder, copy)
+        for path in copy.glob("*.snapshot"):
+            change(path)
+        assert committed(copy) == expected
+
+
+def test_a_range_ends_at_the_last_stable_offset(tmp_path: Path) -> None:
+    folder = tmp_path / "orders-0"
+    log = opened(folder)
+    plain = [Record(0, NOW, None, b"plain")]
+    log.append(batch.build(plain), now_ms=NOW)
+    log.append(batch.build(plain, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True), now_ms=NOW)
+    log.append(batch.build(plain), now_ms=NOW)
+    assert FileBackend([str(folder)]).latest([KEY], committed=True) == {KEY: 1}
+    assert committed(folder, 0, 3) == [0]
+    log.append_marker(1, 0, committed=False, coordinator_epoch=0, now_ms=NOW)
+    assert committed(folder, 0, 3) == [0, 2]
+    assert committed(folder) == [0, 2]
+    log.close()
+
+
+def test_markers_are_given_only_where_they_are_asked_for(played: tuple[Path, list[int], list[int]]) -> None:
+    folder, expected, markers = played
+    backend = FileBackend([str(folder)])
+    end = backend.latest([KEY], committed=False)[KEY]
+
+    def offsets(**options: bool) -> list[int]:
+        pieces = backend.pieces([OffsetRange(*KEY, 0, end)], wanted("offset", "control", **options))
+        return [row["offset"] for row in rows(pieces) if row["control"] or not options.get("control")]
+
+    assert offsets(control=True) == markers
+    stable = backend.latest([KEY], committed=True)[KEY]
+    assert offsets(control=True, committed=True) == [offset for offset in markers if offset < stable]
+    assert offsets(committed=True) == expected
+    assert len(offsets()) + len(markers) == end
+
+
+def test_a_closed_log_without_snapshots_and_indexes_is_one_without_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Kafka: to look would be to read all headers of what may be a large log of old."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    data = batch.build(
+        [Record(0, NOW, None, b"v")], producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
+    )
+    (folder / f"{0:020d}.log").write_bytes(data)
+    assert FileBackend([str(tmp_path)]).latest([KEY], committed=True) == {KEY: 0}
+    (tmp_path / ".kafka_cleanshutdown").touch()
+    assert FileBackend([str(tmp_path)]).latest([KEY], committed=True) == {KEY: 1}
+
+
+def test_what_is_open_is_read_on_from_where_it_was(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    log = opened(tmp_path / "orders-0")
+    backend = FileBackend([str(tmp_path)])
+    play = Play(log)
+    for seed in range(scaled(10)):
+        play.go(seed, 12)
+        assert backend.latest([KEY], committed=True) == {KEY: log.last_stable_offset}
+    log.close()
