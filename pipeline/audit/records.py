@@ -38,7 +38,7 @@ def together(source: inspect.Source, entries: Entries, task: SegmentTask) -> Ope
                 yield found, None
                 continue
             is_new = found.header.magic == batch.MAGIC
-            if chunk.is_full() or (chunk.headers and chunk.is_new != is_new):
+            if chunk.is_full(found) or (chunk.headers and chunk.is_new != is_new):
                 yield from chunk.checked()
                 chunk = _Chunk(source, task)
             chunk.add(found, is_new)
@@ -78,9 +78,11 @@ class _Chunk:
         self.payloads: list[bytes | memoryview] = []
         self.alone: set[int] = set()
         self._bytes = 0
+        self._rows = 0
 
-    def is_full(self) -> bool:
-        return self._bytes >= CHUNK_BYTES or len(self.entries) >= CHUNK_ENTRIES
+    def is_full(self, following: inspect.BatchFacts) -> bool:
+        rows = self._rows + following.header.record_count
+        return self._bytes >= CHUNK_BYTES or len(self.entries) >= CHUNK_ENTRIES or rows > batches.MAX_ROWS
 
     def add(self, found: inspect.BatchFacts, is_new: bool) -> None:
         self.entries.append(found)
@@ -89,8 +91,8 @@ class _Chunk:
         place, header = len(self.entries) - 1, found.header
         self.is_new = is_new
         try:
-            if found.size_bytes > inspect.ENTRY_BYTES_MAX:
-                raise InvalidRecords("too large")
+            if found.size_bytes > inspect.ENTRY_BYTES_MAX or header.record_count > batches.MAX_ROWS:
+                raise InvalidRecords("too large")  # to be decoded at once
             data = self._window.get(found.position, found.size_bytes)
             if is_new:
                 payload = batch.payload(data, 0, header, max_bytes=MAX_DECOMPRESSED_BYTES)
@@ -105,6 +107,7 @@ class _Chunk:
         self.headers.append(header)
         self.payloads.append(payload)
         self._bytes += len(payload)
+        self._rows += max(header.record_count, 0)
 
     def checked(self) -> Iterator[tuple[inspect.BatchFacts, str | None]]:
         if self.headers:

@@ -287,6 +287,18 @@ def copied_batch(segment: Segment) -> Planted:
     return Planted(segment.name, end, found.header.base_offset, "log")
 
 
+def copied_batches(segment: Segment) -> Planted | None:
+    """Several of them, once more behind each other: one fault."""
+    count = segment.chance.randint(2, 3)
+    if len(segment.facts) < count + 2:
+        return None
+    first = segment.chance.randrange(1, len(segment.facts) - count)
+    found, last = segment.facts[first], segment.facts[first + count - 1]
+    data, end = segment.log.read_bytes(), last.position + last.size_bytes
+    segment.log.write_bytes(data[:end] + data[found.position :])
+    return Planted(segment.name, end, found.header.base_offset, "log")
+
+
 def torn_tail(segment: Segment) -> Planted | None:
     if segment.next is not None:
         return None
@@ -423,6 +435,7 @@ FAULTS: tuple[Fault, ...] = (
     other_offset,
     missing_batch,
     copied_batch,
+    copied_batches,
     torn_tail,
     wrong_index,
     wrong_time_index,

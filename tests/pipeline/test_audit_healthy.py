@@ -3,7 +3,9 @@ and of what it finds in damaged ones it says the same as `ottla verify`."""
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -18,10 +20,12 @@ from audit_samples import CONFIG, Story, audited, segments, shown, verified, wri
 from crash_world import Stop, World  # type: ignore[import-not-found]  # noqa: E402
 from simulated_files import SimulatedFiles  # type: ignore[import-not-found]  # noqa: E402
 
-from ottla.pipeline.audit.auditing import Audit  # noqa: E402
+from ottla.pipeline.audit import report as report_module  # noqa: E402
+from ottla.pipeline.audit.auditing import Audit, one_after_the_other  # noqa: E402
 from ottla.pipeline.backend import ReadError  # noqa: E402
 from ottla.storage.directory import CLEAN_SHUTDOWN, DataDirectory  # noqa: E402
 from ottla.storage.files import DiskFiles  # noqa: E402
+from ottla.storage.follower import FollowerLog  # noqa: E402
 
 GOLDEN = TESTS / "oracle" / "golden"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
@@ -76,6 +80,30 @@ def test_what_any_work_left_is_sound_closed_or_killed(tmp_path: Path, scaled: Ca
     assert looked >= scaled(12)
 
 
+WITHOUT_A_CLEANER = (
+    "produce produce_idempotent produce_old produce_in_transaction commit_offsets end_transaction produce_big flush"
+    " retain delete_records remove_files checkpoint save reopen upgrade create delete"
+)
+
+
+def test_where_no_cleaner_works_nothing_is_missing(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """The topics' configs are known here, so every hole would be a finding."""
+    looked = 0
+    for seed in range(scaled(8)):
+        world = World(seed, lambda stop, rng: None, operations=50, kinds=WITHOUT_A_CLEANER.split())
+        world.run()
+        if not any(path.endswith(".log") for path in world.files.contents):
+            continue
+        root = on_disk(world.files, tmp_path / str(seed))
+        metadata = root / "__cluster_metadata-0"
+        metadata.mkdir()
+        (metadata / f"{0:020d}.log").touch()
+        report = audited(root)
+        assert report.sound, (seed, shown(report.findings))
+        looked += sum(one.batches > 0 for one in report.partitions)
+    assert looked
+
+
 def test_what_was_deleted_up_to_an_offset_and_a_sequence_that_wraps_are_sound(tmp_path: Path) -> None:
     story = Story(5).run(40)
     story.next[1] = 2**31 - 5  # the first batches of its epoch were deleted with what lay before them
@@ -121,10 +149,27 @@ def test_facts_are_those_of_the_log(tmp_path: Path) -> None:
     assert facts.leader_epochs and facts.commits and facts.aborts
 
 
+def test_the_report_is_what_its_documentation_says(tmp_path: Path) -> None:
+    root = write(tmp_path / "data", [Story(3).run(80)])
+    log = segments(root)[0]
+    log.write_bytes(log.read_bytes()[:-1] + b"\xff")
+    report = audited(root)
+    told = json.loads(report.to_json())
+    assert (told["sound"], told["records"], report.exit_code) == (False, True, 1)
+    (finding,) = told["findings"]
+    assert set(finding) == {"directory", "file", "byte", "offset", "part", "what"}
+    assert finding["directory"] == str(root) and finding["file"] == f"orders-0/{log.name}"
+    assert [directory["path"] for directory in told["directories"]] == [str(root)]
+    words = {*re.findall(r"[a-z_]+", report_module.__doc__ or "")}
+    for partition in told["directories"][0]["partitions"]:
+        assert {*partition, *partition["transactions"], *told} <= words
+    text = report.to_text()
+    assert f"\n! orders-0/{log.name} at byte {finding['byte']}, offset {finding['offset']}: CRC " in text
+    assert text.endswith("\n1 wrong: log 1\n")
+
+
 def test_beside_whoever_writes_to_it(tmp_path: Path) -> None:
     """The directory is open, and never faulty, whatever was just written; partition folders can be named, too."""
-    from ottla.storage.follower import FollowerLog
-
     story = Story(9).run(60)
     directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=1)
     log = directory.open_partition("orders", 0, topic_id=bytes(16), config=CONFIG, now_ms=0, kind=FollowerLog)
@@ -153,8 +198,6 @@ def test_a_fault_in_a_directory_that_may_be_in_use_is_looked_at_twice(tmp_path: 
 
     def mending(items):
         nonlocal looks
-        from ottla.pipeline.audit.auditing import one_after_the_other
-
         yield from list(one_after_the_other(items))
         looks += 1
         log.write_bytes(sound)

@@ -91,6 +91,15 @@ def test_chunks_of_any_size_say_the_same(bound: int, monkeypatch: pytest.MonkeyP
     assert together == alone
 
 
+def test_batches_of_more_records_than_are_decoded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_arrays.batches, "MAX_ROWS", 7)
+    records = [batch.Record(n, 1000 + n, None, b"") for n in range(40)]
+    parts = [records[:5], records[5:12], records[12:30], records[30:34], records[34:]]
+    data = b"".join(bytes(batch.build(part, base_offset=part[0].offset)) for part in parts)
+    alone, together = both(data, gaps=False)
+    assert together == alone and [what for _, what in together] == [None] * 5
+
+
 def test_many_small_batches_with_one_that_lies(tmp_path: Path) -> None:
     """Chunks in which batches are hopped together; what one of them lies about is told of that one."""
     data = bytearray()
