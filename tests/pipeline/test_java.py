@@ -136,7 +136,7 @@ def test_without_a_cache_a_temporary_folder_is_used(tmp_path: Path) -> None:
     assert tmp_path not in folder.parents
 
 
-PROGRAM = """
+WITHOUT = """
 import sys
 
 class Absent:
@@ -146,6 +146,8 @@ class Absent:
 
 ABSENT = sys.argv[1].split()
 sys.meta_path.insert(0, Absent())
+"""
+PROGRAM = """
 import ottla.pipeline
 assert "pyspark" not in sys.modules and "pyarrow" not in sys.modules
 try:
@@ -168,6 +170,23 @@ else:
     ],
 )
 def test_what_is_missing_is_said_when_it_is_used(absent: str, outcome: str) -> None:
-    command = [sys.executable, "-c", PROGRAM, absent]
+    command = [sys.executable, "-c", WITHOUT + PROGRAM, absent]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout.strip(), done.stderr) == (outcome, "")
+
+
+FOUND = """
+import pyspark_ottla, pyspark_ottla_batches, pyspark_ottla_log
+for module in (pyspark_ottla, pyspark_ottla_batches, pyspark_ottla_log):
+    print(module.DefaultSource.name() if hasattr(module, "DefaultSource") else None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("absent", "names"),
+    [("", ["ottla", "ottla_batches", "ottla_log"]), ("pyarrow", ["None"] * 3), ("pyspark pyarrow", ["None"] * 3)],
+)
+def test_modules_that_spark_finds_never_fail(absent: str, names: list[str]) -> None:
+    """Spark imports all that are called `pyspark_...`: one that failed would take every Python source from it."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT + FOUND, absent], capture_output=True, text=True)
+    assert (done.stdout.split(), done.stderr) == (names, "")
