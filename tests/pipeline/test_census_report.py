@@ -13,9 +13,10 @@ from columnar_samples import NOW, entries
 
 from ottla.broker.tools.formats import formats
 from ottla.pipeline.backend import ReadError
-from ottla.pipeline.census import CensusReport, Plan, count, merge, plan, report
+from ottla.pipeline.census import CensusReport, Facts, Plan, count, merge, plan, report
 from ottla.pipeline.census.facts import Damaged
 from ottla.pipeline.census.report import damage_text, moment
+from ottla.pipeline.jobs import census as census_job
 from ottla.protocol.messages.metadata_records import ConfigRecord
 from ottla.protocol.metadata_values import encode
 from ottla.protocol.records import batch
@@ -152,6 +153,15 @@ def test_a_damaged_segment_is_cut_as_far_as_it_goes(tmp_path: Path) -> None:
     facts = merge(count(piece) for piece in made.pieces)
     assert 30 < facts.records <= 50
     assert facts.damaged
+
+
+def test_what_a_worker_does_not_see_is_no_census(tmp_path: Path) -> None:
+    path = a_partition(tmp_path / "t-0", 3)
+    (piece,) = plan([str(tmp_path)]).pieces
+    with pytest.raises(ReadError, match="is here, but not where a task ran"):
+        list(census_job._seen(iter([(piece, Facts(gone=1))])))
+    path.unlink()
+    assert list(census_job._seen(iter([(piece, Facts(gone=1))]))) == [(piece, Facts(gone=1))]
 
 
 # --- the report
