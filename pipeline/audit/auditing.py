@@ -20,7 +20,7 @@ from ..backend import ReadError
 from ..census.pieces import topic_configs
 from .producers import Producers
 from .report import AuditReport, DirectoryAudit, PartitionFacts
-from .segments import Packed, SegmentItem, look_over
+from .segments import FINDINGS_MAX, Packed, SegmentItem, look_over
 
 Runner = Callable[[Sequence[SegmentItem]], Iterable[tuple[SegmentItem, Packed]]]
 """Has the task done for each item, in any order; each item with what came of it."""
@@ -176,6 +176,7 @@ class _Partition:
             log_start_offset=start,
         )
         self._is_open = True
+        self._told = 0
         self._failed = False
         self.is_suspect = False
         self.findings = list(self.walk.beside())
@@ -197,13 +198,22 @@ class _Partition:
         try:
             for event in packed.events():
                 if isinstance(event, Run):
-                    self.findings += self.producers.take(name, event, self.walk.missing + event.missing)
+                    for finding in self.producers.take(name, event, self.walk.missing + event.missing):
+                        self._add_bounded(finding)
                 elif isinstance(event, End):
                     self._facts.batches += event.entries
                     self._facts.records += event.records
                 self.findings += self.walk.step(number, event)
         except StorageError as error:
             self._fail(str(error))
+
+    def _add_bounded(self, finding: Finding) -> None:
+        """What is said of producers: where nothing follows anything the first ones are enough."""
+        self._told += 1
+        if self._told <= FINDINGS_MAX:
+            self.findings.append(finding)
+        elif self._told == FINDINGS_MAX + 1:
+            self.findings.append(finding._replace(what=f"{finding.what}; more findings like this are not listed"))
 
     def _fail(self, problem: str) -> None:
         self._failed = True

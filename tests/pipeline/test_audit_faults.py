@@ -24,6 +24,9 @@ from audit_samples import (
     write,
 )
 
+from ottla.pipeline.audit import auditing
+from ottla.pipeline.audit import segments as by_segment
+from ottla.storage import txn_index
 from ottla.storage.verify_facts import Finding
 
 
@@ -118,6 +121,42 @@ def test_producers_faults_together_with_others(tmp_path: Path, scaled: Callable[
         offsets = sorted(one.offset or 0 for one in found if one.part == "producers")
         assert offsets == sorted(offset for offset, _ in story.told), (seed, shown(found))
         assert misses([other], [one for one in found if one.part != "producers"]) == []
+
+
+def test_a_damaged_marker_of_an_abort_is_one_fault(sound: Path, tmp_path: Path) -> None:
+    """The transaction index has the abort, and the log no longer tells of it: that follows from the damage."""
+    chance, done = random.Random(1), 0
+    for log in segments(sound):
+        indexed = log.with_suffix(".txnindex")
+        aborts = txn_index.parse(indexed.read_bytes()) if indexed.exists() else []
+        for abort in aborts[:1]:
+            done += 1
+            root = shutil.copytree(sound, tmp_path / f"{done}")
+            segment = Segment(root / log.relative_to(sound), chance)
+            found = next(one for one in segment.facts if one.header.base_offset == abort.last_offset)
+            segment.patch(found.position + found.size_bytes - 2, b"\xff")
+            told = audited(root).findings
+            assert misses([segment.planted(found)], told) == [], (log, shown(told))
+    assert done > 3
+
+
+def test_findings_without_end_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auditing, "FINDINGS_MAX", 5)
+    monkeypatch.setattr(by_segment, "FINDINGS_MAX", 5)
+    story = Story(1, transactions=False).run(5)
+    for number in range(12):
+        story.produce(5, 1, sequence=number * 10)
+    root = write(tmp_path / "data", [story])
+    found = audited(root).findings
+    assert len(found) == 6 and found[-1].what.endswith("more findings like this are not listed")
+    log = segments(root)[0]
+    data = bytearray(log.read_bytes())
+    entries = Segment(log, random.Random(1)).facts
+    for entry in entries[:9]:
+        data[entry.position + entry.size_bytes - 1] ^= 1
+    log.write_bytes(data)
+    told = [one.what for one in audited(root).findings if one.part == "log"]
+    assert len(told) == 6 and told[-1] == "4 more findings of this file are not listed"
 
 
 def test_more_records_than_offsets_are_found_without_opening_batches(sound: Path, tmp_path: Path) -> None:

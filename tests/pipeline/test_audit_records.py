@@ -1,4 +1,5 @@
-"""Records checked by arrays: of every entry, whatever is wrong in it, the same is said as when it is opened alone."""
+"""Records checked by arrays: of every entry, whatever is wrong in it, the same is said as when it is opened alone. And
+how much is said of a segment."""
 
 from __future__ import annotations
 
@@ -14,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.pipeline.audit import records as by_arrays
+from ottla.pipeline.audit.segments import SegmentItem, look_over
 from ottla.protocol.records import batch, formats
 from ottla.storage import inspect
-from ottla.storage.verify_facts import SegmentTask
+from ottla.storage.verify_facts import Run, SegmentTask
 from ottla.storage.verify_segment import one_by_one
 
 Said = list[tuple[inspect.BatchFacts | inspect.Damage, str | None]]
@@ -116,3 +118,25 @@ def test_many_small_batches_with_one_that_lies(tmp_path: Path) -> None:
     assert together == alone
     wrong = [(found.position, what) for found, what in together if what is not None]
     assert wrong == [(position, "its latest record is of 1001, by its header of 5000")]
+
+
+def test_what_a_segment_says_does_not_grow_with_its_batches(tmp_path: Path) -> None:
+    """Two producers by turns, whose batches follow each other: as many runs whether they wrote often or not."""
+    sizes: list[tuple[int, int]] = []
+    for count in (20, 400):
+        data = bytearray()
+        for number in range(count):
+            records = [batch.Record(number, 1000, None, b"v")]
+            data += batch.build(
+                records, base_offset=number, producer_id=number % 2, producer_epoch=0, base_sequence=number // 2
+            )
+        path = tmp_path / f"{count}" / "orders-0" / f"{0:020d}.log"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(data)
+        segment = inspect.SegmentFile(0, str(path), len(data))
+        task = SegmentTask("orders-0", segment, None, False, False, True, ())
+        packed = look_over(SegmentItem(0, 0, 0, task))
+        runs = [event for event in packed.events() if isinstance(event, Run)]
+        assert sum(run.batches for run in runs) == count
+        sizes.append((len(runs), len(packed.data)))
+    assert sizes[0][0] == sizes[1][0] == 4 and max(size for _, size in sizes) < 600
