@@ -25,6 +25,7 @@ from .catalog import Folder, Segment
 from .files import Gone, Hops, LogFile
 
 T = TypeVar("T")
+_METADATA = "__cluster_metadata"
 _TRIES = 20
 # struct flock: on Linux type, whence, start, length, pid; on macOS and the BSDs the last before the first
 _FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
@@ -112,7 +113,7 @@ class Ends:
         root = self._root(folder.root)
         start = self.start(folder)
         noted = root.watermarks.get(folder.key)
-        if root.in_use:
+        if root.in_use and (noted is not None or folder.key.topic != _METADATA):  # of which Kafka notes none
             return max(start, noted or 0)
         return max(start, retried(lambda: self._log_end(catalog.segments(folder.path)[-1], noted or 0)))
 

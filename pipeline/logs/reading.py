@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...protocol.records import formats
+from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from .. import columnar
 from ..backend import DataLoss, ReadError, TopicPartition, Wanted
@@ -67,6 +68,9 @@ class Reading:
         self._damaged = 0
         self._first_damage = ""
         self._last_is_damaged = False  # the last one of the entries that were just read: its offsets are in doubt
+        self._next: BatchHeader | None = None  # the header behind the window, if there is one
+        self._next_at = 0
+        self._number = 0
         self._doubt: int | None = None  # where damage began, if nothing sound was met since
         self._path = ""
 
@@ -153,7 +157,7 @@ class Reading:
         while True:
             windows = Windows(file, position, self._window_bytes)
             for window in windows:
-                yield from self._window(window)
+                yield from self._window(file, window)
                 if self._is_done:
                     return
             if windows.stop.problem is None:
@@ -186,18 +190,23 @@ class Reading:
 
     # -- one window
 
-    def _window(self, window: Window) -> Iterator[pa.RecordBatch]:
+    def _window(self, file: LogFile, window: Window) -> Iterator[pa.RecordBatch]:
         """What of a window is wanted. Sets `_is_done` once the last offset was met."""
         table, number = window.table, 0
+        # Offsets lie outside of what CRCs cover: that of the next entry tells whether the last one's can be believed.
+        self._next_at = int(table.positions[-1] + table.sizes[-1])
+        self._next = file.header(self._next_at)
         while number < len(table) and not self._is_done:
             firsts, lasts = table.first_offsets(self._previous), table.last_offsets
             if not self._rises(firsts[number:], lasts[number:]):
-                yield from self._one_by_one(window, number)
-                return
+                yield from self._one_by_one(file, window, number)
+                number = self._number
+                continue
             begin = number + int(np.searchsorted(lasts[number:], self._cursor))
             if begin > number and self._hides(window, begin, firsts):
-                yield from self._one_by_one(window, begin - 1)
-                return
+                yield from self._one_by_one(file, window, begin - 1)
+                number = self._number
+                continue
             stop = begin + int(np.searchsorted(lasts[begin:], self._end - 1))
             is_last = stop < len(table)
             # The entry that ends at the last offset or behind it: the last one, if it begins before.
@@ -206,7 +215,7 @@ class Reading:
             number = end
             if end:
                 self._previous = int(lasts[end - 1])
-            if is_last and self._last_is_damaged:  # how far it reaches is not known: what follows tells
+            if self._last_is_damaged:  # how far it reaches is not known: what follows tells
                 self._previous = int(firsts[end - 1])
                 self._claimed = max(self._claimed, int(lasts[end - 1]) + 1)
                 continue
@@ -223,6 +232,7 @@ class Reading:
             firsts[0] > self._previous
             and firsts[0] >= self._base
             and lasts[-1] < self._base + _OFFSETS_OF_SEGMENT
+            and (self._next is None or lasts[-1] < self._next.base_offset)
             and (lasts >= firsts).all()
             and (firsts[1:] > lasts[:-1]).all()
         )
@@ -234,15 +244,20 @@ class Reading:
             return False
         return not matches(window, begin - 1)
 
-    def _one_by_one(self, window: Window, number: int) -> Iterator[pa.RecordBatch]:
-        """Entries whose offsets make no sense together: those that can be believed are given, the others damaged."""
+    def _one_by_one(self, file: LogFile, window: Window, number: int) -> Iterator[pa.RecordBatch]:
+        """Entries whose offsets make no sense together: those that can be believed are given, the others damaged.
+
+        Sets `_number`, the first entry that was not looked at: behind all, or where offsets rise again."""
         table = window.table
         bases, lasts, wrappers = table.base_offsets.tolist(), table.last_offsets.tolist(), table.wrappers.tolist()
+        is_behind_damage = False
         for index in range(number, len(table)):
+            self._number = index + 1
             first = min(self._previous + 1, bases[index]) if wrappers[index] else bases[index]
             last = lasts[index]
-            problem = self._problem(window, index, first, last)
+            problem = self._problem(file, window, index, first, last)
             if problem is not None:
+                is_behind_damage = True
                 yield from self._damage(window, index, problem)
                 continue
             if first >= self._end:
@@ -250,23 +265,33 @@ class Reading:
                 return
             if last >= self._cursor:
                 yield from self._entries(window, np.array([index]))
+                is_behind_damage |= self._last_is_damaged
                 if not self._last_is_damaged:
                     self._cursor = last + 1
                     self._claimed = max(self._claimed, self._cursor)
                     self._is_done = last >= self._end - 1
-            self._previous = last
+            self._previous = first if self._last_is_damaged else last
             if self._is_done:
                 return
+            if is_behind_damage and not self._last_is_damaged and index + 1 < len(table):
+                firsts = table.first_offsets(self._previous)
+                if self._rises(firsts[index + 1 :], table.last_offsets[index + 1 :]):
+                    return
+                is_behind_damage = False
 
-    def _problem(self, window: Window, index: int, first: int, last: int) -> str | None:
+    def _problem(self, file: LogFile, window: Window, index: int, first: int, last: int) -> str | None:
         """Why an entry's offsets cannot be believed; None if they can."""
         if not max(self._previous + 1, self._base) <= first <= last < self._base + _OFFSETS_OF_SEGMENT:
             return f"it has the offsets {first} to {last} behind {self._previous}"
-        table = window.table
-        if index + 1 < len(table) and not table.wrappers[index + 1]:
-            following = int(table.base_offsets[index + 1])
-            if self._previous < following <= last and matches(window, index + 1):
-                return f"it has the offsets {first} to {last} before {following}"
+        table, following = window.table, self._next
+        if index + 1 < len(table):
+            following = formats.read_header(window.entry(index + 1))
+        if following is not None and not (following.magic < formats.NEWEST_MAGIC and following.codec):
+            overlaps = self._previous < following.base_offset <= last
+            if overlaps and (
+                matches(window, index + 1) if index + 1 < len(table) else file.is_whole(self._next_at, following)
+            ):
+                return f"it has the offsets {first} to {last} before {following.base_offset}"
         if self._wanted.on_corrupt == "emit" or matches(window, index):
             return None
         return "it does not match its CRC"
