@@ -24,7 +24,7 @@ from ottla.storage.files import DiskFiles
 NOW_MS = 1_700_000_000_000
 STEP_MS = 1000
 BATCHES, PER_BATCH = 8, 15
-EVENTS, PER_EVENT_BATCH = 4, 50
+EVENTS, EVENT_BATCHES, PER_EVENT_BATCH = 4, 40, 10
 FORMATS = {
     f"v{magic}-{codec.name.lower()}": (magic, codec)
     for magic in (0, 1, 2)
@@ -74,8 +74,8 @@ def write_directory(root: Path) -> None:
             records = some(number * PER_BATCH, PER_BATCH, magic)
             log.append(bytearray(entry(records, magic, codec)), now_ms=NOW_MS, produce_version=13 if magic == 2 else 2)
     for partition in range(EVENTS):
-        log = opened("events", partition, segment_bytes=12_000)
-        for number in range(BATCHES * (partition > 0)):
+        log = opened("events", partition, segment_bytes=22_000)
+        for number in range(EVENT_BATCHES * (partition > 0)):
             records = some(number * PER_EVENT_BATCH, PER_EVENT_BATCH, 2)
             log.append(bytearray(entry(records, 2, Codec.NONE)), now_ms=NOW_MS)
     write_transactions(opened("transactions", 0))

