@@ -19,7 +19,7 @@ from ottla.pipeline import session
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the modules beside the tests of the pipeline
 STARTED = time.monotonic()
-STOP_S = 30.0
+STOP_S = 60.0
 TIMEOUT_S = 300  # of one test; the first also waits for the session, and the machine may be busy
 
 
