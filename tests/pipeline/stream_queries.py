@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,7 @@ Row = tuple[str, int, int, str]
 
 def kept_in(folder: Path) -> Callable[[DataFrame, int], None]:
     """A sink: each batch is a file, put there at once. One that differs from what it was before is put beside it."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
 
     def keep(batch: DataFrame, number: int) -> None:
         rows = sorted((row.topic, row.partition, row.offset, bytes(row.value).decode()) for row in batch.collect())
@@ -37,13 +36,6 @@ def kept_in(folder: Path) -> Callable[[DataFrame, int], None]:
         os.replace(passing, path)
 
     return keep
-
-
-def rows_in(folder: Path) -> list[Row]:
-    """All rows in the order of batches, of which none may have changed."""
-    assert not list(folder.glob("*.changed"))
-    files = sorted(folder.glob("*.json"), key=lambda path: int(path.stem))
-    return [tuple(row) for path in files for row in json.loads(path.read_text())]
 
 
 @dataclass
@@ -64,8 +56,7 @@ class Query:
         return self.folder / "checkpoint"
 
     def start(self, *, now: bool = False, **more: str) -> StreamingQuery:
-        self.folder.mkdir(exist_ok=True, parents=True)
-        reader = self.spark.readStream.format(self.source).options(columns=COLUMNS, **self.options, **more)
+        reader = self.spark.readStream.format(self.source).options(columns=COLUMNS, **(self.options | more))
         writer = reader.load().writeStream.foreachBatch(kept_in(self.sink))
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         return (writer.trigger(availableNow=True) if now else writer).start()
@@ -83,18 +74,18 @@ class Query:
             path.unlink()
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
-    def copy(self, folder: Path) -> Query:
-        """The same query, which goes its own way from here on."""
-        shutil.copytree(self.folder, folder)
-        return Query(self.spark, folder, self.source, dict(self.options))
-
     def rows(self) -> list[Row]:
-        return rows_in(self.sink)
+        """All rows in the order of the batches, of which none may have changed."""
+        assert not list(self.sink.glob("*.changed"))
+        return [tuple(row) for path in self.finished() for row in json.loads(path.read_text())]
 
     def batches(self) -> list[int]:
         """How many rows each batch has."""
-        files = sorted(self.sink.glob("*.json"), key=lambda path: int(path.stem))
-        return [len(json.loads(path.read_text())) for path in files]
+        return [len(json.loads(path.read_text())) for path in self.finished()]
+
+    def finished(self) -> list[Path]:
+        """The batches in the sink, in order."""
+        return sorted(self.sink.glob("*.json"), key=lambda path: int(path.stem))
 
 
 def ends_in(folder: Path) -> dict[TopicPartition, int]:
