@@ -123,10 +123,12 @@ class Story:
     # What no producer does, or no broker takes.
 
     def plant_duplicate(self) -> None:
-        self.produce(1, 3)
-        first = self.next[1] - 3
+        for _ in range(3):
+            self.produce(1, 3)
+        first = self.next[1] - 9
         self.told.append((self.offset, "duplicates"))
-        self.produce(1, 3, sequence=first)
+        for sequence in (first, first + 3, first + 6):
+            self.produce(1, 3, sequence=sequence)
 
     def plant_gap(self) -> None:
         self.produce(2, 2)
@@ -138,7 +140,9 @@ class Story:
         self.next[3] = 0
         self.produce(3)
         self.told.append((self.offset, "goes back"))
-        self.add(2, producer=3, epoch=self.epochs[3] - 1, sequence=self.chance.randint(0, 50))
+        first = self.chance.randint(0, 50)
+        for sequence in (first, first + 2, first + 4):
+            self.add(2, producer=3, epoch=self.epochs[3] - 1, sequence=sequence)
 
     def plant_hanging(self) -> None:
         self.produce(21, transactional=True)

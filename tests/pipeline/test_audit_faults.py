@@ -18,6 +18,7 @@ from audit_samples import (
     audited,
     lying_checkpoint,
     lying_epochs,
+    missing_batch,
     segments,
     shown,
     verified,
@@ -104,6 +105,19 @@ def test_what_producers_do_not_do_is_found(name: str, tmp_path: Path, scaled: Ca
         log = root / found[0].file
         assert found[0].byte in [found.position for found in Segment(log, random.Random()).facts]
         assert verified(root) == []
+
+
+def test_a_gap_behind_what_is_missing_is_found(tmp_path: Path) -> None:
+    """Only what lies between two batches of a producer can be in the hole."""
+    story = Story(4).run(40)
+    story.produce(2)
+    story.plant_gap()
+    story.run(10)
+    root = write(tmp_path / "data", [story])
+    planted = missing_batch(Segment(segments(root)[0], random.Random(1)))
+    found = audited(root).findings
+    assert [one.part for one in found] == ["log", "producers"] and planted.is_in(found[0])
+    assert found[1].offset == story.told[0][0]
 
 
 def test_producers_faults_together_with_others(tmp_path: Path, scaled: Callable[[int], int]) -> None:

@@ -23,6 +23,7 @@ from simulated_files import SimulatedFiles  # type: ignore[import-not-found]  # 
 from ottla.pipeline.audit import report as report_module  # noqa: E402
 from ottla.pipeline.audit.auditing import Audit, one_after_the_other  # noqa: E402
 from ottla.pipeline.backend import ReadError  # noqa: E402
+from ottla.protocol.records import batch  # noqa: E402
 from ottla.storage.directory import CLEAN_SHUTDOWN, DataDirectory  # noqa: E402
 from ottla.storage.files import DiskFiles  # noqa: E402
 from ottla.storage.follower import FollowerLog  # noqa: E402
@@ -137,6 +138,27 @@ def test_a_late_start_is_a_note_and_an_open_transaction_a_fact(tmp_path: Path) -
     assert "producer 78 has a transaction open" in report.to_text() and report.to_text().endswith("nothing is wrong\n")
 
 
+def test_what_a_cleaner_leaves_of_a_transaction_is_none(tmp_path: Path) -> None:
+    """The last batch of a producer, without records, whose marker is gone."""
+    story = Story(1, transactions=False).run(3)
+    emptied = batch.build(
+        [],
+        base_offset=story.offset,
+        last_offset_delta=2,
+        producer_id=8,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+        leader_epoch=story.leader_epoch,
+    )
+    story.batches.append(bytes(emptied))
+    story.offset += 3
+    story.run(2)
+    report = audited(write(tmp_path / "data", [story], metadata=False))
+    assert report.sound, shown(report.findings)
+    assert [one.open for one in report.partitions] == [[]]
+
+
 def test_facts_are_those_of_the_log(tmp_path: Path) -> None:
     story = Story(3).run(80)
     root = write(tmp_path / "data", [story])
@@ -185,7 +207,7 @@ def test_beside_whoever_writes_to_it(tmp_path: Path) -> None:
 
 
 def test_a_fault_in_a_directory_that_may_be_in_use_is_looked_at_twice(tmp_path: Path) -> None:
-    """What is gone at the second look is no finding; what is still there is one."""
+    """What is gone at the second look is no finding, nor what was not there at the first; what stays is one."""
     root = write(tmp_path / "data", [Story(1).run(60), Story(2).run(60)])
     (root / CLEAN_SHUTDOWN).unlink()
     audit = Audit([str(root)])
@@ -200,7 +222,7 @@ def test_a_fault_in_a_directory_that_may_be_in_use_is_looked_at_twice(tmp_path: 
         nonlocal looks
         yield from list(one_after_the_other(items))
         looks += 1
-        log.write_bytes(sound)
+        log.write_bytes(sound[:-1] + b"\xff")
 
     found = audit.report(mending, now_ms=0).findings
     assert looks == 2
