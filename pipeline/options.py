@@ -78,7 +78,7 @@ NOT_ACTED_ON: Mapping[str, str] = {
 }
 """Options of Spark's Kafka source that are taken, so that code ports, and why they do nothing here."""
 
-_ONLY_RECORDS = ("includeHeaders", "includeControlRecords", "metadata", "maxRecordsPerPartition")
+_ONLY_RECORDS = ("includeHeaders", "includeControlRecords", "metadata")
 _ONLY_STREAMS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _ONLY_BATCH = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 # What Spark itself puts among the options of a source, or a table of its catalog keeps there.

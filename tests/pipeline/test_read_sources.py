@@ -239,6 +239,8 @@ def test_rows_of_batches(directory: Path) -> None:
     assert {(row["magic"], row["codec"], row["recordCount"]) for row in of["v2-none"]} == {(2, "none", PER_BATCH)}
     assert [row["baseOffset"] for row in of["v1-gzip"]] == [None] * BATCHES
     assert len(of["v1-none"]) == BATCHES * PER_BATCH
+    # Wherever a batch is cut in two, it is one row.
+    assert rows("ottla_batches", options | {"maxRecordsPerPartition": 7}) == found
     for tests in (
         [EqualTo(("lastOffset",), 29)],
         [GreaterThan(("baseOffset",), 20), LessThan(("baseOffset",), 50)],
