@@ -11,6 +11,7 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -136,7 +137,7 @@ class Place:
     @property
     def broker(self) -> peers.Peer:
         if self._broker is None:
-            self._broker = peers.start_ottla()
+            self._broker = peers.start_ottla("--override", "replica.high.watermark.checkpoint.interval.ms=500")
         return self._broker
 
     @property
@@ -196,6 +197,17 @@ class Place:
                 producer.poll(0.01 if messages else 0)
         if producer.flush(CLIENT_SECONDS) or failed:
             raise BenchError(f"records of {topic} could not be written: {failed[:1]}")
+        self._await_checkpoint(topic, count // PARTITIONS)
+
+    def _await_checkpoint(self, topic: str, end: int) -> None:
+        """While a broker has a directory, its files are read up to the high watermarks that it has written down."""
+        wanted = {f"{topic} {partition} {end}" for partition in range(PARTITIONS)}
+        deadline = time.monotonic() + CLIENT_SECONDS
+        path = self.data / "replication-offset-checkpoint"
+        while not path.exists() or not wanted <= set(path.read_text().splitlines()):
+            if time.monotonic() > deadline:
+                raise BenchError(f"the high watermarks of {topic} are not written down")
+            time.sleep(0.1)
 
     def log_bytes(self, label: str) -> int:
         """What the files of a topic have."""

@@ -36,6 +36,7 @@ MODULES = [
     "own_transactions",
     "pages",
     "scripts",
+    "spark",
 ]
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import spark_session
-from apache_kafka import RELEASES, kafka
+from apache_kafka import RELEASES, Kafka, kafka
 from checks import Check, Failed
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from running_broker import RunningBroker  # type: ignore[import-not-found]
 from spark_session import BASE_MS, SECONDS, STEP_MS, Sent, broker, collected, consumed, create, mixed, session, write
 
 if TYPE_CHECKING:
@@ -97,8 +98,26 @@ def frame(source: str, place: Mapping[str, str], options: Mapping[str, str]) -> 
     return session().read.format(source).options(**place, **options).load()
 
 
-def old_broker() -> Any:
-    return broker("2.8")
+def our_broker(profile: str = "ottla") -> RunningBroker:
+    """One that writes its high watermarks down at once."""
+    return broker(profile, replica_high_watermark_checkpoint_interval_ms="100")
+
+
+def await_checkpoint(running: Any, topic: str) -> None:
+    """Returns when the files tell all that was written to a topic of one of our brokers, or of a Kafka."""
+    settings = {"bootstrap.servers": running.address, "group.id": "ends", "log_level": 0}
+    consumer = Consumer({**settings, "isolation.level": "read_uncommitted"})  # else the end is the last stable offset
+    try:
+        partitions = consumer.list_topics(topic, SECONDS).topics[topic].partitions
+        ends = {one: consumer.get_watermark_offsets(TopicPartition(topic, one), SECONDS)[1] for one in partitions}
+    finally:
+        consumer.close()
+    spark_session.await_checkpoint(folders(running), topic, ends)
+
+
+def folders(running: Any) -> list[Path]:
+    """The log directories of a broker of ours, or of a Kafka."""
+    return running.log_dirs if isinstance(running, Kafka) else [running.data_dir]
 
 
 # The connector alone
@@ -106,7 +125,7 @@ def old_broker() -> Any:
 
 def run_batch_reading() -> str:
     """Each query gives what was sent and no more, in the number of tasks that was asked for."""
-    address = broker("ottla").address
+    address = our_broker().address
     sent = mixed(address, TOPIC, PARTITIONS)
     for name, query in QUERIES.items():
         found = frame(KAFKA, at_broker(address), query.options)
@@ -120,7 +139,7 @@ def run_batch_reading() -> str:
 
 def run_old_formats() -> str:
     """What a broker keeps in v0 and v1: no headers, and times only in v1."""
-    address = old_broker().address
+    address = our_broker("2.8").address
     for magic, release in OLD_FORMATS.items():
         sent = mixed(address, magic, 1, old=release)
         found = collected(frame(KAFKA, at_broker(address), {"subscribe": magic}))
@@ -157,7 +176,7 @@ def transacted(address: str, topic: str) -> tuple[list[Sent], Producer]:
 
 def run_committed() -> str:
     """read_committed leaves out what was aborted or is open; without it all is there."""
-    address = broker("ottla").address
+    address = our_broker().address
     committed, producer = transacted(address, "transacted")
     try:
         options = {"subscribe": "transacted", "includeHeaders": "true"}
@@ -183,7 +202,7 @@ def writable(rows: list[Sent]) -> DataFrame:
 
 def run_batch_writing() -> str:
     """Keys, values, headers and partitions that Spark writes are read by librdkafka."""
-    address = broker("ottla").address
+    address = our_broker().address
     count = 0
     for codec in spark_session.CODECS:
         topic = f"written-{codec}"
@@ -239,19 +258,21 @@ class Stream:
         return sorted(found, key=lambda one: (one.topic, one.partition, one.offset))
 
 
-def followed(source: str, place: Mapping[str, str], address: str, topic: str) -> Stream:
+def followed(source: str, running: RunningBroker, topic: str) -> Stream:
     """A topic read in a stream that is stopped twice, goes on from its checkpoint while more is written, and ends."""
+    address = running.address
     create(address, topic, partitions=2)
     sent: list[Sent] = []
 
     def more(first: int, count: int, codec: str) -> None:
         part = [row for one in range(2) for row in spark_session.records(topic, one, first, count)]
         write(address, part, codec)
+        await_checkpoint(running, topic)
         sent.extend(part)
 
     limits = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "60", "includeHeaders": "true"}
     with tempfile.TemporaryDirectory(prefix="spark-") as name:
-        stream = Stream(source, place, limits, Path(name))
+        stream = Stream(source, places(running)[source], limits, Path(name))
         more(0, 100, "lz4")
         stream.run(enough=2)
         more(100, 50, "none")
@@ -265,14 +286,13 @@ def followed(source: str, place: Mapping[str, str], address: str, topic: str) ->
 
 
 def run_streaming() -> str:
-    address = broker("ottla").address
-    stream = followed(KAFKA, at_broker(address), address, "streamed")
+    stream = followed(KAFKA, our_broker(), "streamed")
     return f"{len(stream.rows)} records in {len(stream.batches)} batches, each once, over two restarts"
 
 
 def run_stream_writing() -> str:
     """From topic to topic, in two runs from one checkpoint."""
-    address = broker("ottla").address
+    address = our_broker().address
     create(address, "stream-in", "stream-out", partitions=2)
     sent: list[Sent] = []
     with tempfile.TemporaryDirectory(prefix="spark-") as checkpoint:
@@ -297,9 +317,10 @@ def run_stream_writing() -> str:
 # Our sources beside it
 
 
-def same(source: str, place: Mapping[str, str], address: str, name: str, options: Mapping[str, str]) -> int:
+def same(source: str, running: Any, name: str, options: Mapping[str, str]) -> int:
     """Schema and rows of our source are the connector's; how many rows. Raises Failed."""
-    theirs, ours = frame(KAFKA, at_broker(address), options), frame(source, place, options)
+    place = places(running)
+    theirs, ours = frame(KAFKA, place[KAFKA], options), frame(source, place[source], options)
     if ours.schema != theirs.schema:
         raise Failed(f"{name}: the schema is {ours.schema.simpleString()}, not {theirs.schema.simpleString()}")
     wanted = collected(theirs)
@@ -308,27 +329,31 @@ def same(source: str, place: Mapping[str, str], address: str, name: str, options
 
 
 def places(running: Any) -> dict[str, dict[str, str]]:
-    """Source -> where it finds what a broker has."""
-    return {OURS: at_broker(running.address), LOG: {"path": str(running.data_dir)}}
+    """Source -> where it finds what a broker of ours has, or a Kafka."""
+    wire = at_broker(running.address)
+    return {KAFKA: wire, OURS: wire, LOG: {"path": ",".join(map(str, folders(running)))}}
 
 
 def run_same(source: str) -> str:
     """Each query, the old formats and committed records."""
-    running, old = broker("ottla"), old_broker()
+    running, old = our_broker(), our_broker("2.8")
     mixed(running.address, TOPIC, PARTITIONS)
+    await_checkpoint(running, TOPIC)
     count = 0
     for name, query in QUERIES.items():
-        count += same(source, places(running)[source], running.address, name, query.options)
+        count += same(source, running, name, query.options)
     for magic, release in OLD_FORMATS.items():
         mixed(old.address, magic, 1, old=release)
         options = {"subscribe": magic, "includeHeaders": "true"}
-        count += same(source, places(old)[source], old.address, magic, options)
+        await_checkpoint(old, magic)
+        count += same(source, old, magic, options)
     topic = f"transacted-{source}"
     _, producer = transacted(running.address, topic)
     try:
+        await_checkpoint(running, topic)
         for level in ("read_committed", "read_uncommitted"):
             options = {"subscribe": topic, "includeHeaders": "true", "kafka.isolation.level": level}
-            count += same(source, places(running)[source], running.address, level, options)
+            count += same(source, running, level, options)
     finally:
         producer.abort_transaction(SECONDS)
     return f"{count} rows and their schema, by {', '.join(QUERIES)}, {', '.join(OLD_FORMATS)}, read_committed"
@@ -336,8 +361,7 @@ def run_same(source: str) -> str:
 
 def run_same_stream(source: str) -> str:
     """The stream of the connector's check, with the name of the format changed."""
-    running = broker("ottla")
-    stream = followed(source, places(running)[source], running.address, f"streamed-{source}")
+    stream = followed(source, our_broker(), f"streamed-{source}")
     return f"{len(stream.rows)} records in {len(stream.batches)} batches, each once, over two restarts"
 
 
@@ -345,16 +369,18 @@ def run_on_kafka(release: str) -> str:
     """A running Apache Kafka, over the wire and in its folder."""
     running = kafka(release)
     mixed(running.address, TOPIC, PARTITIONS)
-    where = {OURS: at_broker(running.address), LOG: {"path": ",".join(map(str, running.log_dirs))}}
+    await_checkpoint(running, TOPIC)
     count = 0
     for name in ("subscribe", "offsets", "startingOffsetsByTimestamp"):
-        for source, place in where.items():
-            count += same(source, place, running.address, name, QUERIES[name].options)
+        for source in (OURS, LOG):
+            count += same(source, running, name, QUERIES[name].options)
     topic = "transacted"
     _, producer = transacted(running.address, topic)
     try:
+        await_checkpoint(running, topic)
         options = {"subscribe": topic, "includeHeaders": "true", "kafka.isolation.level": "read_committed"}
-        count += same(OURS, where[OURS], running.address, "read_committed", options)
+        for source in (OURS, LOG):
+            count += same(source, running, "read_committed", options)
     finally:
         producer.abort_transaction(SECONDS)
     return f"{count} rows over the wire and from the files"

@@ -9,7 +9,8 @@ import atexit
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -104,10 +105,25 @@ def broker(profile: str, **overrides: str) -> RunningBroker:
     return made
 
 
+def await_checkpoint(folders: Sequence[Path], topic: str, ends: Mapping[int, int]) -> None:
+    """While a broker has a directory, its files are read up to the high watermarks that it has written down: this
+    returns when they are at these ends. Raises Failed."""
+    wanted = {f"{topic} {partition} {end}" for partition, end in ends.items()}
+    deadline = time.monotonic() + SECONDS
+    while True:
+        paths = [folder / "replication-offset-checkpoint" for folder in folders]
+        missing = wanted - {line for path in paths if path.exists() for line in path.read_text().splitlines()}
+        if not missing:
+            return
+        if time.monotonic() > deadline:
+            raise Failed(f"after {SECONDS} s these high watermarks are not written down: {sorted(missing)}")
+        time.sleep(0.05)
+
+
 def create(address: str, *topics: str, partitions: int = 1, **configs: str) -> None:
-    """New topics; `configs` with _ for the dots."""
+    """New topics, which keep their records, however old these say they are; `configs` with _ for the dots."""
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-    settings = {name.replace("_", "."): value for name, value in configs.items()}
+    settings = {"retention.ms": "-1", **{name.replace("_", "."): value for name, value in configs.items()}}
     for future in admin.create_topics([NewTopic(one, partitions, 1, config=settings) for one in topics]).values():
         future.result(SECONDS)
 
