@@ -214,12 +214,12 @@ def _lines(report: AuditReport) -> Iterator[str]:
             yield from _open_lines(partition, report.now_ms)
     found = report.partitions
     size = sum(partition.bytes for partition in found)
-    seconds = max(report.seconds, 1e-6)
+    rate = f", {size / report.seconds / 1e6:.0f} MB/s" if report.seconds > 0 else ""
     records = sum(partition.records for partition in found)
     yield (
         f"{len(found)} partitions, {sum(partition.segments for partition in found)} segments, {size} bytes,"
-        f" {sum(partition.batches for partition in found)} batches, {records} records in {report.seconds:.1f} s,"
-        f" {size / seconds / 1e6:.0f} MB/s"
+        f" {sum(partition.batches for partition in found)} batches, {records} records in {report.seconds:.1f} s"
+        f"{rate}"
     )
     commits, aborts = sum(one.commits for one in found), sum(one.aborts for one in found)
     begun = sum(len(one.open) for one in found)
