@@ -286,11 +286,9 @@ class Reading:
         table, following = window.table, self._next
         if index + 1 < len(table):
             following = formats.read_header(window.entry(index + 1))
-        if following is not None and not (following.magic < formats.NEWEST_MAGIC and following.codec):
-            overlaps = self._previous < following.base_offset <= last
-            if overlaps and (
-                matches(window, index + 1) if index + 1 < len(table) else file.is_whole(self._next_at, following)
-            ):
+        if following is not None and self._previous < following.base_offset <= last:
+            is_sound = matches(window, index + 1) if index + 1 < len(table) else file.is_whole(self._next_at, following)
+            if is_sound:
                 return f"it has the offsets {first} to {last} before {following.base_offset}"
         if self._wanted.on_corrupt == "emit" or matches(window, index):
             return None
