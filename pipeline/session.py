@@ -32,8 +32,9 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     `master` is by default what `spark-submit` was told, else `local[*]`. `conf` are Spark's settings, as in
     `session(**{"spark.driver.memory": "4g"})`; they come before what is set here, which is for a local master:
     loopback addresses, no web interface, a progress bar if stderr is a terminal, and errors only in the log. With
-    every master filters may be pushed down (whether they are is up to the option `pushdown`), and the Python of tasks is
-    that of this process unless PYSPARK_PYTHON names another. The heap is Spark's own default, 1 GiB. SetupError where there is no Java.
+    every master filters may be pushed down (whether they are is up to the option `pushdown`), and the Python of tasks
+    is that of this process unless PYSPARK_PYTHON names another. The heap is Spark's own default, 1 GiB. SetupError
+    where there is no Java.
     """
     given = settings(master, conf, os.environ, terminal=sys.stderr is not None and sys.stderr.isatty())
     builder = SparkSession.builder
