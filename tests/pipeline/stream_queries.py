@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -63,9 +64,17 @@ class Query:
 
     def run(self, **more: str) -> list[dict[str, Any]]:
         """Reads what there is, and ends; the progress of each batch."""
-        query = self.start(now=True, **more)
-        assert query.awaitTermination(PATIENCE_S)
-        return [json.loads(progress.json) for progress in query.recentProgress]
+        for last in (False, False, True):
+            query = self.start(now=True, **more)
+            try:
+                assert query.awaitTermination(PATIENCE_S)
+            except StreamingQueryException as error:
+                # Spark gives a source's Python ten seconds to start, which may be too few on a busy machine.
+                if last or "failed to connect back" not in str(error):
+                    raise
+            else:
+                return [json.loads(progress.json) for progress in query.recentProgress]
+        raise AssertionError("unreachable")
 
     def die(self, *, batches: int = 1) -> None:
         """Leaves the checkpoint as it is when the query dies before its last batch is done."""

@@ -102,7 +102,7 @@ def test_a_stream_of_files_that_are_compacted_misses_no_last_value(spark: SparkS
     with Embedded(release="3.9", data_dir=data, configs=CONFIGS | {"log.cleaner.backoff.ms": "100"}) as broker:
         broker.create_topic("t", configs=compact)
         count = 0
-        for limit in ("60", "1000", "1000"):
+        for limit in ("60", "1000"):
             for number in range(count, count + 100):
                 broker.send("t", str(number), key=f"key {number % 7}")
             count += 100

@@ -45,16 +45,6 @@ def test_a_stream_that_dies_is_limited_and_tells_its_group(spark: SparkSession, 
         assert query.batches() == [16, 16, 8, 8]
         assert sorted(each_once(query.rows())) == sorted(written)
 
-        # Nobody may commit for a group that has members: the query goes on.
-        member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "seen"})
-        member.subscribe(["t2"])
-        while not member.assignment():
-            member.poll(0.1)
-        written += values(broker, "t1", 35, 1, 0)
-        query.run()
-        member.close()
-        assert sorted(each_once(query.rows())) == sorted(written)
-
 
 def test_only_what_is_committed_is_read_and_nothing_is_missed_by_a_death_in_the_first_batch(
     spark: SparkSession, tmp_path: Path
