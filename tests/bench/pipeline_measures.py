@@ -56,7 +56,7 @@ class Sizes(NamedTuple):
     cores: bool
 
 
-FULL = Sizes(rounds=5, records={"100 B": 2_000_000, "1 KiB": 500_000}, cores=True)
+FULL = Sizes(rounds=3, records={"100 B": 2_000_000, "1 KiB": 500_000}, cores=True)
 QUICK = Sizes(rounds=1, records={"100 B": 400_000, "1 KiB": 100_000}, cores=False)
 
 MEASURES = (
