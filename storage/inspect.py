@@ -328,6 +328,7 @@ def partitions(directory: str | os.PathLike[str], files: Files = LOOKING) -> lis
     """The partitions of a data directory of Ottla or of Apache Kafka, by topic and number.
 
     Raises StorageError for a path that is no such directory: it has neither a partition nor any of the files beside.
+    So it does where a partition's folder cannot be read: to leave it out would be to say that it is not there.
     """
     root = os.fspath(directory)
     try:
@@ -346,23 +347,25 @@ def partitions(directory: str | os.PathLike[str], files: Files = LOOKING) -> lis
 
 
 def partition_folder(path: str, files: Files = LOOKING) -> PartitionFolder | None:
-    """One partition's folder as it is now; None if it is gone, or has no segment."""
+    """One partition's folder as it is now; None if it is gone, or has no segment. StorageError if it cannot be read."""
     key = partition_of(os.path.basename(path))
-    segments = _segments(path, files)
+    segments = _segments(path, files) if key is not None else ()
     return PartitionFolder(*key, path, segments) if key is not None and segments else None
 
 
 def _segments(folder: str, files: Files) -> tuple[SegmentFile, ...]:
-    """The segments in a folder; none if it is no folder, or was deleted meanwhile."""
+    """The segments in a folder; none if it is no folder, or was deleted meanwhile. One that may not be read is no
+    folder without segments: StorageError."""
     found: list[SegmentFile] = []
     try:
-        names = files.list(folder)
-    except OSError:
-        return ()
-    for name in names:
-        match = _LOG_NAME.fullmatch(name)
-        path = os.path.join(folder, name)
-        with contextlib.suppress(OSError):
+        for name in files.list(folder):
+            match = _LOG_NAME.fullmatch(name)
+            path = os.path.join(folder, name)
             if match:
-                found.append(SegmentFile(int(match[1]), path, files.size(path)))
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(SegmentFile(int(match[1]), path, files.size(path)))
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError as error:
+        raise StorageError(f"cannot read {folder}: {error.strerror}") from error
     return tuple(sorted(found))

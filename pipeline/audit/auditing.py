@@ -77,10 +77,14 @@ class Audit:
 
 
 def _roots(paths: Sequence[str]) -> dict[str, set[str] | None]:
-    """Data directories, and of each the folders that were named; None for all."""
+    """Data directories, and of each the folders that were named; None for all. ReadError."""
     found: dict[str, set[str] | None] = {}
     for path in map(os.path.abspath, paths):
-        if inspect.partition_of(os.path.basename(path)) is not None and inspect.partition_folder(path) is not None:
+        try:
+            folder = inspect.partition_folder(path)
+        except StorageError as error:
+            raise ReadError(str(error)) from error
+        if folder is not None:
             named = found.setdefault(os.path.dirname(path), set())
             if named is not None:
                 named.add(path)

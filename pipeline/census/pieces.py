@@ -107,10 +107,9 @@ def chosen(
 def folders(path: str) -> list[inspect.PartitionFolder]:
     """The partitions of a log directory, or the one whose folder this is. ReadError."""
     path = os.path.abspath(path)
-    if inspect.partition_of(os.path.basename(path)) is not None and (folder := inspect.partition_folder(path)):
-        return [folder]
     try:
-        return inspect.partitions(path)
+        folder = inspect.partition_folder(path)
+        return [folder] if folder is not None else inspect.partitions(path)
     except StorageError as error:
         raise ReadError(str(error)) from error
 

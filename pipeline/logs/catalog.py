@@ -117,10 +117,10 @@ def _folders(path: str) -> tuple[list[Folder], bool]:
     """The partitions at a path, and whether it is a partition's itself."""
     if not os.path.exists(path):
         raise ReadError(f"nothing lies at {path}")
-    own = inspect.partition_folder(path)
-    if own is not None:
-        return [Folder(TopicPartition(own.topic, own.partition), path)], True
     try:
+        own = inspect.partition_folder(path)
+        if own is not None:
+            return [Folder(TopicPartition(own.topic, own.partition), path)], True
         found = inspect.partitions(path)
     except StorageError as error:
         raise ReadError(str(error)) from error
