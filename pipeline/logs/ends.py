@@ -6,70 +6,30 @@ of high watermarks counts, which the broker writes every few seconds; else the l
 
 from __future__ import annotations
 
-import fcntl
 import os
-import struct
-import sys
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from ...protocol.records.batch import HEADER_BYTES
-from ...storage import checkpoint
-from ...storage.directory import CLEAN_SHUTDOWN, LOCK
+from ...storage import checkpoint, partition_metadata
 from ...storage.errors import StorageError
-from ...storage.files import DiskLock
 from ...storage.inspect import LOOKING
 from ..backend import ReadError
 from . import catalog, indexes, transactions
 from .catalog import Folder, Segment
 from .files import Gone, Hops, LogFile
+from .indexes import Mark
+from .use import is_in_use, was_closed
 
 T = TypeVar("T")
 _METADATA = "__cluster_metadata"
 _TRIES = 20
-# struct flock: on Linux type, whence, start, length, pid; on macOS and the BSDs the last before the first
-_FLOCK = struct.Struct("hhqqi4x") if sys.platform == "linux" else struct.Struct("qqihh")
-
-
-def is_in_use(root: str) -> bool:
-    """Whether a broker has this data directory open, as far as can be told.
-
-    The lock is asked for, not taken. To open its file and close it again would give the lock up if this process held
-    it: then the file is not opened. If it cannot be told, it is in use.
-    """
-    path = os.path.join(root, LOCK)
-    try:
-        if os.path.exists(os.path.join(root, CLEAN_SHUTDOWN)):
-            return False
-        if DiskLock.is_held(path):
-            return True
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    try:
-        linux = sys.platform == "linux"
-        asked = (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0) if linux else (0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
-        told = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(*asked)))
-        return told[0 if linux else 3] != fcntl.F_UNLCK
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-
-
-class _End(NamedTuple):
-    """The end of a segment as it was found: behind this many bytes, at this offset."""
-
-    inode: int
-    position: int
-    offset: int
 
 
 class _Open(NamedTuple):
-    """The transactions that are open at an offset: the first offset of each, by producer."""
+    """The transactions that are open at an offset: the first offset of each, by producer; of which log."""
 
+    log: tuple[object, ...]
     offset: int
     firsts: dict[int, int]
 
@@ -86,7 +46,7 @@ class Ends:
     """Ends of the logs in some folders; remembers how far it has read. Raises ReadError; `Gone` for a folder."""
 
     def __init__(self) -> None:
-        self._ends: dict[str, _End] = {}
+        self._ends: dict[str, Mark] = {}  # the last entries of segments, as they were found
         self._open: dict[str, _Open] = {}
         self._roots: dict[str, _Root] = {}
 
@@ -121,41 +81,52 @@ class Ends:
         """The offset behind what of transactions is decided."""
         high_watermark, start = self.high_watermark(folder), self.start(folder)
         root = self._root(folder.root)
-        was_clean = os.path.exists(os.path.join(folder.root, CLEAN_SHUTDOWN))
-        if not root.in_use and was_clean and not transactions.may_have_any(folder.path):
+        if not root.in_use and was_closed(folder.root) and not transactions.may_have_any(folder.path):
             return high_watermark
         found = retried(lambda: self._open_at(folder, high_watermark, start))
         return max(start, transactions.oldest(found, high_watermark))
 
     def _open_at(self, folder: Folder, offset: int, start: int) -> dict[int, int]:
-        known = self._open.get(folder.path)
-        if known is not None and known.offset <= offset:
+        known, log = self._open.get(folder.path), _identity(folder.path)
+        if known is not None and known.log == log and known.offset <= offset:
             firsts = dict(known.firsts)
             transactions.follow(folder.path, firsts, known.offset, offset)
         else:
             firsts = transactions.open_at(folder.path, offset, start)
-        self._open[folder.path] = _Open(offset, firsts)
+        self._open[folder.path] = _Open(log, offset, firsts)
         return firsts
 
     def _log_end(self, last: Segment, noted: int) -> int:
         """Behind the last whole entry. What is torn there, or zeros, does not count; damage that is neither is to be
         met by who reads: so the log goes on behind it, as far as was noted or one offset at least."""
         with LogFile(last.path) as file:
-            status = file.status()
             known = self._ends.get(last.path)
-            if known is None or known.inode != status.st_ino or known.position > status.st_size:
-                mark = indexes.floor(file, last.base, 2**63 - 1)
-                known = _End(status.st_ino, mark.end, mark.last_offset + 1) if mark is not None else None
-            position, offset = (known.position, known.offset) if known is not None else (0, last.base)
-            hops = Hops(file, position)
+            if known is None or not indexes.is_still(file, known):
+                known = indexes.floor(file, last.base, 2**63 - 1)
+            offset = known.last_offset + 1 if known is not None else last.base
+            hops = Hops(file, known.end if known is not None else 0)
             for table in hops:
-                position = int(table.positions[-1] + table.sizes[-1])
-                offset = int(table.last_offsets[-1]) + 1
-            self._ends[last.path] = _End(status.st_ino, position, offset)
+                known = indexes.mark_at(table, -1)
+                offset = known.last_offset + 1
+            if known is not None:
+                self._ends[last.path] = known
             stop = hops.stop
             if stop.problem is None or file.size() > stop.position + stop.left_bytes or _is_torn(file, stop.position):
                 return offset
             return max(offset + 1, noted)
+
+
+def _identity(folder: str) -> tuple[object, ...]:
+    """Is another one where the log is: the topic was made anew, or a new leader may have cut it."""
+    found: list[object] = []
+    for name in ("", partition_metadata.FILE_NAME, checkpoint.LEADER_EPOCH):
+        try:
+            status = os.stat(os.path.join(folder, name))
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_mtime_ns if name else 0))
+    return tuple(found)
 
 
 def _is_torn(file: LogFile, position: int) -> bool:

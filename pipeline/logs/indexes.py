@@ -20,7 +20,7 @@ from .headers import Int64s, Table
 
 _TRIED = 4  # so many entries of an index are tried before it is given up
 _GROUP_BYTES = 8 << 20  # entries that were noted together lie within so many bytes
-_TAIL_BYTES = 16 << 20  # behind the last index entry; if there is more, no largest time is told
+_TAIL_BYTES = 16 << 20  # behind the last entry of the time index; if there is more, no largest time is told
 
 _NO_ENTRIES = np.empty(0, np.int64)
 
@@ -152,7 +152,7 @@ def before(file: LogFile, base: int, offset: int, known: Mark | None = None) -> 
     for table in Hops(file, found.position if found is not None else 0):
         below = int(np.searchsorted(table.last_offsets, offset))
         if below:
-            found = _mark(table, below - 1)
+            found = mark_at(table, below - 1)
         if below < len(table):
             break
     return found
@@ -168,11 +168,12 @@ def behind_position(file: LogFile, base: int, position: int, start: Mark | None,
     for table in Hops(file, start.position if start is not None else 0):
         reached = int(np.searchsorted(table.positions, position))
         if reached < len(table):
-            return _mark(table, reached)
+            return mark_at(table, reached)
     return None
 
 
-def _mark(table: Table, index: int) -> Mark:
+def mark_at(table: Table, index: int) -> Mark:
+    """An entry of a table."""
     return Mark(
         int(table.positions[index]),
         int(table.sizes[index]),
@@ -188,23 +189,18 @@ def _mark(table: Table, index: int) -> Mark:
 def largest_time(file: LogFile, base: int) -> int | None:
     """No record of the segment is later than this (ms; -1 where none has a time); None if that is not known.
 
-    The time index is believed if the log has what its last entry says, and nothing later behind what both indexes
-    cover.
+    The time index is believed if the log has what its last entry says, up to where that entry is from; behind that
+    headers are read, for it may have lost entries that the other index has.
     """
     times = time_entries(file.path, base)
-    entries = offset_entries(file.path, base)
-    last = _last_confirmed(file, base, entries)
-    if last is None and len(entries.positions):
-        return None
-    start = last.position if last is not None else 0
-    if file.size() - start > _TAIL_BYTES:
-        return None
-    largest = -1
+    largest, start = -1, 0
     if len(times.times):
         largest = int(times.times[-1])
-        if not _has_time(file, base, int(times.offsets[-1]), largest, entries):
+        place = _place_of(file, base, int(times.offsets[-1]), largest, offset_entries(file.path, base))
+        if place is None:
             return None
-    elif last is not None:
+        start = place
+    if file.size() - start > _TAIL_BYTES:
         return None
     hops = Hops(file, start)
     for table in hops:
@@ -221,21 +217,16 @@ def earlier_up_to(file: LogFile, base: int, time_ms: int) -> int | None:
         return None
     offset = int(times.offsets[number])
     entries = offset_entries(file.path, base)
-    return offset if _has_time(file, base, offset, int(times.times[number]), entries) else None
+    return offset if _place_of(file, base, offset, int(times.times[number]), entries) is not None else None
 
 
-def _last_confirmed(file: LogFile, base: int, entries: OffsetEntries) -> Mark | None:
-    if not len(entries.positions):
-        return None
-    return confirmed(file, int(entries.offsets[-1]), int(entries.positions[-1]), base)
-
-
-def _has_time(file: LogFile, base: int, offset: int, time_ms: int, entries: OffsetEntries) -> bool:
-    """Whether the entry that holds the offset has this as its largest time."""
+def _place_of(file: LogFile, base: int, offset: int, time_ms: int, entries: OffsetEntries) -> int | None:
+    """The position of the entry that holds the offset, if it has this as its largest time."""
     start = floor(file, base, offset, entries)
     for table in Hops(file, start.position if start is not None else 0):
         reached = int(np.searchsorted(table.last_offsets, offset))
         if reached < len(table):
             is_there = bool(table.first_offsets(-1)[reached] <= offset)
-            return is_there and int(table.max_timestamps[reached]) == time_ms
-    return False
+            is_true = is_there and int(table.max_timestamps[reached]) == time_ms
+            return int(table.positions[reached]) if is_true else None
+    return None

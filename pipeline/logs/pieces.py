@@ -27,12 +27,18 @@ from .reading import Reading
 PART_BYTES = 64 << 20
 """A segment is cut into parts of about this size: some tenths of a second of work."""
 
+PIECES_PLENTY = 512
+JOINED_BYTES = 4 << 20
+"""Where there would be more pieces than these, small segments of a partition that follow each other are one piece of at
+most so many bytes: to begin a task takes Spark longer than to read some kilobytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class FilePiece:
-    """The records of some offsets of a partition: those of one segment, as it was when this was planned.
+    """The records of some offsets of a partition: those of one segment, as it was when this was planned, or of several
+    small ones.
 
-    `base` is that segment's, `anchor` an entry of it that ends below `start`. `size_bytes` is an estimate.
+    `base` is that of the (first) segment, `anchor` an entry of it that ends below `start`. `size_bytes` is an estimate.
     """
 
     folder: str
@@ -124,7 +130,10 @@ class FileBackend:
 
     def pieces(self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None = None) -> list[FilePiece]:
         """Work that covers the ranges, each offset once, in the order of the ranges and their offsets."""
-        whole = [piece for one in ranges for piece in self._by_segment(one, wanted)]
+        by_range = [list(self._by_segment(one, wanted)) for one in ranges]
+        if at_least is None and sum(map(len, by_range)) > PIECES_PLENTY:
+            by_range = [list(_joined(of, min(JOINED_BYTES, self._part_bytes))) for of in by_range]
+        whole = [piece for of in by_range for piece in of]
         return [part for piece in whole for part in self._parts(piece, self._bytes_each(whole, at_least))]
 
     def batch_pieces(
@@ -225,6 +234,21 @@ class FileBackend:
             yield replace(piece, start=start, end=mark.last_offset + 1, anchor=anchor, size_bytes=size_bytes)
             start, anchor = mark.last_offset + 1, mark
         yield replace(piece, start=start, anchor=anchor, size_bytes=size_bytes)
+
+
+def _joined(pieces: Iterable[FilePiece], most_bytes: int) -> Iterator[FilePiece]:
+    """Pieces of a range, those that follow each other without a gap as one, as long as that stays small."""
+    last: FilePiece | None = None
+    for piece in pieces:
+        if last is None:
+            last = piece
+        elif last.end == piece.start and last.size_bytes + piece.size_bytes <= most_bytes:
+            last = replace(last, end=piece.end, size_bytes=last.size_bytes + piece.size_bytes)
+        else:
+            yield last
+            last = piece
+    if last is not None:
+        yield last
 
 
 def _first_at(folder: Folder, start: int, end: int, time_ms: int) -> int | None:

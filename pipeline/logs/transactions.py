@@ -16,7 +16,7 @@ import numpy as np
 from ...storage import snapshot, txn_index
 from ...storage.errors import StorageError
 from ..backend import ReadError
-from . import catalog, indexes
+from . import catalog, indexes, use
 from .files import Gone, Hops, LogFile
 from .headers import Bools, Int64s, Table
 
@@ -131,25 +131,69 @@ def _aborted(folder: str, start: int, end: int) -> Aborted:
     bases = catalog.bases(folder)
     first_base = bases[max(catalog.number_of(bases, start), 0)]
     files = [base for base in sorted(_numbers(folder, _TXN_INDEX)) if base >= first_base and base in bases]
-    found: list[txn_index.AbortedTransaction] = []
-    for base in files:
-        for entry in _entries(folder, base, bases):
-            if entry.last_offset >= start and entry.first_offset < end:
-                found.append(entry)
-            if entry.last_stable_offset >= end:
-                return _told(found)
-    return _told(found)
-
-
-def _told(found: list[txn_index.AbortedTransaction]) -> Aborted:
+    root = os.path.dirname(folder)
+    was_closed = use.was_closed(root)
+    found = list(_indexed(folder, files, start, end, may_be_cut=None if was_closed else bases[-1]))
+    if not was_closed and not use.is_in_use(root):  # a crash may have kept entries from the files: the log has them all
+        found += _decided(folder, start, end)
     columns = np.array([entry[:3] for entry in found], np.int64).reshape(-1, 3)
     return Aborted(columns[:, 0], columns[:, 1], columns[:, 2])
 
 
-def _entries(folder: str, base: int, bases: list[int]) -> list[txn_index.AbortedTransaction]:
+def _indexed(
+    folder: str, files: list[int], start: int, end: int, may_be_cut: int | None
+) -> Iterator[txn_index.AbortedTransaction]:
+    for base in files:
+        for entry in _entries(folder, base, base == may_be_cut):
+            if entry.last_offset >= start and entry.first_offset < end:
+                yield entry
+            if entry.last_stable_offset >= end:
+                return
+
+
+def _decided(folder: str, start: int, end: int) -> Iterator[txn_index.AbortedTransaction]:
+    """The aborted transactions of the batches between two offsets, by their markers there or behind."""
+    begun: dict[int, int] = {}
+    for low, high in ((start, end), (end, 2**63)):
+        if high > end and not begun:
+            return
+        for file, event in _events(folder, low, high):
+            if not event.is_control:
+                if high == end:
+                    begun.setdefault(event.producer_id, event.base_offset)
+                continue
+            first = begun.pop(event.producer_id, None)
+            if first is not None and _is_abort(file, event):
+                yield txn_index.AbortedTransaction(event.producer_id, first, event.base_offset, end)
+            if high > end and not begun:
+                return
+
+
+def _events(folder: str, start: int, end: int) -> Iterator[tuple[LogFile, Event]]:
+    """What the batches that end behind an offset and begin below another tell of transactions."""
+    bases = catalog.bases(folder)
+    for base in bases[max(catalog.number_of(bases, start), 0) :]:
+        if base >= end:
+            return
+        with LogFile(catalog.log_path(folder, base)) as file:
+            mark = indexes.before(file, base, start) if start > base else None
+            first = base if mark is None else mark.last_offset + 1
+            for event in events(file, mark.position if mark is not None else 0, first, end):
+                yield file, event
+
+
+def _is_abort(file: LogFile, event: Event) -> bool:
+    header = file.header(event.position)
+    if header is None:
+        return False
+    marker = txn_index.read_marker(file.read(event.position, event.size), 0, header)
+    return marker is not None and marker.kind == txn_index.ABORT
+
+
+def _entries(folder: str, base: int, may_be_cut: bool) -> list[txn_index.AbortedTransaction]:
     """What the file of a segment says; what the log says where the file is damaged."""
     data = _bytes(os.path.join(folder, f"{base:020d}{txn_index.SUFFIX}"))
-    if base == bases[-1]:  # an entry may be being written
+    if may_be_cut:  # an entry may be being written
         data = data[: len(data) // txn_index.ENTRY_BYTES * txn_index.ENTRY_BYTES]
     try:
         return txn_index.parse(data)

@@ -1,0 +1,109 @@
+"""Files of a log that a crash or a careless copy left behind each other: what the others say is not to be trusted."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+from test_logs_reading import offsets_of, timed
+from test_logs_transactions import KEY, NOW, Play, committed, consumed, opened
+
+from ottla.pipeline.logs import FileBackend
+from ottla.protocol.records import batch
+from ottla.protocol.records.batch import Record
+from ottla.storage.directory import CLEAN_SHUTDOWN
+
+
+def data_of(producer_id: int, sequence: int = 0) -> bytes:
+    """A batch of a transaction; of none if the id is -1."""
+    records = [Record(0, NOW, None, b"v")]
+    if producer_id < 0:
+        return bytes(batch.build(records))
+    return bytes(
+        batch.build(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+    )
+
+
+@given(data=st.data(), times=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=12), min_size=1, max_size=2))
+def test_a_time_index_that_lacks_its_last_entries_hides_nothing(data: st.DataObject, times: list[list[int]]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        backend = timed(Path(root), times)
+        for path in sorted(Path(root).glob("*/*.timeindex")):
+            entries = path.read_bytes()
+            kept = data.draw(st.integers(0, len(entries) // 12), "entries kept")
+            path.write_bytes(entries[: kept * 12])
+        for path in sorted(Path(root).glob("*/*.index")):
+            entries = path.read_bytes()
+            kept = data.draw(st.sampled_from([len(entries) // 8, 0]), "entries kept")
+            path.write_bytes(entries[: kept * 8])
+        flat = [time for of_segment in times for time in of_segment]
+        for from_ms in {0, *flat, *(time + 1 for time in flat)}:
+            expected = [offset for offset, time in enumerate(flat) if time >= from_ms]
+            assert offsets_of(backend, from_ms=from_ms) == expected
+            (found,) = backend.at_times(dict.fromkeys(backend._catalog.refresh(), from_ms)).values()
+            assert found == (expected[0] if expected else None)
+
+
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 60), data=st.data())
+def test_an_abort_that_a_crash_kept_from_its_index_is_one(seed: int, steps: int, data: st.DataObject) -> None:
+    """A marker is in the log before its entry is in the index: who is killed in between leaves it so, and where power
+    fails more is lost."""
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / "orders-0"
+        log = opened(folder)
+        Play(log).go(seed, steps)
+        copy = Path(root) / "killed" / "orders-0"
+        shutil.copytree(folder, copy)
+        start = data.draw(st.integers(0, log.log_end_offset), "start")
+        expected = consumed(log, start)
+        log.close()
+        for index in sorted(copy.glob("*.txnindex")):
+            entries = index.read_bytes()
+            kept = entries[: data.draw(st.integers(0, len(entries)), "bytes kept")]
+            index.write_bytes(kept) if kept else index.unlink()
+        part_bytes = data.draw(st.sampled_from([100, 600, 1 << 20]), "bytes of a part")
+        assert committed(copy, start, part_bytes=part_bytes) == expected
+
+
+def test_a_cut_index_of_aborts_in_a_closed_directory_is_damage_also_in_the_last_segment(tmp_path: Path) -> None:
+    log = opened(tmp_path / "orders-0")
+    for sequence, commit in enumerate((True, False)):
+        log.append(data_of(1, sequence), now_ms=NOW)
+        log.append_marker(1, 0, committed=commit, coordinator_epoch=0, now_ms=NOW)
+    log.close()
+    (tmp_path / CLEAN_SHUTDOWN).touch()
+    (index,) = (tmp_path / "orders-0").glob("*.txnindex")
+    index.write_bytes(index.read_bytes()[:-1])
+    assert committed(tmp_path / "orders-0") == [0]
+
+
+def test_a_topic_that_is_made_anew_has_no_transactions_of_the_old_one(tmp_path: Path) -> None:
+    folder = tmp_path / "orders-0"
+    backend = FileBackend([str(folder)])
+    for first, then in ((1, -1), (-1, 1)):
+        log = opened(folder)
+        for producer_id in (-1, first):
+            log.append(data_of(producer_id), now_ms=NOW)
+        assert backend.latest([KEY], committed=True) == {KEY: log.last_stable_offset}
+        log.close()
+        folder.rename(tmp_path / f"gone{first}")
+        log = opened(folder)
+        for producer_id in (then, -1, -1, -1):
+            log.append(data_of(producer_id), now_ms=NOW)
+        assert backend.latest([KEY], committed=True) == {KEY: log.last_stable_offset} == {KEY: 0 if then > 0 else 4}
+        log.close()
+        shutil.rmtree(folder)
+
+
+def test_the_end_of_a_log_is_not_looked_for_in_the_middle_of_an_entry(tmp_path: Path) -> None:
+    """The file of a topic that was made anew may have the number of the old one's."""
+    (tmp_path / "orders-0").mkdir()
+    path = tmp_path / "orders-0" / f"{0:020d}.log"
+    backend = FileBackend([str(tmp_path)])
+    for size in (10, 37):
+        records = [Record(n, NOW, None, b"x" * size) for n in range(size)]
+        path.write_bytes(b"".join(batch.build([record], base_offset=record.offset) for record in records))
+        assert backend.latest([KEY], committed=False) == {KEY: size}
