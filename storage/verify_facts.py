@@ -78,7 +78,8 @@ class Run(NamedTuple):
 
     Sequences are -1 where there are none. `newest_...` is of the last batch. `marker`: txn_index.ABORT or COMMIT,
     OTHER_CONTROL for a control batch of another kind, NO_MARKER. `missing`: how many offsets between the segment's base
-    and its first batch are in no sound entry. `base_ms` is the base timestamp of the first batch.
+    and its first batch are in no sound entry, or in an empty one of no producer, as a repair leaves it. `base_ms` is
+    the base timestamp of the first batch.
     """
 
     position: int

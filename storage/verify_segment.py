@@ -301,6 +301,9 @@ class _Looking:
             self._stretch_from = self._entries
         if header.magic == 2 and header.producer_id >= 0:
             yield from self._producers.take(found, self._log, self._missing)
+        elif not header.record_count and header.magic == 2:  # in the place of what was lost, as a repair puts it
+            self._missing += header.last_offset_delta + 1
+            self._holes += 1
         self._expected = header.base_offset + header.last_offset_delta + 1
         if header.max_timestamp > self._largest_ms:
             self._largest_ms = header.max_timestamp

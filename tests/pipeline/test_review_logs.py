@@ -17,14 +17,12 @@ from ottla.protocol.records.batch import Record
 from ottla.storage.directory import CLEAN_SHUTDOWN
 
 
-def data_of(producer_id: int, sequence: int = 0) -> bytes:
+def data_of(producer_id: int, sequence: int = 0) -> bytearray:
     """A batch of a transaction; of none if the id is -1."""
     records = [Record(0, NOW, None, b"v")]
     if producer_id < 0:
-        return bytes(batch.build(records))
-    return bytes(
-        batch.build(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
-    )
+        return batch.build(records)
+    return batch.build(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
 
 
 @given(data=st.data(), times=st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=12), min_size=1, max_size=2))

@@ -1,0 +1,37 @@
+"""The audit of directories that were mended: they are sound, and what was lost in them is told by its offsets."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+sys.path.insert(0, str(TESTS / "storage"))
+
+from audit_samples import Fault, Segment, Story, audited, flip, missing_batch, missing_segment, segments, shown, write  # noqa: E402  # noqa: E402
+from repairing import repair  # type: ignore[import-not-found]  # noqa: E402
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("fault", [flip, missing_batch, missing_segment])
+def test_what_a_repair_leaves_is_sound(fault: Fault, skip: bool, tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """It puts an empty batch where records are lost: the sequences that these had are missing, and offsets are, too."""
+    changed = 0
+    for seed in range(scaled(3)):
+        root = write(tmp_path / str(seed), [Story(seed).run(60)])
+        chance = random.Random(seed)
+        planted = fault(Segment(chance.choice(segments(root)), chance))
+        if planted is None:
+            continue
+        assert not audited(root).sound
+        repair(root, skip=skip)
+        report = audited(root)
+        assert report.sound, (seed, shown(report.findings))
+        changed += sum(one.missing_offsets for one in report.partitions)
+        shutil.rmtree(root)
+    assert changed or not skip
