@@ -76,7 +76,7 @@ class _Reading(Reading):
             stop = source.stop
             if stop.problem is None:
                 return
-            again = self._behind(file, stop.position)
+            again = indexes.behind_damage(file, self._base, stop.position)
             yield from self._between(file, stop.position, again, stop.problem)
             if again is None:
                 self._claimed = self._end

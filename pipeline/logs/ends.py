@@ -111,7 +111,7 @@ class Ends:
             if known is not None:
                 self._ends[last.path] = known
             stop = hops.stop
-            if stop.problem is None or file.size() > stop.position + stop.left_bytes or _is_torn(file, stop.position):
+            if stop.problem is None or file.size() > stop.position + stop.left_bytes or is_torn(file, stop.position):
                 return offset
             return max(offset + 1, noted)
 
@@ -129,7 +129,7 @@ def _identity(folder: str) -> tuple[object, ...]:
     return tuple(found)
 
 
-def _is_torn(file: LogFile, position: int) -> bool:
+def is_torn(file: LogFile, position: int) -> bool:
     """Whether what begins here is cut, or nothing but zeros: a write that is under way, or that a crash ended."""
     header = file.header(position)
     return header is not None or file.size() - position < HEADER_BYTES or file.is_zeros(position)

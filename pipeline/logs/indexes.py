@@ -172,6 +172,16 @@ def behind_position(file: LogFile, base: int, position: int, start: Mark | None,
     return None
 
 
+def behind_damage(file: LogFile, base: int, position: int) -> Mark | None:
+    """The next entry that the offset index knows of, behind a position at which none begins; None if there is none."""
+    entries = offset_entries(file.path, base)
+    for number in range(int(np.searchsorted(entries.positions, position, "right")), len(entries.positions)):
+        mark = confirmed(file, int(entries.offsets[number]), int(entries.positions[number]), base)
+        if mark is not None:
+            return mark
+    return None
+
+
 def mark_at(table: Table, index: int) -> Mark:
     """An entry of a table."""
     return Mark(

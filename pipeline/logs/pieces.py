@@ -19,7 +19,7 @@ from ..backend import DataLoss, OffsetRange, Offsets, ReadError, Selection, Topi
 from . import catalog, indexes
 from .batches import BatchPiece
 from .catalog import Catalog, Folder, Segment
-from .ends import Ends, retried
+from .ends import Ends, is_torn, retried
 from .files import WINDOW_BYTES, Gone, LogFile, Window, Windows
 from .indexes import Mark
 from .reading import Reading
@@ -130,7 +130,8 @@ class FileBackend:
 
     def pieces(self, ranges: Sequence[OffsetRange], wanted: Wanted, *, at_least: int | None = None) -> list[FilePiece]:
         """Work that covers the ranges, each offset once, in the order of the ranges and their offsets."""
-        by_range = [list(self._by_segment(one, wanted)) for one in ranges]
+        listed: dict[str, list[Segment]] = {}
+        by_range = [list(self._by_segment(one, wanted, listed)) for one in ranges]
         if at_least is None and sum(map(len, by_range)) > PIECES_PLENTY:
             by_range = [list(_joined(of, min(JOINED_BYTES, self._part_bytes))) for of in by_range]
         whole = [piece for of in by_range for piece in of]
@@ -150,8 +151,11 @@ class FileBackend:
         total = sum(piece.size_bytes for piece in whole)
         return max(1, min(self._part_bytes, total // at_least))
 
-    def _by_segment(self, asked: OffsetRange, wanted: Wanted) -> Iterator[FilePiece]:
-        """A piece for each segment, with what of it is before `start` estimated away."""
+    def _by_segment(
+        self, asked: OffsetRange, wanted: Wanted, listed: dict[str, list[Segment]]
+    ) -> Iterator[FilePiece]:
+        """A piece for each segment, with what of it is before `start` estimated away. `listed`: the segments of the
+        folders that were looked at for other ranges already."""
         folder = self._catalog.folder(asked.key)
         if folder is None:
             if wanted.fail_on_loss and asked.size:
@@ -163,10 +167,15 @@ class FileBackend:
         try:
             if wanted.committed:
                 end = min(end, self._ends.last_stable(folder))
-            found = retried(lambda: catalog.segments(folder.path))
+            if folder.path not in listed:
+                listed[folder.path] = retried(lambda: catalog.segments(folder.path))
+            found = listed[folder.path]
         except Gone:
             found = [Segment(0, None, catalog.log_path(folder.path, 0), 0)]  # the task finds what there is
-        for number, segment in enumerate(found):
+        first = max(catalog.number_of([segment.base for segment in found], start), 0)
+        for number, segment in enumerate(found[first:], first):
+            if number and segment.base >= end:
+                break
             low = start if number == 0 else max(start, segment.base)
             high = end if segment.end is None else min(end, segment.end)
             if low < high:
@@ -263,10 +272,14 @@ def _first_at(folder: Folder, start: int, end: int, time_ms: int) -> int | None:
             earlier = indexes.earlier_up_to(file, segment.base, time_ms)
             low = start if earlier is None else max(start, earlier + 1)
             mark = indexes.before(file, segment.base, low) if low > segment.base else None
-            for window in Windows(file, mark.position if mark is not None else 0):
+            windows = Windows(file, mark.position if mark is not None else 0)
+            for window in windows:
                 found = _first_in(file, window, low, end, time_ms)
                 if found is not None:
                     return found if found < end else None
+            stop = windows.stop
+            if stop.problem is not None and (segment.end is not None or not is_torn(file, stop.position)):
+                raise ReadError(f"{file.path} at byte {stop.position}: {stop.problem}")
     return None
 
 

@@ -8,6 +8,9 @@ cannot be decoded is alone; so nothing is lost but what is damaged, and plain ru
 from __future__ import annotations
 
 import logging
+import os
+import time
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NoReturn
@@ -32,6 +35,7 @@ _log = logging.getLogger(__name__)
 _FEW_RUNS = 8  # up to here each run of old messages is decoded by itself, above it with a look at each
 _RAW_BYTES = 1 << 20  # of bytes between entries, which are none, so much is shown
 _OPENINGS = 100
+_SETTLED_NS = 2_000_000_000  # a folder's own time may stand still for as long while it is changed
 _OFFSETS_OF_SEGMENT = 2**31
 _REFUSALS = (CorruptRecords, InvalidRecords, UnsupportedCodec)
 _CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -73,6 +77,7 @@ class Reading:
         self._number = 0
         self._doubt: int | None = None  # where damage began, if nothing sound was met since
         self._path = ""
+        self._listed: tuple[int, list[int]] | None = None  # the folder's time, and its segments
 
     def rows(self, base: int, anchor: Mark | None) -> Iterator[pa.RecordBatch]:
         """The rows, beginning with the segment of this base offset, there behind the entry `anchor`, if it is there.
@@ -105,10 +110,23 @@ class Reading:
 
     # -- which segment
 
+    def _bases(self) -> list[int]:
+        """The segments that there are now. Of thousands, the folder is not listed again for each one."""
+        try:
+            changed_ns = os.stat(self._folder).st_mtime_ns
+        except OSError:
+            return catalog.bases(self._folder)
+        if self._listed is None or self._listed[0] != changed_ns:
+            found = catalog.bases(self._folder)
+            if abs(time.time_ns() - changed_ns) < _SETTLED_NS:
+                return found
+            self._listed = changed_ns, found
+        return self._listed[1]
+
     def _found_again(self) -> int:
         """The segment that has the next offset, now that the one that had it is gone: it was deleted, or merged."""
         try:
-            bases = catalog.bases(self._folder)
+            bases = self._bases()
         except Gone:
             self._lost(self._end, "its folder is gone")
             return 0
@@ -120,11 +138,11 @@ class Reading:
     def _following(self, base: int) -> int | None:
         """The segment behind one that ended before the offset that was to be read; None if that was all."""
         try:
-            bases = catalog.bases(self._folder)
+            bases = self._bases()
         except Gone:
             self._lost(self._end, "its folder is gone")
             return None
-        following = next((other for other in bases if other > base), None)
+        following = next(iter(bases[bisect_right(bases, base) :][:1]), None)
         if following is None:
             self._cursor = max(self._cursor, self._claimed)
             if self._cursor < self._end:
@@ -163,21 +181,13 @@ class Reading:
             if windows.stop.problem is None:
                 return
             # The size of a damaged entry may have led astray.
-            again = self._behind(file, windows.stop.position if self._doubt is None else self._doubt)
+            doubt = windows.stop.position if self._doubt is None else self._doubt
+            again = indexes.behind_damage(file, self._base, doubt)
             yield from self._between(file, windows.stop.position, again, windows.stop.problem)
             if again is None or self._is_done:
                 self._claimed = self._end
                 return
             position = again.position
-
-    def _behind(self, file: LogFile, position: int) -> Mark | None:
-        """The next entry that the index knows of behind a position; None if it knows of none."""
-        entries = indexes.offset_entries(file.path, self._base)
-        for number in range(int(np.searchsorted(entries.positions, position, "right")), len(entries.positions)):
-            offset, place = int(entries.offsets[number]), int(entries.positions[number])
-            if (mark := indexes.confirmed(file, offset, place, self._base)) is not None:
-                return mark
-        return None
 
     def _between(self, file: LogFile, position: int, again: Mark | None, problem: str) -> Iterator[pa.RecordBatch]:
         """Bytes in which no entry can be told from the next."""

@@ -56,21 +56,30 @@ class Event(NamedTuple):
     is_control: bool
 
 
-def events(file: LogFile, position: int, start: int, end: int) -> Iterator[Event]:
-    """What the batches of a segment from a position on tell of transactions, between two offsets."""
-    for table in Hops(file, position):
-        bases = table.base_offsets
-        told = (table.transactional | table.control) & (table.producer_ids >= 0) & (bases >= start) & (bases < end)
-        for index in np.flatnonzero(told).tolist():
-            yield Event(
-                int(table.producer_ids[index]),
-                int(bases[index]),
-                int(table.positions[index]),
-                int(table.sizes[index]),
-                bool(table.control[index]),
-            )
-        if int(table.last_offsets[-1]) >= end - 1:
+def events(file: LogFile, base: int, position: int, start: int, end: int) -> Iterator[Event]:
+    """What the batches of a segment from a position on tell of transactions, between two offsets. Damage that hides
+    batches is passed by the offset index, as the reader of records does, who tells of it."""
+    while True:
+        hops = Hops(file, position)
+        for table in hops:
+            bases = table.base_offsets
+            told = (table.transactional | table.control) & (table.producer_ids >= 0) & (bases >= start) & (bases < end)
+            for index in np.flatnonzero(told).tolist():
+                yield Event(
+                    int(table.producer_ids[index]),
+                    int(bases[index]),
+                    int(table.positions[index]),
+                    int(table.sizes[index]),
+                    bool(table.control[index]),
+                )
+            if int(table.last_offsets[-1]) >= end - 1:
+                return
+        again = None
+        if hops.stop.problem is not None:
+            again = indexes.behind_damage(file, base, hops.stop.position)
+        if again is None:
             return
+        position = again.position
 
 
 def follow(folder: str, open_at: dict[int, int], start: int, end: int) -> None:
@@ -82,7 +91,7 @@ def follow(folder: str, open_at: dict[int, int], start: int, end: int) -> None:
             return
         with LogFile(catalog.log_path(folder, base)) as file:
             mark = indexes.before(file, base, start) if start > base else None
-            for event in events(file, mark.position if mark is not None else 0, start, end):
+            for event in events(file, base, mark.position if mark is not None else 0, start, end):
                 if event.is_control:
                     open_at.pop(event.producer_id, None)
                 else:
@@ -178,7 +187,7 @@ def _events(folder: str, start: int, end: int) -> Iterator[tuple[LogFile, Event]
         with LogFile(catalog.log_path(folder, base)) as file:
             mark = indexes.before(file, base, start) if start > base else None
             first = base if mark is None else mark.last_offset + 1
-            for event in events(file, mark.position if mark is not None else 0, first, end):
+            for event in events(file, base, mark.position if mark is not None else 0, first, end):
                 yield file, event
 
 
@@ -204,7 +213,7 @@ def _entries(folder: str, base: int, may_be_cut: bool) -> list[txn_index.Aborted
 def _from_log(folder: str, base: int) -> Iterator[txn_index.AbortedTransaction]:
     begun = open_at(folder, base, catalog.bases(folder)[0])
     with LogFile(catalog.log_path(folder, base)) as file:
-        for event in events(file, 0, base, base + 2**31):
+        for event in events(file, base, 0, base, base + 2**31):
             if not event.is_control:
                 begun.setdefault(event.producer_id, event.base_offset)
                 continue

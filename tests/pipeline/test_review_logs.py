@@ -6,20 +6,23 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from logs_samples import rows, wanted
 from test_logs_reading import offsets_of, timed
 from test_logs_transactions import KEY, NOW, Play, committed, consumed, opened
 
+from ottla.pipeline.backend import OffsetRange, ReadError
 from ottla.pipeline.logs import FileBackend
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import Record
 from ottla.storage.directory import CLEAN_SHUTDOWN
 
 
-def data_of(producer_id: int, sequence: int = 0) -> bytearray:
+def data_of(producer_id: int, sequence: int = 0, time_ms: int = NOW) -> bytearray:
     """A batch of a transaction; of none if the id is -1."""
-    records = [Record(0, NOW, None, b"v")]
+    records = [Record(0, time_ms, None, b"v")]
     if producer_id < 0:
         return batch.build(records)
     return batch.build(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
@@ -105,3 +108,51 @@ def test_the_end_of_a_log_is_not_looked_for_in_the_middle_of_an_entry(tmp_path: 
         records = [Record(n, NOW, None, b"x" * size) for n in range(size)]
         path.write_bytes(b"".join(batch.build([record], base_offset=record.offset) for record in records))
         assert backend.latest([KEY], committed=False) == {KEY: size}
+
+
+def damaged_between(path: Path) -> Path:
+    """A transaction whose marker lies behind an entry with a size that is wrong, which hides it but for the index."""
+    log = opened(path)
+    log.append(data_of(1), now_ms=NOW)
+    for _ in range(9):
+        log.append(data_of(-1, time_ms=NOW + 5), now_ms=NOW)
+    log.append_marker(1, 0, committed=True, coordinator_epoch=0, now_ms=NOW)
+    for _ in range(9):
+        log.append(data_of(-1, time_ms=NOW + 9), now_ms=NOW)
+    log.close()
+    (path.parent / CLEAN_SHUTDOWN).touch()
+    for snapshot in path.glob("*.snapshot"):  # which would tell that nothing is open
+        snapshot.unlink()
+    (path / f"{0:020d}.txnindex").touch()
+    first = min(path.glob("*.log"))
+    data = bytearray(first.read_bytes())
+    position, _ = list(formats.headers(data))[3]
+    data[position + 8] = 0x7F
+    first.write_bytes(data)
+    return first
+
+
+def test_damage_that_hides_a_marker_does_not_end_what_is_committed(tmp_path: Path) -> None:
+    path = damaged_between(tmp_path / "orders-0")
+    backend = FileBackend([str(tmp_path)])
+    assert backend.latest([KEY], committed=True) == {KEY: 20}
+    whole = [OffsetRange(*KEY, 0, 20)]
+    with pytest.raises(ReadError, match=f"{path} at byte .*, offset 3: "):
+        rows(backend.pieces(whole, wanted("offset", committed=True)))
+    found = rows(backend.pieces(whole, wanted("offset", committed=True, on_corrupt="skip")))
+    assert {row["offset"] for row in found} >= {0, 1, 2, *range(14, 20)}
+
+
+def test_a_time_is_not_looked_for_behind_damage(tmp_path: Path) -> None:
+    path = damaged_between(tmp_path / "orders-0")
+    with pytest.raises(ReadError, match=f"{path} at byte "):
+        FileBackend([str(tmp_path)]).at_times({KEY: NOW + 7})
+
+
+def test_a_torn_tail_holds_no_time(tmp_path: Path) -> None:
+    log = opened(tmp_path / "orders-0")
+    log.append(data_of(-1), now_ms=NOW)
+    log.close()
+    (path,) = (tmp_path / "orders-0").glob("*.log")
+    path.write_bytes(path.read_bytes() + path.read_bytes()[:-1])
+    assert FileBackend([str(tmp_path)]).at_times({KEY: NOW + 7}) == {KEY: None}
