@@ -133,5 +133,6 @@ def test_no_request_is_answered_with_anything_but_what_the_document_says(tmp_pat
 
             asked()
             runner.run(api.ask("GET", "/health"))
+            runner.run(api.ask("DELETE", "/faults"))  # a disk that fails yet would fail the close, as it should
         finally:
             runner.run(context.__aexit__(None, None, None))
