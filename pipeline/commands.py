@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -190,14 +191,32 @@ def _audit(
 def _write(parsed: argparse.Namespace, program: str, report: CensusReport | AuditReport, code: int) -> int:
     try:
         if parsed.report is not None:
-            Path(parsed.report).write_text(report.to_json(), encoding="utf-8")
+            _put(parsed.report, report.to_json().encode())
         if parsed.plot is not None:
-            from .jobs.plot import draw
+            from .jobs.plot import drawn
 
-            draw(report, parsed.plot)
+            _put(parsed.plot, drawn(report, parsed.plot))
     except OSError as error:
         return complain(program, f"cannot write {error.filename or ''}: {error.strerror}", FAILED)
     return _print(program, report.to_text(), code)
+
+
+def _put(path: str, data: bytes) -> None:
+    """Writes a file, whole or not at all: who reads it meanwhile has the old one. OSError."""
+    if os.path.lexists(path) and (os.path.islink(path) or not os.path.isfile(path)):  # a pipe, or /dev/stdout
+        Path(path).write_bytes(data)
+        return
+    unfinished = f"{path}.{os.getpid()}.tmp"
+    try:
+        Path(unfinished).write_bytes(data)
+        if os.path.exists(path):
+            shutil.copymode(path, unfinished)
+        os.replace(unfinished, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.remove(unfinished)
+        error.filename = path
+        raise
 
 
 def _print(program: str, text: str, code: int) -> int:

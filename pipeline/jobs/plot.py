@@ -35,8 +35,15 @@ th { text-align: left } td.n { text-align: right; font-variant-numeric: tabular-
 
 
 def draw(report: CensusReport | AuditReport, path: str) -> None:
-    """Writes the picture of a report to a file, by its suffix. Raises MissingExtra, ValueError for another suffix, and
-    OSError."""
+    """Writes the picture of a report to a file, by its suffix. Raises as `drawn`, and OSError."""
+    data = drawn(report, path)
+    with open(path, "wb") as file:
+        file.write(data)
+
+
+def drawn(report: CensusReport | AuditReport, path: str) -> bytes:
+    """The picture of a report as a file of this name has it, by its suffix. Raises MissingExtra, and ValueError for
+    another suffix."""
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in SUFFIXES:
         raise ValueError(f"{path}: a picture's name ends in {' or '.join(SUFFIXES)}")
@@ -55,8 +62,7 @@ def draw(report: CensusReport | AuditReport, path: str) -> None:
     data = out.getvalue()
     if suffix == ".html":
         data = page(report, data.decode()).encode()
-    with open(path, "wb") as file:
-        file.write(data)
+    return data
 
 
 # -- pictures

@@ -151,9 +151,7 @@ class FileBackend:
         total = sum(piece.size_bytes for piece in whole)
         return max(1, min(self._part_bytes, total // at_least))
 
-    def _by_segment(
-        self, asked: OffsetRange, wanted: Wanted, listed: dict[str, list[Segment]]
-    ) -> Iterator[FilePiece]:
+    def _by_segment(self, asked: OffsetRange, wanted: Wanted, listed: dict[str, list[Segment]]) -> Iterator[FilePiece]:
         """A piece for each segment, with what of it is before `start` estimated away. `listed`: the segments of the
         folders that were looked at for other ranges already."""
         folder = self._catalog.folder(asked.key)

@@ -240,6 +240,6 @@ def test_what_cannot_be_written_after_all(
     def full(*arguments: Any, **options: Any) -> int:
         raise OSError(28, "No space left on device", "out.json")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     arguments = ["census", logs, "--quiet", "--report", str(tmp_path / "out.json")]
-    assert refused(capsys, *arguments, code=1).endswith("cannot write out.json: No space left on device")
+    assert refused(capsys, *arguments, code=1).endswith(f"cannot write {tmp_path}/out.json: No space left on device")

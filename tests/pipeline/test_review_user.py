@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from logs_samples import written
+from logs_samples import rows, wanted, written
 
+from ottla.pipeline import commands
 from ottla.pipeline.audit.auditing import Audit
-from ottla.pipeline.backend import ReadError, Selection
+from ottla.pipeline.backend import OffsetRange, ReadError, Selection, Wanted
 from ottla.pipeline.census import plan
-from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.logs import FileBackend, pieces
+from ottla.pipeline.offsets import split
 from ottla.storage import inspect
 from ottla.storage.errors import StorageError
 
@@ -47,3 +50,65 @@ def test_a_partition_that_may_not_be_read_is_not_left_out(barred: Path) -> None:
             with pytest.raises(ReadError, match=says):
                 look(str(path))
     assert [str(key) for key in FileBackend([str(barred / "orders-0")]).partitions(Selection())] == ["orders-0"]
+
+
+def test_thousands_of_tiny_segments_are_few_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task for each took Spark five minutes for what is read in four seconds."""
+    folder = written(tmp_path / "tiny-0", [(2, 0, 2)] * 600, rolls=range(1, 600))
+    whole = OffsetRange("tiny", 0, folder.records[3].offset, folder.end - 1)
+    offsets = [record.offset for record in folder.records[3:-1]]
+    backend = FileBackend([str(tmp_path)])
+    backend.partitions(Selection())
+    monkeypatch.setattr(pieces, "JOINED_BYTES", 1 << 30)
+    (piece,) = backend.pieces([whole], wanted(), at_least=None)
+    assert [row["offset"] for row in rows([piece])] == offsets
+    monkeypatch.setattr(pieces, "JOINED_BYTES", 4 * piece.size_bytes // 599)
+    found = backend.pieces([whole], wanted())
+    assert 150 <= len(found) < 450
+    assert all(one.end == other.start for one, other in pairwise(found))
+    assert [row["offset"] for row in rows(found)] == offsets
+    of_batches = Wanted(("baseOffset", "lastOffset"))
+    batches = backend.batch_pieces([whole], of_batches)
+    assert len(batches) == len(found)
+    parts = split([whole], 2)  # as maxRecordsPerPartition asks
+    assert len(backend.pieces(parts, wanted())) >= len(parts) > 512
+    timed = wanted(from_ms=max(record.timestamp for record in folder.records))
+    joined = rows(backend.pieces([whole], timed))
+
+    # As many as minPartitions asks for, and as there were: the same rows, what times leave out included.
+    monkeypatch.setattr(pieces, "PIECES_PLENTY", 10_000)
+    alone = backend.pieces([whole], wanted())
+    assert len(alone) >= 590
+    monkeypatch.setattr(pieces, "PIECES_PLENTY", 512)
+    assert backend.pieces([whole], wanted(), at_least=1) == alone
+    assert rows(backend.batch_pieces([whole], of_batches, at_least=1)) == rows(batches)
+    assert rows(backend.pieces([whole], timed, at_least=1)) == joined
+
+
+def test_a_report_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails half way leaves the report of the last time; a pipe is written as it is."""
+    path = tmp_path / "report.json"
+    path.write_text("the last one")
+    path.chmod(0o640)
+    put = commands._put
+
+    def full(of: Path, data: bytes) -> int:
+        of.touch()
+        raise OSError(28, "No space left on device", str(of))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    for place in (path, tmp_path / "new.json"):
+        with pytest.raises(OSError, match="No space left on device") as error:
+            put(str(place), b"half")
+        assert error.value.filename == str(place)
+    monkeypatch.undo()
+    assert path.read_text() == "the last one"
+    assert not (tmp_path / "new.json").exists()
+    put(str(path), b"the new one")
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("the new one", 0o640)
+    linked = tmp_path / "link.json"
+    linked.symlink_to(path)
+    put(str(linked), b"by a link")
+    assert (path.read_text(), linked.is_symlink()) == ("by a link", True)
+    put("/dev/null", b"away")
+    assert not Path("/dev/null").is_file()
