@@ -232,7 +232,8 @@ class _Looking:
             self._bad_before = False
             return
         jump = first - expected
-        # The first one is judged by who knows the segment before.
+        # The first one is judged by who knows the segment before; the indexes speak of what is missing, too.
+        self._compared = self._compared and (self._seen > 0 or not is_gap or self._task.gaps)
         is_gap = is_gap and self._seen > 0 and not self._bad_before
         if jump > 0 or self._bad_before:
             self._missing += max(jump, 1)

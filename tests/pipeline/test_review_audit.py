@@ -35,3 +35,17 @@ def test_what_a_repair_leaves_is_sound(fault: Fault, skip: bool, tmp_path: Path,
         changed += sum(one.missing_offsets for one in report.partitions)
         shutil.rmtree(root)
     assert changed or not skip
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, -1])
+def test_a_first_batch_that_is_missing_is_one_fault(number: int, tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """What the indexes say of it is no second one."""
+    for seed in range(scaled(3)):
+        story = Story(seed, transactions=False)
+        for _ in range(60):
+            story.add()
+        segment = Segment(segments(write(tmp_path / str(seed), [story]))[number], random.Random(seed))
+        first = segment.facts[0]
+        segment.log.write_bytes(segment.log.read_bytes()[first.size_bytes :])
+        (finding,) = audited(tmp_path / str(seed)).findings
+        assert segment.planted(first, first.header.next_offset).is_in(finding)
