@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -40,7 +41,7 @@ def session(master: str | None = None, **conf: Any) -> SparkSession:
     builder = SparkSession.builder
     for key, value in given.items():
         builder = builder.config(key, value)
-    with _starting, _environment(variables(given, os.environ)):
+    with _starting, _undisturbed(), _environment(variables(given, os.environ)):
         spark = builder.getOrCreate()
     register(spark)
     return spark
@@ -102,6 +103,31 @@ def variables(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str,
     if SparkContext._gateway is None:  # the JVM that a process has started stays for all its sessions
         wanted["JAVA_HOME"] = str(java.spark_home(environ))
     return wanted
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits until the JVM has started; a second one does not. PySpark would leave a JVM that is starting to
+    itself, and that stays for ever, as it finds nobody to tell where it listens."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    pressed: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        if pressed:
+            before(number, frame)
+        pressed.append(number)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:  # a context that was started has a handler of its own
+            signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 @contextmanager

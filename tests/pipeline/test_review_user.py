@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -112,3 +114,30 @@ def test_a_report_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monk
     assert (path.read_text(), linked.is_symlink()) == ("by a link", True)
     put("/dev/null", b"away")
     assert not Path("/dev/null").is_file()
+
+
+INTERRUPTED = """
+import os, signal
+from ottla.pipeline.session import _undisturbed
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+for times in (0, 1, 2):
+    done = []
+    try:
+        with _undisturbed():
+            for _ in range(times):
+                press()
+                done.append(1)
+    except KeyboardInterrupt:
+        done.append("interrupted")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    print(*done)
+"""
+
+
+def test_ctrl_c_waits_for_a_jvm_that_is_starting() -> None:
+    """PySpark left it behind, for ever. Who presses it twice is not kept waiting."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("\n1 interrupted\n1 interrupted\n", "")
