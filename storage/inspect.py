@@ -315,6 +315,15 @@ def partition_of(folder_name: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match and int(match[2]) < 2**31 else None
 
 
+def followed(path: str) -> str:
+    """A path made absolute, and where it is a link of some other name to a partition's folder, that folder's."""
+    path = os.path.abspath(path)
+    if partition_of(os.path.basename(path)) is None:
+        there = os.path.realpath(path)
+        return there if partition_folder(there) is not None else path
+    return path
+
+
 def is_folder(path: str, files: Files = LOOKING) -> bool:
     """Whether something can be listed at a path."""
     try:

@@ -79,8 +79,9 @@ class Audit:
 def _roots(paths: Sequence[str]) -> dict[str, set[str] | None]:
     """Data directories, and of each the folders that were named; None for all. ReadError."""
     found: dict[str, set[str] | None] = {}
-    for path in map(os.path.abspath, paths):
+    for path in paths:
         try:
+            path = inspect.followed(path)
             folder = inspect.partition_folder(path)
         except StorageError as error:
             raise ReadError(str(error)) from error

@@ -106,8 +106,8 @@ def chosen(
 
 def folders(path: str) -> list[inspect.PartitionFolder]:
     """The partitions of a log directory, or the one whose folder this is. ReadError."""
-    path = os.path.abspath(path)
     try:
+        path = inspect.followed(path)
         folder = inspect.partition_folder(path)
         return [folder] if folder is not None else inspect.partitions(path)
     except StorageError as error:
@@ -118,8 +118,7 @@ def topic_configs(paths: Sequence[str]) -> Configs | None:
     """What is set for topics, by the metadata logs in these directories, or beside these partitions; None if there is
     none, as with ZooKeeper."""
     configs: Configs | None = None
-    for path in paths:
-        path = os.path.abspath(path)
+    for path in map(inspect.followed, paths):
         above = [path] if inspect.partition_of(os.path.basename(path)) is None else [path, os.path.dirname(path)]
         for root in above:
             folder = inspect.partition_folder(os.path.join(root, f"{metadata_values.TOPIC}-0"))

@@ -118,6 +118,7 @@ def _folders(path: str) -> tuple[list[Folder], bool]:
     if not os.path.exists(path):
         raise ReadError(f"nothing lies at {path}")
     try:
+        path = inspect.followed(path)
         own = inspect.partition_folder(path)
         if own is not None:
             return [Folder(TopicPartition(own.topic, own.partition), path)], True

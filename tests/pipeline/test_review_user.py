@@ -141,3 +141,18 @@ def test_ctrl_c_waits_for_a_jvm_that_is_starting() -> None:
     """PySpark left it behind, for ever. Who presses it twice is not kept waiting."""
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("\n1 interrupted\n1 interrupted\n", "")
+
+
+def test_a_link_of_any_name_leads_to_a_partition(tmp_path: Path) -> None:
+    written(tmp_path / "data" / "orders-1", [(2, 0, 3)])
+    for name, to in (("all", "data"), ("one", "data/orders-1"), ("old-7", "data")):
+        (tmp_path / name).symlink_to(tmp_path / to)
+        path = str(tmp_path / name)
+        assert [str(key) for key in FileBackend([path]).partitions(Selection())] == ["orders-1"], name
+        assert [(folder.topic, folder.partition) for folder in plan([path]).folders] == [("orders", 1)]
+        report = Audit([path]).report(now_ms=0)
+        assert [(one.topic, one.partition) for one in report.directories[0].partitions] == [("orders", 1)]
+    (tmp_path / "away").symlink_to(tmp_path / "nothing-0")
+    for look in (lambda path: FileBackend([path]).partitions(Selection()), lambda path: plan([path])):
+        with pytest.raises(ReadError, match=f"{tmp_path}/away"):
+            look(str(tmp_path / "away"))
