@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -79,6 +79,14 @@ class LogsSource(DataSource):
             return stream_reader(options, partial(open_backend, options), schema)
         except ReadError as error:
             raise error.with_traceback(None) from None
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Spark would show a traceback of its own."""
+        raise ReadError(f"{self.SOURCE} only reads; Spark's own format kafka writes to brokers")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """As `writer`."""
+        self.writer(schema, overwrite)
 
     def _options(self, *, streaming: bool) -> SourceOptions:
         options = parse(self.options, self.SOURCE, streaming)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from logs_samples import rows, wanted, written
+from pyspark.sql.types import StructType
 
 from ottla.pipeline import commands
 from ottla.pipeline.audit.auditing import Audit
@@ -18,6 +19,9 @@ from ottla.pipeline.backend import OffsetRange, ReadError, Selection, Wanted
 from ottla.pipeline.census import plan
 from ottla.pipeline.logs import FileBackend, pieces
 from ottla.pipeline.offsets import split
+from ottla.pipeline.sources.batches import BatchesSource
+from ottla.pipeline.sources.log import LogSource
+from ottla.pipeline.sources.wire import WireSource
 from ottla.storage import inspect
 from ottla.storage.errors import StorageError
 
@@ -156,3 +160,10 @@ def test_a_link_of_any_name_leads_to_a_partition(tmp_path: Path) -> None:
     for look in (lambda path: FileBackend([path]).partitions(Selection()), lambda path: plan([path])):
         with pytest.raises(ReadError, match=f"{tmp_path}/away"):
             look(str(tmp_path / "away"))
+
+
+def test_writing_is_refused_in_a_sentence() -> None:
+    for source in (LogSource, BatchesSource, WireSource):
+        for write in (source({}).writer, source({}).streamWriter):
+            with pytest.raises(ReadError, match=f"^{source.SOURCE} only reads; Spark's own format kafka writes"):
+                write(StructType([]), False)
