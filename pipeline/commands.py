@@ -257,7 +257,9 @@ def _reason(said: str) -> str:
     """The line of what the JVM said that tells why it ended."""
     lines = [line.strip() for line in said.splitlines()]
     telling = [line for line in lines if re.match(r"(Error|Exception|Caused by|.*Exception: )", line)]
-    return telling[0] if telling else ""
+    # What was caught says less than why it was thrown: "Exception thrown in awaitResult:".
+    causes = [line.removeprefix("Caused by: ") for line in telling if line.startswith("Caused by: ")]
+    return (causes or telling or [""])[0]
 
 
 @contextlib.contextmanager

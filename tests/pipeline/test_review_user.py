@@ -167,3 +167,12 @@ def test_writing_is_refused_in_a_sentence() -> None:
         for write in (source({}).writer, source({}).streamWriter):
             with pytest.raises(ReadError, match=f"^{source.SOURCE} only reads; Spark's own format kafka writes"):
                 write(StructType([]), False)
+
+
+def test_why_spark_does_not_start() -> None:
+    """Of what the JVM says the cause, where there is one."""
+    said = "WARNING: noise\norg.SparkException: Exception thrown in awaitResult:\n\tat a.b(c)\n"
+    assert commands._reason(said) == "org.SparkException: Exception thrown in awaitResult:"
+    causes = "Caused by: java.io.IOException: Failed to connect to /127.0.0.1:1\n\tat d\nCaused by: e\n"
+    assert commands._reason(said + causes) == "java.io.IOException: Failed to connect to /127.0.0.1:1"
+    assert commands._reason("nothing") == ""
