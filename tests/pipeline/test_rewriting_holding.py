@@ -1,0 +1,134 @@
+"""Holding a data directory: nobody else has it, what was interrupted is ended, and a look changes nothing."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+
+from old_messages import lay_down, piece, rows_of  # type: ignore[import-not-found]
+from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
+
+from ottla.pipeline.backend import ReadError
+from ottla.pipeline.rewriting.holding import UPGRADED, held, own_suffix, put_in_place, sweep
+from ottla.storage.directory import CLEAN_SHUTDOWN, LOCK, DataDirectory
+from ottla.storage.files import DiskFiles
+from ottla.storage.rewrite import Limits, Source, rewrite
+
+ROOT, FOLDER = "/data", "/data/orders-0"
+OLD = [(0, [piece(1, 0, 0, (1, 1, 1, 1, 1), (5,))]), (6, [piece(0, 0, 6, (1,), (0,))])]
+
+
+def laid_down(*, closed: bool = True) -> tuple[SimulatedFiles, list]:
+    files = SimulatedFiles()
+    rows = lay_down(files, OLD, FOLDER)
+    if closed:
+        files.open(f"{ROOT}/{CLEAN_SHUTDOWN}", create=True).close()
+    files.sync_directory(FOLDER)
+    files.sync_directory(ROOT)
+    files.restart()
+    return files, rows
+
+
+def replace_first(files: SimulatedFiles) -> None:
+    """The first segment becomes three of v2."""
+    suffix = own_suffix(UPGRADED)
+    source = Source(f"{FOLDER}/{0:020d}.log", files.size(f"{FOLDER}/{0:020d}.log"))
+    made = rewrite(
+        files, [source], FOLDER, 0, index_interval_bytes=0, end_offset=6, limits=Limits(index_bytes=36), suffix=suffix
+    )
+    put_in_place(files, FOLDER, [output.base_offset for output in made], [0], suffix)
+
+
+def test_a_directory_is_held_by_one_at_a_time(tmp_path: Path):
+    directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=0)
+    for looking in (False, True):
+        with (
+            pytest.raises(ReadError, match=f"^{tmp_path} is in use by a broker, or by another job"),
+            held(tmp_path, looking=looking),
+        ):
+            pass
+    directory.close()
+    with held(tmp_path) as root:
+        assert root.was_closed and root.partitions == ()
+        with pytest.raises(ReadError, match="is in use"), held(tmp_path):
+            pass
+    with held(tmp_path):
+        pass
+
+
+def test_what_is_no_closed_data_directory_is_refused(tmp_path: Path):
+    with pytest.raises(ReadError, match=r"cannot read .*/nowhere: No such file"), held(tmp_path / "nowhere"):
+        pass
+    with pytest.raises(ReadError, match="is no data directory"), held(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a-0").mkdir()
+    (tmp_path / "a-0" / f"{0:020d}.log").touch()
+    with (
+        pytest.raises(ReadError, match=f"is the folder of a partition: name its data directory, {tmp_path}$"),
+        held(tmp_path / "a-0"),
+    ):
+        pass
+    with (
+        pytest.raises(ReadError, match=r"was not closed cleanly: start its broker.* and run this again$"),
+        held(tmp_path),
+    ):
+        pass
+    with held(tmp_path, may_be_unclean=True) as root:
+        assert not root.was_closed and [one.topic for one in root.partitions] == ["a"]
+
+
+def test_a_look_changes_nothing_and_a_hold_ends_what_was_interrupted():
+    files, rows = laid_down()
+    step = 0
+    while True:
+        files, rows = laid_down()
+        files.fail_at, files.killing = step, True
+        try:
+            with held(ROOT, files=files) as root:
+                replace_first(files)
+            break
+        except Killed:
+            files.restart()
+        names = files.list(FOLDER)
+        with held(ROOT, files=files, looking=True) as root:
+            assert root.unfinished == ((FOLDER,) if any(not name.endswith(("log", "index")) for name in names) else ())
+        assert files.log == [] and files.locked == set()
+        with held(ROOT, files=files) as root:
+            (partition,) = root.partitions
+            assert rows_of(files, FOLDER) == rows and partition.segments[0].base_offset == 0
+            assert all(name.endswith((".log", "index")) for name in files.list(FOLDER))
+        step += 1
+    assert step > 25
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_power_that_is_lost_takes_nothing(seed: int):
+    rng = random.Random(seed)
+    files, rows = laid_down()
+    files.fail_at, files.killing = rng.randrange(40), True
+    try:
+        with held(ROOT, files=files):
+            replace_first(files)
+    except Killed:
+        pass
+    files.crash(rng)
+    with held(ROOT, files=files):
+        assert rows_of(files, FOLDER) == rows
+
+
+def test_sweeping_takes_a_jobs_own_files_alone():
+    files, rows = laid_down()
+    for name in ("00000000000000000000.log.0a.upgraded", "00000000000000000000.log.0b.compacted", "kept.upgraded.not"):
+        files.open(f"{FOLDER}/{name}", create=True).close()
+    before = len(files.list(FOLDER))
+    sweep(files, FOLDER, UPGRADED)
+    assert len(files.list(FOLDER)) == before - 1
+    sweep(files, FOLDER)
+    assert f"{FOLDER}/kept.upgraded.not" in files.contents and len(files.list(FOLDER)) == before - 2
+    assert rows_of(files, FOLDER) == rows and LOCK not in files.list(ROOT)
