@@ -88,8 +88,15 @@ class Kafka:
         done = subprocess.run(formatting, capture_output=True, text=True)
         if done.returncode:
             raise Failed(f"Kafka {version} does not format its folder: {(done.stdout + done.stderr)[-800:]}")
-        with (OUT / f"kafka-{version}.log").open("w") as log:
-            self.process = subprocess.Popen([*command, "kafka.Kafka", properties], stdout=log, stderr=log)
+        self.log = OUT / f"kafka-{version}.log"
+        self.log.write_text("")
+        self._command = [*command, "kafka.Kafka", str(properties)]
+        self.start()
+
+    def start(self) -> None:
+        """Starts it, for the first time or again on the same port and data; returns when it listens. Raises Failed."""
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
         end = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -98,13 +105,17 @@ class Kafka:
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > end:
                     self.stop()
-                    raise Failed(f"Kafka {version} did not start, see {log.name}") from None
+                    raise Failed(f"Kafka did not start, see {self.log}") from None
                 time.sleep(0.1)
+
+    def kill(self) -> None:
+        """kill -9: nothing is closed, and its data stay."""
+        self.process.kill()
+        self.process.wait()
 
     def stop(self) -> None:
         """Ends it, and takes its data away."""
-        self.process.kill()
-        self.process.wait()
+        self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
