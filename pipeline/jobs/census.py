@@ -37,7 +37,7 @@ def counted(
 ) -> CensusReport:
     """The census of a plan that is made already."""
     if tell is not None:
-        tell(plan_text(made, running.tasks(spark, made.pieces, bytes_of=_bytes_of)))
+        tell(plan_text(spark, made))
     began = time.monotonic()
     found = running.run(spark, made.pieces, count, bytes_of=_bytes_of, say=say, name="ottla census")
     finished = report(made, _seen(found))
@@ -45,8 +45,9 @@ def counted(
     return finished
 
 
-def plan_text(made: Plan, tasks: int) -> str:
+def plan_text(spark: SparkSession, made: Plan) -> str:
     """What will be done, in one line."""
+    tasks = running.tasks(spark, made.pieces, bytes_of=_bytes_of)
     return (
         f"{len(made.folders)} partitions, {made.segments} segments, {amount(made.bytes)}: "
         f"{len(made.pieces)} pieces in {tasks} tasks"

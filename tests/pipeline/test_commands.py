@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from census_samples import a_log, written
 
-from ottla.pipeline import SetupError, commands
+from ottla.pipeline import SetupError, commands, extras
 from ottla.pipeline.audit.report import AuditReport, DirectoryAudit
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.census import count, plan, report
@@ -25,8 +25,10 @@ from ottla.pipeline.commands import pipeline
 from ottla.pipeline.jobs import audit as audit_job
 from ottla.pipeline.jobs import census as census_job
 from ottla.pipeline.jobs.running import JobError, Progress
+from ottla.storage.errors import StorageError
 from ottla.storage.verify_facts import Finding
 
+EXTRAS = set.union(*map(set, extras.EXTRAS.values()))
 SESSION = import_module("ottla.pipeline.session")  # the package has the function by that name
 
 
@@ -78,7 +80,8 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Jobs:
     monkeypatch.setattr(SESSION, "session", made.session)
     monkeypatch.setattr(census_job, "census", made.census)
     monkeypatch.setattr(audit_job, "audit", made.audit)
-    monkeypatch.setattr(audit_job, "plan_text", lambda *arguments, **options: "the plan")
+    for job in (audit_job, census_job):
+        monkeypatch.setattr(job, "plan_text", lambda *arguments, **options: "the plan")
     return made
 
 
@@ -147,7 +150,7 @@ def test_files_are_looked_at_before_spark_starts(
 def test_missing_extras_are_named(
     capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commands, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
     assert refused(capsys, "census", logs, "--plot", f"{tmp_path}/x.png").endswith("pip install 'ottla[plot]'")
     imported = builtins.__import__
 
@@ -165,11 +168,26 @@ def test_nothing_of_the_extras_is_imported_to_say_what_is_wrong() -> None:
     program = (
         "import sys\nfrom ottla.pipeline.commands import pipeline\n"
         "try: pipeline(['census', '--help'])\nexcept SystemExit: pass\n"
-        "print(sorted({'pyspark', 'pyarrow', 'numpy', 'matplotlib'} & set(sys.modules)))"
+        f"print(sorted({EXTRAS} & set(sys.modules)))\n"
+        f"print([name for name in {commands.MODULES} if 'ottla.pipeline.commands.' + name in sys.modules])\n"
+        "try: pipeline(['--help'])\nexcept SystemExit: pass\n"
+        f"print(sorted({EXTRAS} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("[]\n")
-    assert "--report FILE.json" in done.stdout
+    one, every = done.stdout.split("[]\n['census']\n")
+    assert "--report FILE.json" in one and every.endswith("\n[]\n")
+    assert "Check batches, indexes, sequences and transactions" in " ".join(every.split())
+
+
+@pytest.mark.parametrize("module", commands.MODULES)
+def test_each_job_is_found_by_its_name(capsys: pytest.CaptureFixture[str], module: str) -> None:
+    name = module.rstrip("_")
+    assert import_module(f"ottla.pipeline.commands.{module}").JOB.name == name
+    with pytest.raises(SystemExit) as stopped:
+        pipeline([name, "--help"])
+    words = capsys.readouterr().out
+    assert stopped.value.code == 0 and words.startswith(f"usage: ottla pipeline {name} ")
+    assert all(flag in words for flag in ("--master", "--conf K=V", "--report FILE.json", "--dry-run", "--quiet"))
 
 
 def test_the_script_for_spark_submit(capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +230,26 @@ def test_an_audit_exits_with_1_if_anything_is_wrong(capsys: pytest.CaptureFixtur
     assert (second["topics"], second["records"]) == (["orders"], False)
 
 
-@pytest.mark.parametrize("problem", [JobError("x.log: it\nfailed"), ReadError("x.log: it failed")])
+def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, jobs: Jobs) -> None:
+    place = tmp_path / "plan.json"
+    for job in ("census", "audit"):
+        assert pipeline([job, logs, "--dry-run", "--report", str(place)]) == 0
+        assert capsys.readouterr() == ("the plan\n", "")
+        assert json.loads(place.read_text()) == {"plan": ["the plan"]}
+        assert "a dry run" in refused(capsys, job, logs, "--dry-run", "--plot", str(tmp_path / "x.png"))
+    assert (jobs.calls, jobs.stopped) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        JobError("x.log: it\nfailed"),
+        ReadError("x.log: it failed"),
+        StorageError("x.log: it failed"),
+        OSError(28, "it failed", "x.log"),
+        OSError("x.log: it failed"),
+    ],
+)
 def test_a_job_that_fails(capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs, problem: Exception) -> None:
     jobs.problem = problem
     assert refused(capsys, "audit", logs, "--quiet", code=1) == "ottla pipeline audit: x.log: it failed"

@@ -1,0 +1,126 @@
+"""`ottla pipeline JOB ...`: the jobs as commands, on this machine or on any Spark cluster.
+
+Owns the command line: a job is the module of its name in this package, and only the one that is asked for is imported.
+The report is printed on stdout, the plan and progress on stderr. Exit code 0; 1 where the audit found anything, or a
+job did not come to its end; 2, with one line on stderr, for a mistake.
+
+Run by `spark-submit`, Spark's own flags say where: `spark-submit --master M $(ottla pipeline --script) census PATH`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+from ..extras import SetupError, needed
+from .job import FAILED, Job, setting
+from .output import check_files, complain, write
+
+__all__ = ["complain", "pipeline"]
+
+PROGRAM = "ottla pipeline"
+SCRIPT = Path(__file__).parents[1] / "__main__.py"
+MODULES = ("census", "audit")
+"""The modules of the jobs, in the order of the help; the command has the name less the `_` of what is a keyword."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse with errors of one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SystemExit(complain(self.prog, message))
+
+
+def pipeline(arguments: Sequence[str]) -> int:
+    """`ottla pipeline`: the exit code."""
+    parsed = _parser(arguments).parse_args(list(arguments))
+    program = f"{PROGRAM} {parsed.job}"
+    try:
+        with needed():
+            return _run(_job(parsed.job), parsed, program)
+    except SetupError as error:
+        return complain(program, error)
+
+
+def _job(name: str) -> Job:
+    """The job of that name, its module imported."""
+    (module,) = (module for module in MODULES if _command(module) == name)
+    return import_module(f".{module}", __name__).JOB
+
+
+def _command(module: str) -> str:
+    return module.rstrip("_")
+
+
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of these arguments: of jobs that they do not ask for it knows only the names.
+
+    What comes before the job are flags without a value, so the first other argument is the job.
+    """
+    names = [_command(module) for module in MODULES]
+    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    parser = _Parser(
+        prog=PROGRAM, description="Jobs on Spark over the log directories and topics of Ottla and of Apache Kafka."
+    )
+    parser.add_argument("--script", action="version", version=str(SCRIPT), help="print what spark-submit is given")
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="|".join(names))
+    for name in names:
+        if asked is None or name == asked:
+            job = _job(name)
+            _arguments(jobs.add_parser(name, description=job.words, help=job.words), job)
+        else:
+            jobs.add_parser(name)
+    return parser
+
+
+def _arguments(parser: argparse.ArgumentParser, job: Job) -> None:
+    job.add_arguments(parser)
+    if job.picks_topics:
+        parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may come several times")
+        parser.add_argument("--topics", metavar="REGEX", help="only topics whose whole name matches")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan, and change nothing")
+    parser.add_argument("--master", help="where Spark runs; by default local[*], or what spark-submit says")
+    parser.add_argument("--conf", action="append", type=setting, metavar="K=V", default=[], help="a setting of Spark")
+    parser.add_argument("--report", metavar="FILE.json", help="write the whole report there")
+    parser.set_defaults(plot=None)
+    if job.plots:
+        parser.add_argument("--plot", metavar="FILE.png|html", help="draw it there (extra: plot)")
+    parser.add_argument("--quiet", action="store_true", help="no plan and no progress on stderr")
+
+
+def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
+    check_files(parsed)
+    from ..backend import ReadError
+
+    try:
+        job.check(parsed)
+    except ReadError as error:
+        return complain(program, error)
+    from ...storage.errors import StorageError
+    from ..jobs.running import JobError, Meter
+    from .starting import hushed, start
+
+    quiet = parsed.quiet or sys.stderr is None
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        if not quiet and not parsed.dry_run:  # then it is what stdout has
+            print(f"{program}: {line}", file=sys.stderr, flush=True)
+
+    spark = start(program, parsed.master, dict(parsed.conf))
+    try:
+        report, code = job.run(spark, parsed, tell, None if quiet else Meter(program))
+    except (JobError, ReadError, StorageError) as error:
+        return complain(program, error, FAILED)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return complain(program, f"{place}{error.strerror or error}", FAILED)
+    finally:
+        with hushed():
+            spark.stop()
+    return write(parsed, program, report, told, code)
