@@ -3,7 +3,9 @@
 Owns the rules of Apache Kafka's cleaner. Blocking, no clock: files in, files out, so that another process can do it.
 `clean` goes over the dirty part of a log once to learn the last offset of each key (`offset_map`), as far as these fit
 into its buffer, then over the log from its beginning, and writes `.cleaned` files with what stays (`rewrite`); the
-caller puts them in place (`swap.swap_in`), one group after the other. Offsets never change. What stays:
+caller puts them in place (`swap.swap_in`), one group after the other. Who has learned the last offsets in another way
+(`Survivors`) does the second half alone, group by group, with `groups`, `Chooser` and `clean_group`. Offsets never
+change. What stays:
 
 * of a key the last record; what has no key goes. Behind the end of the map all stays.
 * a tombstone for another delete.retention.ms, so that consumers see it: from Kafka 3.1 on counted from the first pass
@@ -20,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from ..protocol.records import batch, filtering, formats
 from ..protocol.records.batch import BatchHeader
@@ -31,9 +33,10 @@ from .errors import StorageError
 from .files import Files
 from .offset_map import OffsetMap
 from .producer_state import Producer
-from .rewrite import Limits, Rewritten, Source, Verdict, every, none, rewrite
+from .rewrite import Limits, Rewritten, Source, Thin, Verdict, every, none, rewrite
 from .segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from .stream import entries
+from .swap import CLEANED
 
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 
@@ -206,10 +209,10 @@ def clean(files: Files, task: Clean, *, on_progress: OnProgress | None = None) -
     meter = _Meter(on_progress)
     aborted = aborted_transactions(files, task.directory)
     found = _map_keys(files, task, CleanedTransactions(aborted), meter)
-    chooser = _Chooser(task, found, CleanedTransactions(aborted))
+    chooser = Chooser(task, found, CleanedTransactions(aborted))
     read_bytes = written_bytes = written_records = 0
-    for group in _groups(files, task, found.end_offset):
-        new = _clean_group(files, task, group, chooser, meter)
+    for group in groups(files, task, found.end_offset):
+        new = clean_group(files, task, group, chooser, on_bytes=meter.add)
         read_bytes += sum(segment.size_bytes for segment in group)
         written_bytes += sum(made.size_bytes for made in new)
         written_records += sum(made.records for made in new)
@@ -247,12 +250,33 @@ def _log_path(task: Clean, segment: SegmentFacts) -> str:
 # -- the last offset of each key
 
 
+class Survivors(Protocol):
+    """What is known of the last records of keys, asked for each entry with data that was not aborted, in their order:
+    the verdict on it, given whether tombstones stay in it, and what a verdict has besides."""
+
+    def verdict(
+        self, header: BatchHeader, retains_tombstones: bool, keep_empty: bool, delete_horizon_ms: int | None
+    ) -> Verdict: ...
+
+
 class _Found(NamedTuple):
     """The last offset of each key in the dirty part below `end_offset`."""
 
     offsets: OffsetMap
     end_offset: int
     records: int
+
+    def verdict(
+        self, header: BatchHeader, retains_tombstones: bool, keep_empty: bool, delete_horizon_ms: int | None
+    ) -> Verdict:
+        map_end, get = self.end_offset, self.offsets.get
+
+        def keep(offset: int, key: bytes | None, has_value: bool) -> bool:
+            if offset >= map_end:
+                return True
+            return key is not None and (has_value or retains_tombstones) and offset >= get(key)
+
+        return Verdict(keep, keep_empty, delete_horizon_ms)
 
 
 def _map_keys(files: Files, task: Clean, transactions: CleanedTransactions, meter: _Meter) -> _Found:
@@ -312,18 +336,24 @@ def _map_entry(
 # -- what stays
 
 
-class _Chooser:
-    """The verdict on each entry of the log, from the first segment on."""
+def tombstones_from_ms(task: Clean) -> int:
+    """By the time of files: what lies in a segment that is younger than this keeps its tombstones."""
+    clean = [segment for segment in task.segments if segment.base_offset < task.first_dirty_offset]
+    return clean[-1].modified_ms - task.delete_retention_ms if clean else 0
 
-    def __init__(self, task: Clean, found: _Found, transactions: CleanedTransactions) -> None:
+
+class Chooser:
+    """The verdict on each entry of the log, from the first segment on; or from the first one of `task.segments` on if
+    `transactions` know what comes before, and `from_ms` is `tombstones_from_ms` of the whole."""
+
+    def __init__(
+        self, task: Clean, survivors: Survivors, transactions: CleanedTransactions, from_ms: int | None = None
+    ) -> None:
         self._task = task
-        self._get = found.offsets.get
-        self._map_end = found.end_offset
+        self._verdict = survivors.verdict
         self._transactions = transactions
         self._retains = True
-        # By the time of files: what lies in a segment that is younger than this stays.
-        clean = [segment for segment in task.segments if segment.base_offset < task.first_dirty_offset]
-        self._horizon_ms = clean[-1].modified_ms - task.delete_retention_ms if clean else 0
+        self._from_ms = tombstones_from_ms(task) if from_ms is None else from_ms
         self._new_horizon_ms = task.now_ms + task.delete_retention_ms if task.delete_horizon else None
         self._segments = list(task.segments[::-1])
         self.records = 0
@@ -331,18 +361,18 @@ class _Chooser:
 
     def __call__(self, header: BatchHeader, data: memoryview) -> Verdict:
         while self._segments and header.last_offset >= self._segments[-1].base_offset:
-            self._retains = self._segments.pop().modified_ms > self._horizon_ms
+            self._retains = self._segments.pop().modified_ms > self._from_ms
         self.records += abs(header.record_count)
         if header.is_control:
             return self._of_marker(header, data)
         if header.magic != batch.MAGIC:
-            return Verdict(self._keep(self._retains), False, self._new_horizon_ms)
+            return self._verdict(header, self._retains, False, self._new_horizon_ms)
         if self._transactions.on_batch(header):
             return Verdict(none, self._keeps_empty(header))
         retains = self._retains
         if self._task.delete_horizon:
             retains = not header.has_delete_horizon or self._task.now_ms < header.base_timestamp
-        return Verdict(self._keep(retains), self._keeps_empty(header), self._new_horizon_ms)
+        return self._verdict(header, retains, self._keeps_empty(header), self._new_horizon_ms)
 
     def _of_marker(self, header: BatchHeader, data: memoryview) -> Verdict:
         if not batch.crc_matches(data, 0, header):
@@ -370,22 +400,13 @@ class _Chooser:
         epoch, last_offset = known
         return header.last_offset == last_offset if last_offset >= 0 else header.is_control and header[10] == epoch
 
-    def _keep(self, retains_tombstones: bool) -> filtering.Keep:
-        map_end, get = self._map_end, self._get
-
-        def keep(offset: int, key: bytes | None, has_value: bool) -> bool:
-            if offset >= map_end:
-                return True
-            return key is not None and (has_value or retains_tombstones) and offset >= get(key)
-
-        return keep
-
 
 # -- the groups
 
 
-def _groups(files: Files, task: Clean, map_end: int) -> Iterator[list[SegmentFacts]]:
-    """Runs of segments that become one: as long as log, indexes and offsets fit into one, by what they are before."""
+def groups(files: Files, task: Clean, map_end: int) -> Iterator[list[SegmentFacts]]:
+    """Runs of segments that become one: as long as log, indexes and offsets fit into one, by what they are before.
+    Only segments below `map_end`; of indexes the files are looked at. StorageError."""
     group: list[SegmentFacts] = []
     sizes = [0, 0, 0]
     for segment in task.segments:
@@ -425,14 +446,24 @@ def _index_sizes(files: Files, task: Clean, segment: SegmentFacts) -> list[int]:
     return sizes
 
 
-def _clean_group(
-    files: Files, task: Clean, group: Sequence[SegmentFacts], chooser: _Chooser, meter: _Meter
+def clean_group(
+    files: Files,
+    task: Clean,
+    group: Sequence[SegmentFacts],
+    chooser: Chooser,
+    *,
+    suffix: str = CLEANED,
+    thin: Thin = filtering.thinned,
+    on_bytes: OnProgress | None = None,
 ) -> list[Rewritten]:
+    """Writes what stays of one group, under names that end so; `on_bytes` is told what is read and written. Raises as
+    `rewrite`."""
     done_bytes = 0
 
     def on_progress(read_bytes: int, converted: int) -> None:
         nonlocal done_bytes
-        meter.add(read_bytes - done_bytes)
+        if on_bytes is not None:
+            on_bytes(read_bytes - done_bytes)
         done_bytes = read_bytes
 
     chooser.aborted = []
@@ -447,7 +478,10 @@ def _clean_group(
         choose=chooser,
         keep_old=task.keep_old_formats,
         aborted=chooser.aborted,
+        suffix=suffix,
         on_progress=on_progress,
+        thin=thin,
     )
-    meter.add(sum(output.size_bytes for output in made))
+    if on_bytes is not None:
+        on_bytes(sum(output.size_bytes for output in made))
     return made

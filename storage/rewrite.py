@@ -99,6 +99,10 @@ Choose = Callable[[BatchHeader, memoryview], Verdict]
 """The verdict on an entry by its header and its bytes; of a wrapper in v0 or v1 the header has only the last offset."""
 
 
+Thin = Callable[[bytes, BatchHeader, Keep | None, int | None], tuple[bytearray | None, int]]
+"""As `filtering.thinned`, which it may do for the batches that it knows how to do faster."""
+
+
 class Stays(NamedTuple):
     """What stays of an entry, or None, and how many records that are (-1: all of a wrapper, which was not opened)."""
 
@@ -152,6 +156,7 @@ def rewrite(
     aborted: list[bytes] | None = None,
     suffix: str = CLEANED,
     on_progress: Progress | None = None,
+    thin: Thin = filtering.thinned,
 ) -> list[Rewritten]:
     """Writes what stays of consecutive segments, oldest first, as segments of v2 batches into a directory.
 
@@ -168,7 +173,7 @@ def rewrite(
         for source in sources:
             if aborted is None:
                 writer.aborted += _aborted_of(files, source)
-            _rewrite_one(files, source, writer, choose, keep_old)
+            _rewrite_one(files, source, writer, choose, keep_old, thin)
         writer.finish(files.modified_ns(sources[-1].log_path))
     except OSError as error:
         writer.discard()
@@ -191,11 +196,13 @@ def _aborted_of(files: Files, source: Source) -> list[bytes]:
     return [data[at : at + txn_index.ENTRY_BYTES] for at in range(0, whole, txn_index.ENTRY_BYTES)]
 
 
-def _rewrite_one(files: Files, source: Source, writer: _Writer, choose: Choose | None, keep_old: bool) -> None:
+def _rewrite_one(
+    files: Files, source: Source, writer: _Writer, choose: Choose | None, keep_old: bool, thin: Thin
+) -> None:
     position = 0
     try:
         for data, header in entries(files, source.log_path, source.size_bytes):
-            stays = rewritten(data, header, choose(header, data) if choose else KEEP, keep_old)
+            stays = rewritten(data, header, choose(header, data) if choose else KEEP, keep_old, thin)
             if stays.entry is not None:
                 after = formats.read_header(stays.entry)
                 converted = 0 if keep_old or header.magic == batch.MAGIC else after.record_count
@@ -206,7 +213,9 @@ def _rewrite_one(files: Files, source: Source, writer: _Writer, choose: Choose |
         raise StorageError(f"{source.log_path} at byte {position}: {error}") from error
 
 
-def rewritten(data: memoryview, header: BatchHeader, verdict: Verdict, keep_old: bool = False) -> Stays:
+def rewritten(
+    data: memoryview, header: BatchHeader, verdict: Verdict, keep_old: bool = False, thin: Thin = filtering.thinned
+) -> Stays:
     """What one entry becomes: a v2 batch, or with `keep_old` an entry of its format; `data` itself if nothing changes.
 
     Raises CorruptRecords, InvalidRecords, UnsupportedCodec. What is read is checked first, so that nothing damaged gets
@@ -221,7 +230,7 @@ def rewritten(data: memoryview, header: BatchHeader, verdict: Verdict, keep_old:
         raise CorruptRecords("the checksum does not match")
     if keep is not none and header.record_count:
         payload = bytes(batch.payload(data, 0, header))
-        made, count = filtering.thinned(payload, header, None if keep is every else keep, delete_horizon_ms)
+        made, count = thin(payload, header, None if keep is every else keep, delete_horizon_ms)
         if count:
             return Stays(data if made is None else made, count)
     return Stays(_emptied(header), 0) if keep_empty else NOTHING
