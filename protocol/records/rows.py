@@ -203,15 +203,12 @@ def read_records(
     # Varints of one and two bytes are inlined: (first >> 1) + (second << 6) - 64 folds in the marker bit and the sign.
     rows: list[Row] = []
     add = rows.append
-    end = len(piece)
-    position = 0
-    stop = -1
+    position, stop, end = 0, -1, len(piece)
     try:
         for _ in range(room):
             if position >= end:
                 break
-            start, stop = position, end
-            first = piece[position]
+            start, stop, first = position, end, piece[position]
             if first < 128 and not first & 1:
                 position += 1
                 stop = position + (first >> 1)
@@ -232,10 +229,7 @@ def read_records(
                     timestamp = base_timestamp + (first >> 1) + (second << 6) - 64
                     position += 3
                 else:
-                    first, position = varlong(piece, position + 1)
-                    timestamp = base_timestamp + first
-                    if not _INT64_MIN <= timestamp <= _INT64_MAX:
-                        raise InvalidRecords(f"timestamp {timestamp} does not fit 64 bits")
+                    timestamp, position = _far_time(piece, position + 1, base_timestamp)
             first = piece[position]
             if first < 128 and not first & 1:
                 offset = base_offset + (first >> 1)
@@ -259,11 +253,7 @@ def read_records(
                     position += 2
                 else:
                     count, position = varint(piece, position)
-            if count < 0:
-                key = None
-            else:
-                key = piece[position : position + count]
-                position += count
+            key = None if count < 0 else piece[position : (position := position + count)]
             first = piece[position]
             if first < 128:
                 count = -1 if first & 1 else first >> 1
@@ -275,11 +265,7 @@ def read_records(
                     position += 2
                 else:
                     count, position = varint(piece, position)
-            if count < 0:
-                value = None
-            else:
-                value = piece[position : position + count]
-                position += count
+            value = None if count < 0 else piece[position : (position := position + count)]
             if position >= stop or (not piece[position] and position + 1 != stop):
                 raise InvalidRecords(f"a record's parts and its length differ by {position + 1 - stop} bytes")
             add((timestamp if append_time is None else append_time, offset, key, value))
@@ -289,6 +275,15 @@ def read_records(
             return rows, start
         raise InvalidRecords("a record is cut") from None
     return rows, position
+
+
+def _far_time(piece: bytes, position: int, base_timestamp: int) -> tuple[int, int]:
+    """The timestamp whose delta takes more than two bytes, or is negative; and the position after it."""
+    delta, position = varlong(piece, position)
+    timestamp = base_timestamp + delta
+    if not _INT64_MIN <= timestamp <= _INT64_MAX:
+        raise InvalidRecords(f"timestamp {timestamp} does not fit 64 bits")
+    return timestamp, position
 
 
 def put_records(rows: Iterable[Row], deltas: Iterable[int], base_timestamp: int) -> tuple[bytes, int]:

@@ -202,14 +202,10 @@ def whole_from(
     or many headers; `record` tells what is wrong. (position, count, lowest delta, highest delta, whether the
     offset deltas are `first`, `first` + 1, ...)
     """
-    end = len(payload)
-    lowest, highest = most, least
-    numbered = True
-    start = position
-    count = 0
+    lowest, highest, end = most, least, len(payload)
+    start, count, numbered = position, 0, True
     try:
         while count < record_count:
-            start = position
             length = payload[position]
             position += 1
             if length > 127:
@@ -272,9 +268,8 @@ def whole_from(
                 lowest = delta
             if delta > highest:
                 highest = delta
+            start = stop
             count += 1
-        else:
-            start = position
     except IndexError:
         pass
     return start, count, lowest, highest, numbered
