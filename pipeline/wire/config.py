@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from ...client.consumer_options import ConsumerOptions, with_own_names
 from ...client.errors import ConfigError
 from ...client.options import INT32_MAX, read_options
 from ..backend import ReadError
 
-__all__ = ["client_options"]
+__all__ = ["client_options", "names_taken"]
 
 TAKEN = frozenset(
     {
@@ -85,19 +85,9 @@ _log = logging.getLogger(__name__)
 
 def client_options(config: Mapping[str, str]) -> ConsumerOptions:
     """What the client is told. Raises ReadError: no brokers, a malformed value, or what this client cannot do."""
-    names = {str(name): str(value).strip() for name, value in config.items()}
-    if not names.get("bootstrap.servers"):
-        raise ReadError("kafka.bootstrap.servers must be given: the brokers to ask first, as host:port,host:port")
-    protocol = names.get("security.protocol", "PLAINTEXT") or "PLAINTEXT"
-    if protocol.upper() != "PLAINTEXT":
-        raise ReadError(
-            f"kafka.security.protocol is {protocol}, which this source cannot speak: it reads from listeners that are"
-            " PLAINTEXT"
-        )
-    for name in names:
-        if name not in TAKEN and name not in WITHOUT_EFFECT and not name.startswith(_WITHOUT_EFFECT_BEGIN):
-            _note_unknown(name)
-    taken = {_OWN_NAMES.get(name, name): value for name, value in names.items() if name in TAKEN}
+    can = "this source cannot speak: it reads from listeners"
+    names = names_taken(config, TAKEN, WITHOUT_EFFECT, client="consumer", can=can)
+    taken = {_OWN_NAMES.get(name, name): value for name, value in names.items()}
     taken.setdefault("max.partition.fetch.bytes", str(MAX_PARTITION_FETCH_BYTES))
     # To read a topic must never make one.
     fixed = {"allow_auto_create_topics": "false", "enable_auto_commit": "false"}
@@ -111,7 +101,24 @@ def client_options(config: Mapping[str, str]) -> ConsumerOptions:
         raise ReadError(f"an option kafka.* is not as it must be: {error}") from None
 
 
+def names_taken(
+    config: Mapping[str, str], taken: Set[str], without_effect: Set[str], *, client: str, can: str
+) -> dict[str, str]:
+    """Those of `kafka.*` that mean something, prefix off. Of a name that a Kafka `client` does not have the log tells.
+    Raises ReadError: no brokers, or a protocol of security, of which `can` says what is possible."""
+    names = {str(name): str(value).strip() for name, value in config.items()}
+    if not names.get("bootstrap.servers"):
+        raise ReadError("kafka.bootstrap.servers must be given: the brokers to ask first, as host:port,host:port")
+    protocol = names.get("security.protocol", "PLAINTEXT") or "PLAINTEXT"
+    if protocol.upper() != "PLAINTEXT":
+        raise ReadError(f"kafka.security.protocol is {protocol}, which {can} that are PLAINTEXT")
+    for name in names:
+        if name not in taken and name not in without_effect and not name.startswith(_WITHOUT_EFFECT_BEGIN):
+            _note_unknown(name, client)
+    return {name: value for name, value in names.items() if name in taken}
+
+
 @functools.cache
-def _note_unknown(name: str) -> None:
+def _note_unknown(name: str, client: str) -> None:
     """Tells once per process."""
-    _log.warning("option kafka.%s is supplied but is not a known option of a Kafka consumer", name)
+    _log.warning("option kafka.%s is supplied but is not a known option of a Kafka %s", name, client)

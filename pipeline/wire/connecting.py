@@ -1,6 +1,6 @@
-"""The client's view of a cluster, opened for a reader, and its errors as sentences.
+"""The client's view of a cluster, opened for a reader or a sink, and its errors as sentences.
 
-Owns how long a reader tries to reach the first broker.
+Owns how long these try to reach the first broker.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from ...client.cluster import Cluster
-from ...client.consumer_options import ConsumerOptions
 from ...client.errors import ClientError
 from ...client.options import ClientOptions
 from ..backend import ReadError
@@ -19,7 +18,7 @@ START_PATIENCE_S = 10.0
 """For the first broker to be reached: less than for any other answer, since mostly the address is wrong."""
 
 
-async def open_cluster(options: ConsumerOptions) -> Cluster:
+async def open_cluster(options: ClientOptions) -> Cluster:
     """A started cluster. Raises ReadError, which names the addresses."""
     cluster = Cluster(options)
     loop = asyncio.get_running_loop()
@@ -44,7 +43,7 @@ async def open_cluster(options: ConsumerOptions) -> Cluster:
 
 
 @contextlib.asynccontextmanager
-async def connected(options: ConsumerOptions) -> AsyncIterator[Cluster]:
+async def connected(options: ClientOptions) -> AsyncIterator[Cluster]:
     """A cluster that is closed at the end. Raises ReadError."""
     cluster = await open_cluster(options)
     try:
