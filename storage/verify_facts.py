@@ -30,6 +30,12 @@ class Finding(NamedTuple):
     wrong: bool = True
     part: str = "log"
 
+    @property
+    def where(self) -> str:
+        """In words; the file's name may hold any letter."""
+        byte = "" if self.byte is None else f" at byte {self.byte}"
+        return self.file + byte + ("" if self.offset is None else f", offset {self.offset}")
+
 
 @dataclass(frozen=True)
 class Circumstances:

@@ -54,12 +54,7 @@ def gaps_by_config(directory: str) -> MayHaveGaps:
 
 def text_of(finding: Finding) -> str:
     """One line about a finding."""
-    where = finding.file
-    if finding.byte is not None:
-        where += f" at byte {finding.byte}"
-    if finding.offset is not None:
-        where += f", offset {finding.offset}"
-    return quoted(f"{where}: {finding.what}")[1:-1]
+    return quoted(f"{finding.where}: {finding.what}")[1:-1]
 
 
 def _print_text(verification: Verification, write: Callable[[str], object]) -> int:

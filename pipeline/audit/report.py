@@ -194,12 +194,7 @@ def _told(directory: DirectoryAudit, finding: Finding) -> dict[str, Any]:
 
 def text_of(finding: Finding) -> str:
     """One line about a finding."""
-    where = finding.file
-    if finding.byte is not None:
-        where += f" at byte {finding.byte}"
-    if finding.offset is not None:
-        where += f", offset {finding.offset}"
-    return "".join(letter if letter.isprintable() else "?" for letter in f"{where}: {finding.what}")
+    return "".join(letter if letter.isprintable() else "?" for letter in f"{finding.where}: {finding.what}")
 
 
 def _lines(report: AuditReport) -> Iterator[str]:

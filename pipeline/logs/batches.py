@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -19,18 +20,15 @@ from .headers import Bools, Table
 from .indexes import Mark
 from .reading import Reading, matches
 
+if TYPE_CHECKING:
+    from .pieces import FilePiece
+
 
 @dataclass(frozen=True, slots=True)
 class BatchPiece:
-    """The entries that end within some offsets of a partition, as `pieces.FilePiece` has the records."""
+    """The entries that end within the offsets of a piece of records, and the columns that it names."""
 
-    folder: str
-    key: TopicPartition
-    start: int
-    end: int
-    base: int
-    anchor: Mark | None
-    wanted: Wanted
+    of: FilePiece
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """A row per entry, in the order of the log, with the columns of `columns.BATCH_FIELDS` that are wanted.
@@ -38,7 +36,8 @@ class BatchPiece:
         Control batches are among them. Of damage only what hides the entries behind it counts, an entry that does not
         match its CRC is a row as any other. ReadError, DataLoss.
         """
-        return _Reading(self.folder, self.key, self.start, self.end, self.wanted).rows(self.base, self.anchor)
+        piece = self.of
+        return _Reading(piece.folder, piece.key, piece.start, piece.end, piece.wanted).rows(piece.base, piece.anchor)
 
 
 class _Reading(Reading):

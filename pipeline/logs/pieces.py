@@ -112,6 +112,10 @@ class FileBackend:
             if folder is not None:
                 yield folder
 
+    def topic_id(self, topic: str) -> bytes:
+        """The id of a topic, by its first partition that is here; ZERO_UUID where it has none, or is not here."""
+        return self._catalog.topic_id(topic)
+
     # -- times
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -142,8 +146,7 @@ class FileBackend:
     ) -> list[BatchPiece]:
         """The same for rows of `ottla_batches`: `wanted.columns` are names of `columns.BATCH_FIELDS`. An entry is
         in the range in which it ends."""
-        found = self.pieces(ranges, wanted, at_least=at_least)
-        return [BatchPiece(one.folder, one.key, one.start, one.end, one.base, one.anchor, wanted) for one in found]
+        return [BatchPiece(piece) for piece in self.pieces(ranges, wanted, at_least=at_least)]
 
     def _bytes_each(self, whole: Sequence[FilePiece], at_least: int | None) -> int:
         if not at_least or at_least <= len(whole):

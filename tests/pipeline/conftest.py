@@ -1,12 +1,37 @@
-"""Makes the modules beside the tests importable by their names; imports kafka-python quietly, for it warns."""
+"""Makes the modules beside the tests importable by their names; imports kafka-python quietly, for it warns.
+
+Has the directory of `read_samples`, and a broker on it.
+"""
 
 from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+from ottla.broker import Embedded
 
 sys.path.insert(0, str(Path(__file__).parent))
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.record.default_records  # noqa: F401
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `read_samples` writes it."""
+    from read_samples import write_directory
+
+    found = tmp_path_factory.mktemp("read") / "data"
+    write_directory(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def broker(directory: Path) -> Iterator[Embedded]:
+    """A broker that has that directory in use, as it is."""
+    with Embedded(release="ottla", data_dir=directory) as broker:
+        yield broker

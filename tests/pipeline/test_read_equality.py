@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition
 from pyspark.sql.datasource import EqualTo
-from read_samples import FORMATS, Row, by_aiokafka, write_directory
+from read_samples import FORMATS, Row, by_aiokafka
 from read_through import as_rows, rows
 
 from ottla.broker.embedded import Embedded
@@ -21,20 +20,6 @@ from stored_directories import DIRECTORIES, INTERNAL, RELEASES, stored  # type: 
 
 KINDS = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 READABLE_BY_AIOKAFKA = [topic for topic in FORMATS if topic != "v0-lz4"]
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("read") / "data"
-    write_directory(found)
-    return found
-
-
-@pytest.fixture(scope="module")
-def broker(directory: Path) -> Iterator[Embedded]:
-    """A broker on that directory, which takes it over as it is."""
-    with Embedded(release="ottla", data_dir=directory) as broker:
-        yield broker
 
 
 def log(path: Path | str, **options: str) -> list[Row]:

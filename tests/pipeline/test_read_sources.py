@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 from pyspark.sql.types import StructType
-from read_samples import BATCHES, EVENT_BATCHES, FORMATS, NOW_MS, PER_BATCH, PER_EVENT_BATCH, STEP_MS, write_directory
+from read_samples import BATCHES, EVENT_BATCHES, FORMATS, NOW_MS, PER_BATCH, PER_EVENT_BATCH, STEP_MS
 from read_through import EPOCH, as_rows, holding, planned, rows
 
 from ottla.pipeline.backend import DataLoss, ReadError
@@ -34,13 +34,6 @@ from ottla.pipeline.offsets import OptionError
 from ottla.protocol.records import formats
 
 TOPIC, PARTITION, OFFSET, TIME = ("topic",), ("partition",), ("offset",), ("timestamp",)
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("read") / "data"
-    write_directory(found)
-    return found
 
 
 def at(ms: int) -> Any:

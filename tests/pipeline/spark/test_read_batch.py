@@ -11,27 +11,13 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from read_samples import BATCHES, FORMATS, PER_BATCH, write_directory
+from read_samples import BATCHES, FORMATS, PER_BATCH
 from read_through import rows
 
 from ottla.broker.embedded import Embedded
 
 KAFKAS = Path(__file__).parents[2] / "oracle" / "golden" / "directories" / "2.8.2"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("read") / "data"
-    write_directory(found)
-    return found
-
-
-@pytest.fixture(scope="module")
-def broker(directory: Path) -> Iterator[Embedded]:
-    """A broker that has the directory in use."""
-    with Embedded(release="ottla", data_dir=directory) as broker:
-        yield broker
 
 
 @contextmanager
