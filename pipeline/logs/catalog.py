@@ -14,7 +14,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ...storage import inspect
+from ...protocol.primitives import ZERO_UUID
+from ...storage import inspect, partition_metadata
 from ...storage.errors import StorageError
 from ...storage.segment import LOG_SUFFIX, file_name
 from ..backend import ReadError, Selection, TopicPartition
@@ -93,6 +94,14 @@ class Catalog:
         if found is None or not os.path.isdir(found.path):
             found = self.refresh().get(key)
         return found
+
+    def topic_id(self, topic: str) -> bytes:
+        """The id of a topic, by its first partition that is known; ZERO_UUID where it has none, or none is known."""
+        paths = [folder.path for key, folder in sorted(self._known.items()) if key.topic == topic]
+        try:
+            return partition_metadata.read_topic_id(inspect.LOOKING, paths[0]) if paths else ZERO_UUID
+        except StorageError as error:
+            raise ReadError(str(error)) from error
 
     def _expanded(self) -> Iterable[str]:
         for path in self.paths:

@@ -131,6 +131,10 @@ class WireBackend:
         found = self._offsets("offsets of times", asked, committed=False)
         return {key: offset if offset >= 0 else None for key, offset in found.items()}
 
+    def topic_id(self, topic: str) -> bytes:
+        """The id that a topic had when its partitions were last listed; ZERO_UUID where none was told."""
+        return self._ids.get(topic, ZERO_UUID)
+
     def _offsets(self, what: str, wanted: Mapping[TopicPartition, int], *, committed: bool) -> Offsets:
         if not wanted:
             return {}
