@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shutil
 import subprocess
@@ -47,6 +48,7 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@functools.cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), filename=str(path))
 
@@ -135,7 +137,7 @@ def test_files_are_short_finished_and_described() -> None:
         if (lines := text.count("\n")) > MAX_LINES:
             found.append(f"{lines} lines, more than {MAX_LINES}")
         found += [f"says {mark}" for mark in UNFINISHED.findall(text)]
-        if not ast.get_docstring(ast.parse(text)):
+        if not ast.get_docstring(tree_of(path)):
             found.append("no docstring says what it owns")
     assert not report(faults)
 

@@ -13,10 +13,10 @@ import pytest
 from logs_samples import rows, wanted, written
 from pyspark.sql.types import StructType
 
-from ottla.pipeline import commands
 from ottla.pipeline.audit.auditing import Audit
 from ottla.pipeline.backend import OffsetRange, ReadError, Selection, Wanted
 from ottla.pipeline.census import plan
+from ottla.pipeline.commands import output, starting
 from ottla.pipeline.logs import FileBackend, pieces
 from ottla.pipeline.offsets import split
 from ottla.pipeline.sources.batches import BatchesSource
@@ -96,7 +96,7 @@ def test_a_report_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "report.json"
     path.write_text("the last one")
     path.chmod(0o640)
-    put = commands._put
+    put = output.put
 
     def full(of: Path, data: bytes) -> int:
         of.touch()
@@ -123,6 +123,8 @@ def test_a_report_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monk
 INTERRUPTED = """
 import os, signal
 from ottla.pipeline.session import _undisturbed
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests in the background ignores it
 
 def press():
     os.kill(os.getpid(), signal.SIGINT)
@@ -172,7 +174,7 @@ def test_writing_is_refused_in_a_sentence() -> None:
 def test_why_spark_does_not_start() -> None:
     """Of what the JVM says the cause, where there is one."""
     said = "WARNING: noise\norg.SparkException: Exception thrown in awaitResult:\n\tat a.b(c)\n"
-    assert commands._reason(said) == "org.SparkException: Exception thrown in awaitResult:"
+    assert starting._reason(said) == "org.SparkException: Exception thrown in awaitResult:"
     causes = "Caused by: java.io.IOException: Failed to connect to /127.0.0.1:1\n\tat d\nCaused by: e\n"
-    assert commands._reason(said + causes) == "java.io.IOException: Failed to connect to /127.0.0.1:1"
-    assert commands._reason("nothing") == ""
+    assert starting._reason(said + causes) == "java.io.IOException: Failed to connect to /127.0.0.1:1"
+    assert starting._reason("nothing") == ""
