@@ -49,11 +49,12 @@ check: $(STAMP) ## lint, formatting, types, and the quick tests
 
 # Spark's session costs seconds and a gigabyte, so the tests that need it share one, in a process of their own; and not
 # beside the others, some of which measure times. Continuous integration runs the two parts as goals of their own.
+# Three processes on two cores: tests with clients wait a third of their time.
 SOME_TESTS = @folder=$$(mktemp -d "$(TESTS_IN)/ottla-test-XXXXXX") && failed=0 && set -x && \
 	for tests in "$(1)" "$(2)"; do [ -z "$$tests" ] || TMPDIR="$$folder" $(PYTEST) -q $$tests || failed=1; done; \
 	[ $$failed = 0 ] && rm -rf "$$folder"
 SPARK_TESTS := tests/pipeline/spark
-OTHER_TESTS := -n 2 --ignore $(SPARK_TESTS)
+OTHER_TESTS := -n 3 --ignore $(SPARK_TESTS)
 
 test: $(STAMP) clients ## all tests, in parallel and in random order
 	$(call SOME_TESTS,$(SPARK_TESTS),$(OTHER_TESTS))
