@@ -48,14 +48,10 @@ class _Package(ModuleType):
     """This package, with the exported functions as properties: they stay what they are also where a module has the
     name of one, and importing that module comes first."""
 
-    audit = _exported("audit")
-    census = _exported("census")
-    lag = _exported("lag")
-    register = _exported("register")
-    session = _exported("session")
-
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *_EXPORTS})
 
 
+for _name in _EXPORTS:
+    setattr(_Package, _name, _exported(_name))
 sys.modules[__name__].__class__ = _Package
