@@ -94,14 +94,11 @@ def _arguments(parser: argparse.ArgumentParser, job: Job) -> None:
 
 def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
     check_files(parsed)
-    from ..backend import ReadError
-
     try:
         job.check(parsed)
-    except ReadError as error:
-        return complain(program, error)
-    from ...storage.errors import StorageError
-    from ..jobs.running import JobError, Meter
+    except Exception as error:
+        return complain(program, _told_by(error))
+    from ..jobs.running import Meter
     from .starting import hushed, start
 
     quiet = parsed.quiet or sys.stderr is None
@@ -115,12 +112,20 @@ def _run(job: Job, parsed: argparse.Namespace, program: str) -> int:
     spark = start(program, parsed.master, dict(parsed.conf))
     try:
         report, code = job.run(spark, parsed, tell, None if quiet else Meter(program))
-    except (JobError, ReadError, StorageError) as error:
-        return complain(program, error, FAILED)
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename is not None else ""
-        return complain(program, f"{place}{error.strerror or error}", FAILED)
+    except Exception as error:
+        return complain(program, _told_by(error), FAILED)
     finally:
         with hushed():
             spark.stop()
     return write(parsed, program, report, told, code)
+
+
+def _told_by(error: Exception) -> str:
+    """What an error of ours, or of the disk, says. Any other is raised again, and so is one that `pipeline` tells."""
+    if isinstance(error, SetupError):
+        raise error
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
+    if type(error).__module__.startswith(f"{__name__.partition('.')[0]}."):
+        return str(error)
+    raise error

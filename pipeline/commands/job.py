@@ -45,10 +45,10 @@ class Job(NamedTuple):
 
     `add_arguments` adds its own arguments; `--master`, `--conf`, `--report`, `--dry-run` and `--quiet` are everyone's,
     `--topic` and `--topics` are there if `picks_topics`, `--plot` if `plots`. `check` looks at what is asked for before
-    Spark starts, and may put into the parsed arguments what it finds: SetupError (UsageError is one) and ReadError end
-    it there, with exit code 2. `run(spark, parsed, tell, say)` does it: `tell` takes the lines of the plan, `say`
-    progress (None: nobody wants it); it gives the report and the exit code. JobError, ReadError, StorageError and
-    OSError end it with 1.
+    Spark starts, and may put into the parsed arguments what it finds: an error ends it there, with exit code 2.
+    `run(spark, parsed, tell, say)` does it: `tell` takes the lines of the plan, `say` progress (None: nobody wants it);
+    it gives the report and the exit code. An error ends it with 1, SetupError (UsageError is one) with 2. Errors are
+    those of this project, which are sentences (JobError, ReadError, StorageError ...), and OSError.
 
     In a dry run (`parsed.dry_run`) it makes only its plan, and changes nothing: what it tells and the report, which
     may then be None, are what stdout has.

@@ -25,6 +25,7 @@ from ottla.pipeline.commands import pipeline
 from ottla.pipeline.jobs import audit as audit_job
 from ottla.pipeline.jobs import census as census_job
 from ottla.pipeline.jobs.running import JobError, Progress
+from ottla.pipeline.sink.errors import SinkError
 from ottla.storage.errors import StorageError
 from ottla.storage.verify_facts import Finding
 
@@ -248,11 +249,19 @@ def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str], logs: str
         StorageError("x.log: it failed"),
         OSError(28, "it failed", "x.log"),
         OSError("x.log: it failed"),
+        SinkError("x.log: it failed"),
     ],
 )
 def test_a_job_that_fails(capsys: pytest.CaptureFixture[str], logs: str, jobs: Jobs, problem: Exception) -> None:
     jobs.problem = problem
     assert refused(capsys, "audit", logs, "--quiet", code=1) == "ottla pipeline audit: x.log: it failed"
+    assert jobs.stopped == 1
+
+
+def test_a_mistake_of_ours_is_not_a_sentence(logs: str, jobs: Jobs) -> None:
+    jobs.problem = KeyError("x")
+    with pytest.raises(KeyError):
+        pipeline(["audit", logs, "--quiet"])
     assert jobs.stopped == 1
 
 
