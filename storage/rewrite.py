@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..protocol.records import batch, convert, filtering, formats, legacy
@@ -51,13 +52,34 @@ class Source(NamedTuple):
 
 class Rewritten(NamedTuple):
     """A segment that was written. `converted` counts the records that were in an older format before, `records` all
-    (1 for an old wrapper that was not opened)."""
+    (1 for an old wrapper that stays one and was not opened)."""
 
     base_offset: int
     next_offset: int
     size_bytes: int
     converted: int
     records: int = 0
+
+
+class Run(NamedTuple):
+    """Batches of v2 one behind the other, as they are to be written: what a `Read` has made of a stretch of a source.
+
+    A batch lies in `data` from its element of `bounds` to the next one; the other sequences have one element for each,
+    `counts` is None where each has one record. The offsets rise. `converted`: they were of an older format before.
+    """
+
+    data: bytes | bytearray | memoryview
+    bounds: Sequence[int]
+    base_offsets: Sequence[int]
+    last_offsets: Sequence[int]
+    max_timestamps: Sequence[int]
+    counts: Sequence[int] | None
+    converted: bool
+    source_bytes: int
+
+    def records(self, first: int, stop: int) -> int:
+        """The records of some of the batches."""
+        return stop - first if self.counts is None else sum(self.counts[first:stop])
 
 
 class Limits(NamedTuple):
@@ -101,6 +123,11 @@ Choose = Callable[[BatchHeader, memoryview], Verdict]
 
 Thin = Callable[[bytes, BatchHeader, Keep | None, int | None], tuple[bytearray | None, int]]
 """As `filtering.thinned`, which it may do for the batches that it knows how to do faster."""
+
+
+Read = Callable[[Files, str, int], Iterator[tuple[memoryview, BatchHeader] | Run]]
+"""Walks the first bytes of a log: its entries as `stream.entries` gives them, or runs of which all stays, converted
+already and checked as `rewritten` does it. Raises as `stream.entries`."""
 
 
 class Stays(NamedTuple):
@@ -157,14 +184,16 @@ def rewrite(
     suffix: str = CLEANED,
     on_progress: Progress | None = None,
     thin: Thin = filtering.thinned,
+    read: Read = entries,
 ) -> list[Rewritten]:
     """Writes what stays of consecutive segments, oldest first, as segments of v2 batches into a directory.
 
     There is one of them (empty if nothing stays) unless `limits` ask for more; the first begins at `base_offset`, and
     all offsets have to lie below `end_offset`. Their names end with `suffix`. All files are synced and have the time of
     the last source. `keep_old` leaves the formats as they are. `aborted` are the entries of transaction indexes that
-    the new ones get, complete when the last entry was chosen; by default those of the sources. Raises StorageError, and
-    what `on_progress` raises; then nothing that was made is left, unless the disk refuses that too.
+    the new ones get, complete when the last entry was chosen; by default those of the sources. A `read` that gives runs
+    goes without `choose` and `keep_old`. Raises StorageError, and what `on_progress` raises; then nothing that was made
+    is left, unless the disk refuses that too.
     """
     writer = _Writer(files, directory, (base_offset, end_offset), index_interval_bytes, limits, suffix, on_progress)
     if aborted is not None:
@@ -173,7 +202,7 @@ def rewrite(
         for source in sources:
             if aborted is None:
                 writer.aborted += _aborted_of(files, source)
-            _rewrite_one(files, source, writer, choose, keep_old, thin)
+            _rewrite_one(files, source, writer, choose, keep_old, thin, read)
         writer.finish(files.modified_ns(sources[-1].log_path))
     except OSError as error:
         writer.discard()
@@ -197,16 +226,22 @@ def _aborted_of(files: Files, source: Source) -> list[bytes]:
 
 
 def _rewrite_one(
-    files: Files, source: Source, writer: _Writer, choose: Choose | None, keep_old: bool, thin: Thin
+    files: Files, source: Source, writer: _Writer, choose: Choose | None, keep_old: bool, thin: Thin, read: Read
 ) -> None:
     position = 0
     try:
-        for data, header in entries(files, source.log_path, source.size_bytes):
+        for found in read(files, source.log_path, source.size_bytes):
+            if isinstance(found, Run):
+                writer.add_run(found)
+                position += found.source_bytes
+                writer.read(found.source_bytes)
+                continue
+            data, header = found
             stays = rewritten(data, header, choose(header, data) if choose else KEEP, keep_old, thin)
             if stays.entry is not None:
                 after = formats.read_header(stays.entry)
                 converted = 0 if keep_old or header.magic == batch.MAGIC else after.record_count
-                writer.add(stays.entry, after, stays.records, converted)
+                writer.add(stays.entry, after, converted or stays.records, converted)
             position += len(data)
             writer.read(len(data))
     except (CorruptRecords, InvalidRecords, UnsupportedCodec) as error:
@@ -316,6 +351,47 @@ class _Output(Segment):
         if len(self._pending) >= _WRITE_BYTES:
             self.write_pending()
 
+    def add_run(self, run: Run, first: int, stop: int, index_bytes: int) -> int:
+        """Takes the batches of a run from `first` on, up to `stop` or to the one with which an index is full; behind
+        the last that it took. OSError."""
+        stop = self._count_run(run, first, stop, index_bytes)
+        begin, end = run.bounds[first], run.bounds[stop]
+        self._pending += memoryview(run.data)[begin:end]
+        self.size_bytes += end - begin
+        records = run.records(first, stop)
+        self.converted += records if run.converted else 0
+        self.records += records
+        if len(self._pending) >= _WRITE_BYTES:
+            self.write_pending()
+        return stop
+
+    def _count_run(self, run: Run, first: int, stop: int, index_bytes: int) -> int:
+        """As `count` for each of these batches, by looking at those alone that get an entry of the indexes."""
+        bounds, times = run.bounds, run.max_timestamps
+        if self.size_bytes == 0:
+            self.first_timestamp_ms = times[first]
+        done, since_bytes = first, self._since_index_bytes
+        while done < stop:
+            # The batch before which more than the interval lies, counted from the one that has the last entry.
+            due = bisect_right(bounds, bounds[done] + self._index_interval_bytes - since_bytes, done, stop)
+            until = min(due + 1, stop)
+            latest = max(times[done:until])
+            if latest > self.max_timestamp_ms:
+                self.max_timestamp_ms = latest
+                self.max_timestamp_offset = run.last_offsets[times.index(latest, done, until)]
+            since_bytes += bounds[until] - bounds[done]
+            done = until
+            if due < stop:
+                position = self.size_bytes + bounds[due] - bounds[first]
+                self._offset_index.append(run.last_offsets[due] - self.base_offset, position)
+                self._time_index.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+                since_bytes = bounds[due + 1] - bounds[due]
+                if self.is_index_full(index_bytes):
+                    break
+        self._since_index_bytes = since_bytes
+        self.next_offset = run.last_offsets[done - 1] + 1
+        return done
+
     def write_pending(self) -> None:
         """Brings everything into the file. OSError."""
         if self._pending:
@@ -383,9 +459,35 @@ class _Writer:
             or header.last_offset - out.base_offset > _MAX_RELATIVE_OFFSET
             or out.is_index_full(self._limits.index_bytes)
         ):
-            out = self._next(header)
+            out = self._next(header.base_offset, header.last_offset)
         out.add(entry, header, records, converted)
         self._converted += converted
+
+    def add_run(self, run: Run) -> None:
+        """The same for the batches of a run, which go to as many outputs as they need."""
+        out, done, count = self._current(), 0, len(run.last_offsets)
+        if run.base_offsets[0] < out.next_offset:
+            raise InvalidRecords(f"offset {run.base_offsets[0]} where {out.next_offset} is next")
+        if run.last_offsets[-1] >= self._end_offset:
+            raise InvalidRecords(f"offset {run.last_offsets[-1]} where {self._end_offset} is the end")
+        while done < count:
+            stop = self._fitting(out, run, done)
+            if stop == done:
+                out = self._next(run.base_offsets[done], run.last_offsets[done])
+                continue
+            begin, done = done, out.add_run(run, done, stop, self._limits.index_bytes)
+            if run.converted:
+                self._converted += run.records(begin, done)
+
+    def _fitting(self, out: _Output, run: Run, first: int) -> int:
+        """Behind the last of the batches from `first` on that an output has room for. An empty one takes any."""
+        least = first if out.size_bytes else first + 1
+        if out.is_index_full(self._limits.index_bytes):
+            return least
+        room = self._limits.segment_bytes - out.size_bytes
+        by_size = bisect_right(run.bounds, run.bounds[first] + room, first) - 1
+        by_offset = bisect_right(run.last_offsets, out.base_offset + _MAX_RELATIVE_OFFSET, first)
+        return max(min(by_size, by_offset), least)
 
     def _current(self) -> _Output:
         return self.outputs[-1] if self.outputs else self._begin(self._base_offset)
@@ -395,11 +497,11 @@ class _Writer:
         self.outputs.append(out)
         return out
 
-    def _next(self, header: BatchHeader) -> _Output:
+    def _next(self, base_offset: int, last_offset: int) -> _Output:
         """A further output. It begins where the last one ends: a hole between segments would look like lost data."""
         self.outputs[-1].write_pending()
         end = self.outputs[-1].next_offset
-        return self._begin(end if header.last_offset - end <= _MAX_RELATIVE_OFFSET else header.base_offset)
+        return self._begin(end if last_offset - end <= _MAX_RELATIVE_OFFSET else base_offset)
 
     def finish(self, modified_ns: int) -> None:
         """Completes all outputs. OSError."""

@@ -24,9 +24,10 @@ OnRead = Callable[[int], None]
 
 
 def entries(
-    files: Files, log_path: str, size_bytes: int, on_read: OnRead | None = None
+    files: Files, log_path: str, size_bytes: int, on_read: OnRead | None = None, *, start: int = 0
 ) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """The entries (batches, old messages) in the first `size_bytes` of a log, whole, with their headers.
+    """The entries (batches, old messages) in the first `size_bytes` of a log, from the one at `start` on, whole, with
+    their headers.
 
     What is given stays as it is. No CRC is checked. Raises OSError, and CorruptRecords where there is no whole entry.
     """
@@ -34,7 +35,7 @@ def entries(
         return
     file = files.open(log_path)
     try:
-        buffer, position, read = memoryview(b""), 0, 0
+        buffer, position, read = memoryview(b""), 0, start
         while True:
             left = len(buffer) - position
             size = HEADER_BYTES
@@ -52,10 +53,10 @@ def entries(
                 if size > left + size_bytes - read:
                     raise CorruptRecords(f"an entry of {size} bytes where {left + size_bytes - read} are left")
                 if size > _MAPPED_BYTES:
-                    start = read - left
-                    entry = memoryview(file.read(start, size))
+                    begin = read - left
+                    entry = memoryview(file.read(begin, size))
                     yield entry, formats.read_header(entry)
-                    buffer, position, read = memoryview(b""), 0, start + size
+                    buffer, position, read = memoryview(b""), 0, begin + size
                     if on_read is not None:
                         on_read(size - left)
                     continue

@@ -8,7 +8,7 @@ Raises InvalidRecords for what the format cannot hold, UnsupportedCodec, and Val
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as _compute
+from crc32c import crc32c
 
 from ...protocol.records import batch, compression, legacy
 from ...protocol.records.batch import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, BatchHeader
@@ -24,7 +25,7 @@ from ...protocol.records.compression import Codec
 from ...protocol.records.errors import InvalidRecords, UnsupportedCodec
 from .varints import Int64s, checked_difference, zigzag_widths, zigzags
 
-__all__ = ["BATCH_BYTES", "EncodeOptions", "encode"]
+__all__ = ["BATCH_BYTES", "HEAD", "EncodeOptions", "encode", "payloads", "singles"]
 
 # Its functions are made at import, so a type checker does not know them.
 pc: Any = _compute
@@ -38,6 +39,25 @@ _INT32_MAX = 2**31 - 1
 _EMPTY = pa.scalar(b"", pa.binary())
 
 _V2_HEADER_BYTES_IN_LENGTH = batch.HEADER_BYTES - 12
+_CRC_AT, _CRC_START = 17, 21  # in a batch: its CRC, and what that covers
+HEAD = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("size", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+"""The header of a batch of v2."""
 _PREFIX = np.dtype([("offset", ">i8"), ("size", ">i4"), ("crc", ">u4")])
 _HEADS = (
     np.dtype([("magic", "i1"), ("attributes", "i1"), ("key", ">i4")]),
@@ -108,7 +128,7 @@ def _encode(table: _Table, options: EncodeOptions) -> Iterator[bytes | bytearray
         if options.magic < 2:
             yield from _old_batches(part, bounds, options)
             continue
-        data, ends = _records(part, bounds)
+        data, ends = _bytes_of(_records(part, bounds))
         for first, stop in pairwise(bounds):
             header = _header(part, first, stop, sequence, options)
             if sequence >= 0:
@@ -231,8 +251,36 @@ def _header(part: _Table, first: int, stop: int, sequence: int, options: EncodeO
     )
 
 
-def _records(part: _Table, bounds: list[int]) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """The records of these batches one behind the other, and where each ends, with a 0 before the first."""
+def payloads(rows: pa.RecordBatch, bounds: Sequence[int]) -> tuple[memoryview, npt.NDArray[np.int32]]:
+    """The records of batches of these rows, uncompressed, one behind the other, and where each record ends, with a 0
+    before the first. `bounds` are the rows at which batches begin, and where the last one ends. Raises as `encode`."""
+    return _bytes_of(_records(_table(rows, batch.MAGIC), bounds))
+
+
+def singles(rows: pa.RecordBatch, attributes: int) -> tuple[bytearray, Int64s]:
+    """Each row as a batch of its own, one behind the other, without codec and producer, and where each ends, with a 0
+    before the first. Raises as `encode`."""
+    table, count = _table(rows, batch.MAGIC), rows.num_rows
+    records = _records(table, range(count + 1))
+    _, ends = _bytes_of(records)
+    head = np.zeros(count, HEAD)
+    head["base_offset"], head["magic"], head["attributes"] = table.offsets, batch.MAGIC, attributes
+    head["size"] = np.diff(ends) + _V2_HEADER_BYTES_IN_LENGTH
+    head["base_timestamp"] = head["max_timestamp"] = table.timestamps
+    for name in ("leader_epoch", "producer_id", "producer_epoch", "base_sequence"):
+        head[name] = -1
+    head["record_count"] = 1
+    written, ends = _bytes_of(_joined(_fixed(head), records))
+    data = bytearray(written)
+    places = ends.tolist()
+    crcs = np.array([crc32c(written[a + _CRC_START : b]) for a, b in pairwise(places)], ">u4")
+    at = ends[:-1, None] + np.arange(_CRC_AT, _CRC_AT + 4)
+    np.frombuffer(data, np.uint8)[at] = crcs.view(np.uint8).reshape(-1, 4)
+    return data, ends.astype(np.int64)
+
+
+def _records(part: _Table, bounds: Sequence[int]) -> pa.Array:
+    """The records of these batches as they are written, an element each."""
     firsts = np.array(bounds[:-1], np.int64)
     counts = np.diff(np.array(bounds, np.int64))
     offset_deltas = part.offsets - np.repeat(part.offsets[firsts], counts)
@@ -246,7 +294,7 @@ def _records(part: _Table, bounds: list[int]) -> tuple[memoryview, npt.NDArray[n
     head[:, 0] = widths + part.header_sizes
     headers = pa.scalar(b"\x00", pa.binary()) if part.headers is None else part.headers
     values = _varint_array(part.value_sizes[:, None])
-    return _bytes_of(_joined(_varint_array(head), part.keys, values, part.values, headers))
+    return _joined(_varint_array(head), part.keys, values, part.values, headers)
 
 
 def _varint_array(values: Int64s) -> pa.Array:

@@ -50,8 +50,20 @@ def rows(headers: Sequence[BatchHeader], payloads: Sequence[bytes | memoryview],
         else:
             _hop_plain(joined, begin, end, starts)
         counts.append(len(starts) - before)
+    return rows_at(headers, joined, starts, counts, crc_ok)
+
+
+def rows_at(
+    headers: Sequence[BatchHeader],
+    joined: bytes,
+    starts: Sequence[int] | Int64s,
+    counts: Sequence[int],
+    crc_ok: Sequence[bool],
+) -> Rows:
+    """The same for messages whose places are known, and whose sizes are right. `joined` goes on behind the last of them
+    for as long as `PADDING`."""
     data = np.frombuffer(joined, np.uint8)
-    begins = np.array(starts, np.int64)
+    begins = np.asarray(starts, np.int64)
     record_counts = np.array(counts, np.int64)
     magics = np.repeat(np.array([header.magic for header in headers], np.int64), record_counts)
     wrapped = np.repeat(np.array([header.codec > 0 for header in headers], np.bool_), record_counts)
