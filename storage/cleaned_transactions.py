@@ -55,7 +55,7 @@ def passed(runs: Iterable[Passed]) -> Passed:
         last_offset = max(last_offset, run.last_offset)
         markers.update(run.markers)
         left.update(run.left)
-    return Passed(last_offset, markers, {producer_id: True for producer_id, is_left in left.items() if is_left})
+    return Passed(last_offset, markers, left)
 
 
 class CleanedTransactions:
@@ -88,14 +88,16 @@ class CleanedTransactions:
         if not header.record_count:
             return False, None
         marker = txn_index.read_marker(data, 0, header)
-        if marker is None:
-            return True, None
+        return (True, None) if marker is None else self.on_end(header, marker.kind)
+
+    def on_end(self, header: BatchHeader, kind: int) -> tuple[bool, AbortedTransaction | None]:
+        """The same for a marker that was read already: `txn_index.ABORT` or `COMMIT`."""
         transaction = self._abort_of(header)
         self._aborted.pop(header.producer_id, None)
         if header.producer_id not in self._left:
             return False, None
         self._left.discard(header.producer_id)
-        return True, transaction if marker.kind == txn_index.ABORT else None
+        return True, transaction if kind == txn_index.ABORT else None
 
     def _abort_of(self, header: BatchHeader) -> AbortedTransaction | None:
         """The aborted transaction that a batch or marker belongs to."""

@@ -1,0 +1,154 @@
+"""The steps of the job `compact` without Spark, and random logs for them."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+
+from batches import FOLDER  # type: ignore[import-not-found]
+from compacting import Laid, data, lay, marker, old, run, task  # type: ignore[import-not-found]
+from simulated_files import SimulatedFiles  # type: ignore[import-not-found]
+
+from ottla.pipeline.rewriting.compacting import Compaction, Outcome, PartitionPlan, planned
+from ottla.pipeline.rewriting.last_offsets import ROWS, Part, keys_of, settle, split, write_settled
+from ottla.pipeline.rewriting.surviving import rewrite_group
+from ottla.protocol.records import batch
+from ottla.storage.compaction import Clean, Dirtiness
+from ottla.storage.files import Files
+from ottla.storage.txn_index import AbortedTransaction, dump
+
+__all__ = ["FOLDER", "ROOT", "RandomLog", "SimulatedFiles", "compact_here", "contents", "plan_of", "run", "task"]
+
+ROOT = "/data"
+
+
+def compact_here(
+    files: Files, plans: Sequence[PartitionPlan], *, rows: int = ROWS, rng: random.Random | None = None
+) -> list[Outcome]:
+    """Does what the plans say, in any order that Spark may choose."""
+    rng = rng or random.Random(0)
+    work = Compaction(files, plans)
+    try:
+        items = work.keys_items()
+        rng.shuffle(items)
+        for item in items:
+            work.found(item, keys_of(item, files))
+        for bucket in work.buckets(rows):
+            parts: list[list[Part]] = [[] for _ in range(bucket.count)]
+            for index, name in rng.sample(bucket.names, len(bucket.names)):
+                for number, part in split(files, f"{bucket.directory}/{name}", index, bucket.count):
+                    parts[number].append(part)
+            for part in parts:
+                work.settled(bucket.partition, write_settled(files, bucket.directory, settle(part)))
+        groups = work.group_items()
+        rng.shuffle(groups)
+        for group in groups:
+            work.put(group, rewrite_group(group, files))
+    finally:
+        work.clear()
+    return work.outcomes
+
+
+def plan_of(files: Files, task: Clean) -> PartitionPlan:
+    """The plan for a task of the cleaner."""
+    dirty = Dirtiness(task.first_dirty_offset, task.end_offset, 0, 1, 0)
+    return planned(files, ROOT, ("orders", 0), task, dirty, task.segments, is_due=True)
+
+
+class RandomLog:
+    """Writes segments of everything: formats, codecs, tombstones, no keys, producers, transactions, empty batches."""
+
+    def __init__(self, rng: random.Random, keys: int = 8, *, old_formats: bool = True) -> None:
+        self.rng, self.keys, self.old_formats = rng, keys, old_formats
+        self.offset = rng.choice([0, 0, 1000])
+        self.open: dict[int, int] = {}  # first offsets of transactions by producer
+        self.producers: dict[int, tuple[int, int]] = {}
+        self.index: dict[int, list[bytes]] = {}
+        self.laid: list[Laid] = []
+        self.modified_ms = 1000
+
+    def segment(self, batches: int, *, closing: bool = False) -> None:
+        """One more segment."""
+        base, made = self.offset, []
+        for _ in range(batches):
+            made.append(bytes(self._entry(base)))
+        while closing and self.open:
+            made.append(bytes(self._end(base, next(iter(self.open)))))
+        self.laid.append(Laid(base, self.modified_ms, made))
+        self.modified_ms += self.rng.choice([0, 100, 400, 3000])
+        self.offset += self.rng.choice([0, 0, 3])
+
+    def lay(self, files: SimulatedFiles) -> None:
+        lay(files, self.laid, self.index)
+
+    @property
+    def end_offset(self) -> int:
+        """Where the active segment begins."""
+        return self.laid[-1].base_offset
+
+    def _pairs(self, most: int = 5) -> list[tuple[bytes | None, bytes | None]]:
+        pick = self.rng
+        keys = [b"k%d" % pick.randrange(self.keys) if pick.random() < 0.93 else None for _ in range(most)]
+        values = [None if pick.random() < 0.25 else pick.randbytes(pick.choice([0, 3, 90])) for _ in range(most)]
+        return list(zip(keys, values, strict=True))[: pick.randrange(1, most + 1)]
+
+    def _entry(self, base: int) -> bytes | bytearray:
+        pick = self.rng
+        kind = pick.random()
+        pairs = self._pairs()
+        first, time = self.offset, 1000 + pick.randrange(50)
+        if kind < 0.3:
+            self.offset += len(pairs)
+            more = {"log_append_time": True} if pick.random() < 0.2 else {}
+            return data(first, *pairs, time=time, codec=pick.choice([0, 0, 1, 3, 4]), **more)
+        if kind < 0.5 and self.old_formats:
+            self.offset += len(pairs)
+            return old(pick.choice([0, 1]), pick.choice([0, 1]), first, *pairs, time=time)
+        if kind < 0.6:
+            producer = pick.randrange(10, 13)
+            self.offset += len(pairs)
+            self.producers[producer] = (0, self.offset - 1)
+            return data(first, *pairs, time=time, producer_id=producer, producer_epoch=0, base_sequence=first)
+        if kind < 0.65:  # a batch that a cleaner has emptied
+            producer, self.offset = pick.randrange(10, 13), self.offset + 2
+            self.producers[producer] = (0, self.offset - 1)
+            return batch.build(
+                [], base_offset=first, producer_id=producer, producer_epoch=0, base_sequence=first, last_offset_delta=1
+            )
+        if kind < 0.7:
+            self.offset += 1
+            other = pick.choice([(-1, 2), (5, 1), (6, 0)])  # a leader's, or a marker whose data is gone
+            if other[0] >= 0 and other[0] not in self.open:
+                self.producers.setdefault(other[0], (0, -1))
+                return marker(first, other[0], commit=bool(other[1]))
+            return marker(first, -1, commit=True, kind=2)
+        producer = pick.randrange(4)
+        if producer in self.open and pick.random() < 0.4:
+            return self._end(base, producer)
+        self.open.setdefault(producer, first)
+        self.offset += len(pairs)
+        self.producers[producer] = (0, self.offset - 1)
+        return data(
+            first, *pairs, time=time, codec=pick.choice([0, 3]), producer_id=producer, producer_epoch=0,
+            base_sequence=first, transactional=True,
+        )  # fmt: skip
+
+    def _end(self, base: int, producer: int) -> bytearray:
+        first, offset = self.open.pop(producer), self.offset
+        self.offset += 1
+        commit = self.rng.random() < 0.5
+        if not commit:
+            self.index.setdefault(base, []).append(dump([AbortedTransaction(producer, first, offset, offset + 1)]))
+        return marker(offset, producer, commit=commit)
+
+
+def contents(files: SimulatedFiles, folder: str = FOLDER) -> dict[str, tuple[bytes, int]]:
+    """All files of a folder, with the times of logs."""
+    return {
+        name: (files.read_bytes(f"{folder}/{name}"), files.modified_ns(f"{folder}/{name}") * name.endswith(".log"))
+        for name in files.list(folder)
+    }

@@ -1,0 +1,50 @@
+"""Compaction by offsets that a shuffle found is that of the broker's cleaner, byte for byte."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from compacting_here import FOLDER, ROOT, RandomLog, SimulatedFiles, compact_here, contents, plan_of, run, task  # type: ignore
+
+
+def laid(rng: random.Random) -> tuple[SimulatedFiles, RandomLog]:
+    files, log = SimulatedFiles(), RandomLog(rng, rng.choice([2, 8, 40]), old_formats=rng.random() < 0.7)
+    for _ in range(rng.randrange(1, 6)):
+        log.segment(rng.choice([0, 1, 4, 12]))
+    log.segment(2, closing=True)
+    log.segment(1)
+    log.lay(files)
+    return files, log
+
+
+def test_any_log_becomes_what_the_cleaner_makes_of_it(scaled: Callable[[int], int]) -> None:
+    """Also in second passes, which begin anywhere."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    for number in range(scaled(60)):
+        rng = random.Random(seed + number)
+        files, log = laid(rng)
+        end, now_ms, dirty = log.end_offset, 10_000, rng.choice([0, 0, rng.randrange(log.end_offset + 1)])
+        for _ in range(3):
+            theirs = files.fork()
+            options = {
+                "now_ms": now_ms,
+                "active_producers": log.producers if rng.random() < 0.7 else {},
+                "segment_bytes": rng.choice([1, 400, 1 << 30]),
+                "segment_index_bytes": rng.choice([8, 64, 10 << 20]),
+                "index_interval_bytes": rng.choice([1, 100, 4096]),
+                "keep_empty_at_end": rng.random() < 0.5,
+                "delete_horizon": rng.random() < 0.7,
+                "keep_old_formats": rng.random() < 0.3,
+                "dedupe_buffer_bytes": 1 << 20,
+            }
+            done = run(theirs, task(theirs, dirty, end, **options))
+            assert done.end_offset == end
+            plan = plan_of(files, task(files, dirty, end, **options))
+            (outcome,) = compact_here(files, [plan], rows=rng.choice([1, 3, 1 << 20]), rng=rng)
+            assert contents(files) == contents(theirs), (seed + number, options)
+            assert outcome.done or not plan.groups
+            now_ms += rng.choice([0, 499, 500, 1000])
+            dirty = rng.choice([0, end, rng.randrange(end + 1)])
+        assert sorted(files.list(ROOT)) == ["cleaner-offset-checkpoint", FOLDER.rsplit("/", 1)[1]]
