@@ -106,16 +106,11 @@ class Target:
         """Finds out how far an interrupted run came: the topics that are there. What is not is in the staging again, as
         far as it is found, for `add`."""
         known = staging.read_adding()
-        if known is None:
-            return set()
         with self._telling():
-            if not self.has_history:
-                topics = {_topic(name) for name in known}
-                return {
-                    topic
-                    for topic in topics
-                    if all(self._is_ours(staging, name) for name in known if _topic(name) == topic)
-                }
+            if known is None or not self.has_history:
+                names = list(known) if known is not None else staging.whole_names()
+                missing = {_topic(name) for name in names if not self._is_ours(staging, name)}
+                return {_topic(name) for name in names} - missing
             existing = self.existing(staging, sorted({_topic(name) for name in known}))
             self._take_back(staging, {name: by for name, by in known.items() if _topic(name) not in existing})
             staging.forget_adding()

@@ -13,7 +13,7 @@ from .adding import Importer, Target, exists_already, import_dir
 from .pieces import Plan
 from .report import Imported, ImportReport
 from .segments import Layout, Work, Written
-from .staging import staged
+from .staging import Staging, staged
 
 Run = Callable[[Sequence[Work]], Iterator[tuple[Work, Written]]]
 """Does `segments.write` for each piece of work, anywhere."""
@@ -40,16 +40,22 @@ def fill(
     with staged(files, place.path, identity, topics) as staging:
         done = place.settle(staging)
         if not done:
-            place.check(topics, ours=list(staging.read_adding() or ()))
-            if place.has_history and (known := place.existing(staging, topics)):
-                raise ReadError(exists_already(min(known), place.path))
+            try:
+                _check(place, staging, topics)
+            except ReadError:
+                if staging.is_new:
+                    staging.remove()
+                raise
         left = [piece for piece in plan.pieces if piece.topic not in done]
+        report.skipped = sum(piece.rows for piece in plan.pieces) - sum(piece.rows for piece in left)
+        if not left:
+            staging.remove()
+            return report
         if staging.taken_over:
             report.notes.append(f"{staging.taken_over} pieces were whole already, of an earlier run")
         for _ in run(staging.work(left, layout, now_ms)):
             pass
         facts = staging.assemble(left)
-        report.skipped = sum(piece.rows for piece in plan.pieces if piece.topic in done)
         for key, written in sorted(facts.items()):
             report.partitions.append(
                 Imported(
@@ -64,3 +70,10 @@ def fill(
             )
         place.add(staging)
     return report
+
+
+def _check(place: Target, staging: Staging, topics: Sequence[str]) -> None:
+    """Raises ReadError where the topics cannot be added."""
+    place.check(topics, ours=list(staging.read_adding() or ()))
+    if place.has_history and (known := place.existing(staging, topics)):
+        raise ReadError(exists_already(min(known), place.path))

@@ -2,8 +2,8 @@
 
     .<name of the data directory>.ottla-import/
         plan.json                 what is imported, and the ids of the topics
-        pieces/<number>/          a piece that is whole: <topic>-<partition>/, written.json
-        pieces/<number>.<hex>/    one that is being written, or was
+        pieces/<name>/            a piece that is whole: <topic>-<partition>/, written.json
+        pieces/<name>.<hex>/      one that is being written, or was
         data/<topic>-<partition>/ partitions that are whole, laid out as in a data directory
         whole.json                what these hold
         adding.json               partitions that are on their way into the data directory, and how they are known
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,6 +56,7 @@ class Staging:
     identity: str
     ids: dict[str, bytes]
     taken_over: int = 0
+    is_new: bool = False
 
     @property
     def data(self) -> str:
@@ -63,8 +65,8 @@ class Staging:
     def work(self, pieces: Sequence[Piece], layout: Layout, now_ms: int) -> list[Work]:
         """What is to be written: of partitions that lie in `data` already nothing."""
         return [
-            Work(piece, self._folder(number), self.ids[piece.topic], layout, now_ms)
-            for number, piece in enumerate(pieces)
+            Work(piece, self._folder(piece), self.ids[piece.topic], layout, now_ms)
+            for piece in pieces
             if not self.files.exists(self._place(piece.key))
         ]
 
@@ -74,8 +76,9 @@ class Staging:
             there = self.files.list(self.data) if self.files.exists(self.data) else []
             return sorted(name for name in there if inspect.partition_of(name) is not None)
 
-    def _folder(self, number: int) -> str:
-        return os.path.join(self.path, PIECES, f"{number:06d}")
+    def _folder(self, piece: Piece) -> str:
+        name = hashlib.sha256(f"{piece.key} {piece.number}".encode()).hexdigest()[:16]
+        return os.path.join(self.path, PIECES, name)
 
     def _place(self, key: TopicPartition) -> str:
         return os.path.join(self.data, f"{key.topic}-{key.partition}")
@@ -83,8 +86,8 @@ class Staging:
     def assemble(self, pieces: Sequence[Piece]) -> dict[TopicPartition, Written]:
         """Makes partitions of the pieces, all of which are written; what each holds. ReadError."""
         by_key: dict[TopicPartition, list[str]] = {}
-        for number, piece in enumerate(pieces):
-            by_key.setdefault(piece.key, []).append(self._folder(number))
+        for piece in pieces:
+            by_key.setdefault(piece.key, []).append(self._folder(piece))
         with _told(self.path):
             self.files.make_directory(self.data)
             whole = self._read_whole()
@@ -138,6 +141,11 @@ class Staging:
         if not isinstance(told, list):
             return {}
         return {TopicPartition(topic, partition): Written(*facts) for topic, partition, facts in told}
+
+    def whole_names(self) -> list[str]:
+        """The partitions that were whole here, wherever they are now."""
+        with _told(self.path):
+            return [str(key) for key in self._read_whole()]
 
     def _write_whole(self, whole: Mapping[TopicPartition, Written]) -> None:
         told = [[key.topic, key.partition, list(facts)] for key, facts in whole.items()]
@@ -235,7 +243,7 @@ def _opened(
     files.make_directory(os.path.join(path, PIECES))
     write_atomically(files, os.path.join(path, PLAN), json.dumps(told).encode())
     files.sync_directory(os.path.dirname(path))
-    return Staging(files, path, identity, ids)
+    return Staging(files, path, identity, ids, is_new=True)
 
 
 def _sweep(files: Files, path: str) -> int:
@@ -244,7 +252,7 @@ def _sweep(files: Files, path: str) -> int:
     files.make_directory(folder)
     whole = 0
     for name in files.list(folder):
-        if name.isdecimal() and read_done(files, os.path.join(folder, name)) is not None:
+        if "." not in name and read_done(files, os.path.join(folder, name)) is not None:
             whole += 1
         else:
             remove_tree(files, os.path.join(folder, name))
