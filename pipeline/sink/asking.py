@@ -14,12 +14,12 @@ from ...client.connection import Connection
 from ...client.errors import ClientError, ConnectionLost, KafkaError
 from ...client.transactions import Call, Standing, Verdict, judge
 from ..backend import ReadError
-from ..wire.connecting import open_cluster, told
+from ..wire.connecting import START_PATIENCE_S, open_cluster, told
 from ..wire.loops import Loop, loop_here
 from .errors import SinkError
 from .options import SinkOptions
 
-__all__ = ["Asker", "Refused", "ask_until"]
+__all__ = ["Asker", "Met", "Refused", "ask_until"]
 
 SOON_S = 0.02
 """How long it takes to complete the transaction before, about."""
@@ -37,11 +37,20 @@ class Refused(Exception):
         self.code = code
 
 
-class Asker:
-    """A cluster, and a loop to ask it in; opened when it is first used."""
+class Met:
+    """What happened to a request before it was answered as it should be."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self) -> None:
+        self.was_lost = False
+        self.was_pending = False
+
+
+class Asker:
+    """A cluster, and a loop to ask it in; opened when it is first used. `patience_s` is for the first broker."""
+
+    def __init__(self, options: SinkOptions, patience_s: float = START_PATIENCE_S) -> None:
         self._options = options
+        self._patience_s = patience_s
         self._loop: Loop | None = None
         self._cluster: Cluster | None = None
 
@@ -51,15 +60,10 @@ class Asker:
             self._loop = loop_here()
         if self._cluster is None:
             try:
-                self._cluster = self._loop.run(open_cluster(self._options.client))
+                self._cluster = self._loop.run(open_cluster(self._options.client, self._patience_s))
             except ReadError as error:
                 raise SinkError(str(error)) from error.__cause__
         return self._loop.run(work(self._cluster))
-
-    def turn(self) -> None:
-        """Lets go on what is under way."""
-        if self._loop is not None:
-            self._loop.turn()
 
     def told(self, error: ClientError) -> str:
         """The error with the brokers that it came from."""
@@ -78,15 +82,24 @@ class Asker:
 
 
 async def ask_until(
-    cluster: Cluster, key: str, ask: Ask, standing: Standing, call: Call, patience_s: float, kind: int = TRANSACTION
+    cluster: Cluster,
+    key: str,
+    ask: Ask,
+    standing: Standing,
+    call: Call,
+    patience_s: float,
+    kind: int = TRANSACTION,
+    met: Met | None = None,
 ) -> Any:
     """What `ask` found, asked of the coordinator of `key`, however often its answer is lost or says "not now".
 
-    Raises Refused for an answer that decides otherwise, and the last ClientError when patience is over.
+    `met` is told of it: whether a connection was lost, whether the transaction before was being completed. Raises
+    Refused for an answer that decides otherwise, and the last ClientError when patience is over.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
     attempt = 0
+    met = met or Met()
     while True:
         verdict = Verdict.AGAIN
         try:
@@ -99,10 +112,12 @@ async def ask_until(
             error: ClientError = KafkaError(code, call.value)
             if verdict not in (Verdict.AGAIN, Verdict.SOON, Verdict.MOVED):
                 raise Refused(verdict, code)
-        except ClientError as met:
-            if not met.retriable:
+        except ClientError as failure:
+            if not failure.retriable:
                 raise
-            error = met
+            error = failure
+        met.was_lost |= isinstance(error, ConnectionLost)
+        met.was_pending |= verdict is Verdict.SOON
         if verdict is Verdict.MOVED or isinstance(error, ConnectionLost):
             cluster.expire_coordinator(key, kind)
         attempt += 1

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...client.errors import ConfigError
-from ...client.options import read_options
+from ...client.options import INT32_MAX, read_options
 from ...client.producer_options import ProducerOptions
 from ...protocol.records.compression import Codec
 from ..backend import ReadError
@@ -27,6 +27,9 @@ OPTIONS: tuple[str, ...] = ("topic", "transactionalId", "orderBy", "idempotencyK
 BATCH_BYTES = 256 << 10
 """What the records of a batch take before they are compressed, at most. Kafka's default of 16 KiB costs three times the
 requests and half as much again of the processor."""
+
+TRANSACTION_TIMEOUT_MS = 600_000
+"""Kafka's default of one minute is shorter than many a micro-batch; brokers allow 15 unless they are told otherwise."""
 
 IN_FLIGHT = 5
 """As many batches of a producer as every broker since 1.0 remembers."""
@@ -186,8 +189,9 @@ def client_options(kafka: Mapping[str, str]) -> ProducerOptions:
             values["compression.type"] = values["compression.type"].lower()
         # To write to a topic must never make one.
         fixed = {"allow_auto_create_topics": "false", "old_brokers": "false"}
-        if "max.block.ms" in values:
-            fixed["default_api_timeout_ms"] = values["max.block.ms"]
+        values.setdefault("transaction.timeout.ms", str(TRANSACTION_TIMEOUT_MS))
+        if values.get("max.block.ms", "").isdecimal():
+            fixed["default_api_timeout_ms"] = str(min(max(1, int(values["max.block.ms"])), INT32_MAX))
         return read_options(ProducerOptions, values | fixed)
     except ReadError as error:
         raise SinkError(str(error)) from None

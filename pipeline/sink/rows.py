@@ -263,6 +263,8 @@ def ordered(rows: pa.Table, by: Sequence[str] = ()) -> pa.Table:
         [*by, *(name for name in ("timestamp", "key", "value") if name in rows.schema.names)]
     ):
         column = rows.column(name)
+        if column.null_count:  # how sort_indices is told where nulls go differs among its releases
+            keys.append((f"{number} is there", column.is_valid()))
         keys.append((f"{number}", column))
     if "headers" in rows.schema.names:
         keys.append(
@@ -272,7 +274,7 @@ def ordered(rows: pa.Table, by: Sequence[str] = ()) -> pa.Table:
         return rows
     table = pa.table(dict(keys))
     try:
-        order = pc.sort_indices(table, [(name, "ascending") for name, _ in keys], null_placement="at_start")
+        order = pc.sort_indices(table, [(name, "ascending") for name, _ in keys])
     except pa.ArrowException as error:
         raise SinkError(f"rows cannot be put in order: {error}") from None
     return rows.take(order)

@@ -128,7 +128,7 @@ class _Sending:
         self._grant = grant
         self._topic, self._partition = where
         self._where = f"{where[0]}-{where[1]}"
-        self._asker = Asker(options)
+        self._asker = Asker(options, options.client.delivery_timeout_ms / 1000)
         self._encoding = EncodeOptions(
             codec=options.codec,
             level=options.client.compression_level,
@@ -432,7 +432,12 @@ class _Sending:
         return sequence if epoch == self._grant.producer_epoch else -1
 
     async def _last_in_log(self, cluster: Cluster) -> int:
-        found = await LogTail(cluster).last_of(self._topic, self._partition, {self._grant.producer_id})
+        """The same, found in the log: it is near its end, or it is not worth the search."""
+        try:
+            async with asyncio.timeout(self._patience_s()):
+                found = await LogTail(cluster).last_of(self._topic, self._partition, {self._grant.producer_id})
+        except TimeoutError:
+            raise SinkError(f"{self._where}: what this task has written was not found in its log in time") from None
         return -1 if found is None else self._sequence_of(found.producer_epoch, found.sequence)
 
 

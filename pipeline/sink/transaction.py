@@ -19,17 +19,18 @@ from types import TracebackType
 from typing import Any, NamedTuple, NoReturn, Self
 
 from ...client import transaction_calls as calls
-from ...client.cluster import GROUP, Cluster
+from ...client.cluster import GROUP, TRANSACTION, Cluster
 from ...client.connection import Connection
 from ...client.errors import ClientError, KafkaError, UnsupportedVersion
 from ...client.group_offsets import GroupMetadata, OffsetAndMetadata
 from ...client.options import INT32_MAX
+from ...client.outcomes import COPIES_LIVE_S
 from ...client.topology import topic_of
 from ...client.transactions import Call, Standing, Verdict
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.init_producer_id import InitProducerIdRequest
 from ...protocol.messages.offset_fetch import OffsetFetchRequest
-from .asking import Asker, Refused, ask_until
+from .asking import Asker, Met, Refused, ask_until
 from .errors import SinkError, SinkFenced, SinkTimedOut
 from .options import SinkOptions
 
@@ -40,10 +41,19 @@ TopicPartition = tuple[str, int]
 MISSING_ATTEMPTS = 3
 """So often a topic has to be missing to be gone: a broker that has just started may not know it yet."""
 
+SETTLE_S = 0.3
+"""Until an offset counts whose transaction has just been completed, at most: the broker does it on the side."""
+
 FETCH_WITHOUT_IDS, FETCH_OF_GROUPS, FETCH_STABLE = 9, 8, 7
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 _LOST_ID = (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID)
 _MARK = "ottla.batch"
+_WHAT = {
+    Call.INIT: "a producer id",
+    Call.ADD: "a place in the transaction for the partitions",
+    Call.OFFSETS: "a place in the transaction for the micro-batch's id",
+    Call.COMMIT: "the commit",
+}
 
 
 class Grant(NamedTuple):
@@ -58,6 +68,8 @@ class SinkTransaction:
     """The transactions of one transactional id, one after the other. A context manager: one that is left open at its
     end is aborted. Every method raises SinkError, and SinkFenced where another took over the id."""
 
+    copies_live_s = COPIES_LIVE_S
+
     def __init__(
         self, options: SinkOptions, transactional_id: str, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -71,6 +83,7 @@ class SinkTransaction:
         self._added: set[TopicPartition] = set()
         self._homes: tuple[str, ...] = ()
         self._end_asked = False
+        self._was_pending = False
         self._patience_s = options.client.max_block_ms / 1000
         self._commit_patience_s = max(self._patience_s, options.client.delivery_timeout_ms / 1000)
 
@@ -102,7 +115,9 @@ class SinkTransaction:
             return await calls.init(connection, self.transactional_id, timeout_ms, -1, -1)
 
         self._grant = None
-        found = self._coordinator(Call.INIT, ask, Standing(), self._patience_s)
+        met = Met()
+        found = self._coordinator(Call.INIT, ask, Standing(), self._patience_s, met=met)
+        self._was_pending |= met.was_pending
         self._grant = Grant(self.transactional_id, found.producer_id, found.epoch)
         self._added.clear()
         self._end_asked = False
@@ -117,6 +132,8 @@ class SinkTransaction:
 
         async def work(cluster: Cluster) -> Any:
             key, patience_s = self.transactional_id, self._patience_s
+            if self._was_pending:
+                await self._settle(await cluster.coordinator(key, GROUP))
             return await ask_until(cluster, key, ask, Standing(), Call.OFFSETS, patience_s, GROUP)
 
         found: dict[TopicPartition, tuple[int, str]] = self._told("the committed micro-batch", work)
@@ -131,6 +148,12 @@ class SinkTransaction:
         if found:
             self._homes = tuple(sorted({topic for topic, _ in found}))
         return newest
+
+    async def _settle(self, connection: Connection) -> None:
+        """Brokers before 2.5 do not say that an offset of a transaction is just being taken over."""
+        if connection.version_of(OffsetFetchRequest, FETCH_WITHOUT_IDS) < FETCH_STABLE:
+            await asyncio.sleep(SETTLE_S)
+        self._was_pending = False
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """How many partitions the topics have. A topic that is not there is an error: none is made."""
@@ -195,8 +218,12 @@ class SinkTransaction:
             return calls.worst(codes.get(where, missing) for where in homes), True
 
         self._added |= homes  # so that an abort knows that there is something
+        met = Met()
         self._coordinator(Call.OFFSETS, add, standing, self._patience_s)
-        self._coordinator(Call.OFFSETS, put, standing, self._patience_s, GROUP)
+        self._coordinator(Call.OFFSETS, put, standing, self._patience_s, GROUP, met)
+        if met.was_lost:
+            # A copy that came after the end would be of no transaction, and pending until there is another.
+            self._asker.run(lambda _: asyncio.sleep(self.copies_live_s))
 
     def abort(self) -> None:
         """Drops what was written, and fences the tasks that may still write. Nothing happens without a transaction,
@@ -226,13 +253,20 @@ class SinkTransaction:
             raise SinkError(f"the transaction of {self.transactional_id!r} is being committed: begin comes first")
         return self._grant
 
-    def _coordinator(self, call: Call, ask: Any, standing: Standing, patience_s: float, kind: int | None = None) -> Any:
+    def _coordinator(
+        self,
+        call: Call,
+        ask: Any,
+        standing: Standing,
+        patience_s: float,
+        kind: int = TRANSACTION,
+        met: Met | None = None,
+    ) -> Any:
         async def work(cluster: Cluster) -> Any:
-            more = () if kind is None else (kind,)
-            return await ask_until(cluster, self.transactional_id, ask, standing, call, patience_s, *more)
+            return await ask_until(cluster, self.transactional_id, ask, standing, call, patience_s, kind, met)
 
         try:
-            return self._told(call.value, work, is_commit=call is Call.COMMIT)
+            return self._told(_WHAT[call], work, is_commit=call is Call.COMMIT)
         except Refused as refused:
             self._refused(call, refused)
 
@@ -243,7 +277,7 @@ class SinkTransaction:
         except UnsupportedVersion as error:
             raise SinkError(f"the brokers have no transactions, which are there since 0.11: {error}") from error
         except ClientError as error:
-            text = f"{what} of transactional id {self.transactional_id!r}: {self._asker.told(error)}"
+            text = f"{what} cannot be had for transactional id {self.transactional_id!r}: {self._asker.told(error)}"
             if is_commit:
                 text = f"whether the micro-batch is committed is not known: {text}"
             raise SinkError(text) from error
@@ -266,9 +300,9 @@ class SinkTransaction:
             raise SinkError(f"the brokers do not know {owner} any more: begin anew ({refused})") from refused
         if call is Call.COMMIT and refused.verdict is Verdict.FATAL:
             raise SinkError(
-                f"whether the micro-batch is committed is not known: the commit of {owner} was refused: {refused}"
+                f"whether the micro-batch is committed is not known: it was refused to {owner}: {refused}"
             ) from refused
-        raise SinkError(f"{call.value} of {owner} was refused: {refused}") from refused
+        raise SinkError(f"{_WHAT[call]} was refused to {owner}: {refused}") from refused
 
 
 def idempotent_grant(options: SinkOptions) -> Grant:

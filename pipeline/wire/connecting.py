@@ -18,11 +18,11 @@ START_PATIENCE_S = 10.0
 """For the first broker to be reached: less than for any other answer, since mostly the address is wrong."""
 
 
-async def open_cluster(options: ClientOptions) -> Cluster:
+async def open_cluster(options: ClientOptions, patience_s: float = START_PATIENCE_S) -> Cluster:
     """A started cluster. Raises ReadError, which names the addresses."""
     cluster = Cluster(options)
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + min(START_PATIENCE_S, options.default_api_timeout_ms / 1000)
+    deadline = loop.time() + min(patience_s, options.default_api_timeout_ms / 1000)
     attempt = 0
     failure: ClientError | None = None
     while True:
