@@ -9,10 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -80,13 +88,13 @@ class LogsSource(DataSource):
         except ReadError as error:
             raise error.with_traceback(None) from None
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """Spark would show a traceback of its own."""
-        raise ReadError(f"{self.SOURCE} only reads; Spark's own format kafka writes to brokers")
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Refused: Spark would show a traceback of its own."""
+        raise ReadError(f"{self.SOURCE} only reads; the format ottla writes to brokers")
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """As `writer`."""
-        self.writer(schema, overwrite)
+        raise ReadError(f"{self.SOURCE} only reads; the format ottla writes to brokers")
 
     def _options(self, *, streaming: bool) -> SourceOptions:
         options = parse(self.options, self.SOURCE, streaming)

@@ -21,7 +21,6 @@ from ottla.pipeline.logs import FileBackend, pieces
 from ottla.pipeline.offsets import split
 from ottla.pipeline.sources.batches import BatchesSource
 from ottla.pipeline.sources.log import LogSource
-from ottla.pipeline.sources.wire import WireSource
 from ottla.storage import inspect
 from ottla.storage.errors import StorageError
 
@@ -165,9 +164,9 @@ def test_a_link_of_any_name_leads_to_a_partition(tmp_path: Path) -> None:
 
 
 def test_writing_is_refused_in_a_sentence() -> None:
-    for source in (LogSource, BatchesSource, WireSource):
+    for source in (LogSource, BatchesSource):
         for write in (source({}).writer, source({}).streamWriter):
-            with pytest.raises(ReadError, match=f"^{source.SOURCE} only reads; Spark's own format kafka writes"):
+            with pytest.raises(ReadError, match=f"^{source.SOURCE} only reads; the format ottla writes"):
                 write(StructType([]), False)
 
 

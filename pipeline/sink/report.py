@@ -1,0 +1,61 @@
+"""What became of a micro-batch: written, or known from before and left out. Owns how that is told. No I/O."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from .sending import Sent
+
+__all__ = ["SinkReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkReport:
+    """A micro-batch that is in the topics: `written` now, or else skipped, since it was committed before.
+
+    `partitions` are those that rows went to, in order; empty if it was skipped. `seconds` is how long it took.
+    """
+
+    batch_id: int
+    transactional_id: str
+    written: bool
+    partitions: tuple[Sent, ...]
+    seconds: float
+
+    @property
+    def records(self) -> int:
+        """How many rows were written."""
+        return sum(one.records for one in self.partitions)
+
+    @property
+    def bytes(self) -> int:
+        """What their keys, values and headers take."""
+        return sum(one.bytes for one in self.partitions)
+
+    def to_text(self) -> str:
+        """One line, and one for each partition."""
+        what = f"micro-batch {self.batch_id} of transactional id {self.transactional_id!r}"
+        if not self.written:
+            return f"{what}: was committed before, nothing is written"
+        lines = [f"{what}: {self.records} records, {self.bytes} bytes in {self.seconds:.1f} s"]
+        lines += [
+            f"  {one.topic}-{one.partition}: {one.records} records, offsets {one.first_offset} to {one.last_offset}"
+            for one in self.partitions
+        ]
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """All of it."""
+        return json.dumps(
+            {
+                "batchId": self.batch_id,
+                "transactionalId": self.transactional_id,
+                "written": self.written,
+                "records": self.records,
+                "bytes": self.bytes,
+                "seconds": round(self.seconds, 3),
+                "partitions": [one._asdict() for one in self.partitions],
+            },
+            indent=2,
+        )

@@ -1,0 +1,194 @@
+"""Rows on their way from the tasks of a sink to its driver: within the commit message, or in a file between them.
+
+Spark's Python sinks cannot shuffle, and one transaction needs one who knows all of it; so what the tasks have is
+brought together. Owns the form (an Arrow IPC stream whose buffers are compressed with lz4), the bound of what goes into
+a message, and the files: what they are called, and that none is left behind. Nothing is synced: a query whose machine
+dies begins the micro-batch anew.
+
+Files are `<stagingLocation>/ottla-staging/<owner>/<unit>-<random>.arrow`: the owner is a query, and the unit the id of
+a micro-batch. Whoever has written a micro-batch removes what is of this or of an earlier one, which are also the
+leftovers of tasks and drivers that died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import quote, unquote, urlsplit
+
+import pyarrow as pa
+
+from .errors import SinkError
+
+FOLDER = "ottla-staging"
+MESSAGE_BYTES = 4 << 20
+"""What a task may put into its commit message: the messages of some two hundred tasks are within what Spark lets the
+results of a job be together (`spark.driver.maxResultSize`, 1 GiB)."""
+
+_NAME = re.compile(r"([0-9]+)-[0-9a-f]{32}\.arrow")
+_FORM = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the tasks of one micro-batch put what is too large for a message: a folder that driver and tasks see."""
+
+    location: str
+    owner: str
+    unit: int
+
+    @property
+    def folder(self) -> Path:
+        """The files of the owner."""
+        return Path(folder(self.location), FOLDER, quote(self.owner, safe="") or "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The rows of a task: in `inline`, or in `file`. Can be pickled."""
+
+    rows: int
+    bytes: int
+    inline: bytes | None = None
+    file: str | None = None
+
+
+def folder(location: str) -> str:
+    """The path of stagingLocation, also of a file: URL. Raises SinkError for what is not mounted."""
+    if not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", location):
+        return location
+    url = urlsplit(location)
+    if url.scheme.lower() != "file" or url.netloc not in ("", "localhost"):
+        raise SinkError(f"stagingLocation is {location!r}: it must be a folder that is mounted at driver and tasks")
+    return unquote(url.path)
+
+
+def stage(batches: Iterable[pa.RecordBatch], place: Place | None, *, message_bytes: int = MESSAGE_BYTES) -> Staged:
+    """Takes the rows of a task down. Raises SinkError: they are too many for a message, and there is no other place."""
+    with _Stage(place, message_bytes) as into:
+        rows = 0
+        writer: pa.RecordBatchStreamWriter | None = None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            if writer is None:
+                writer = pa.ipc.new_stream(into, batch.schema, options=_FORM)
+            writer.write_batch(batch)
+            rows += batch.num_rows
+        if writer is not None:
+            writer.close()
+        return into.staged(rows)
+
+
+def staged_rows(staged: Iterable[Staged]) -> Iterator[pa.RecordBatch]:
+    """The rows of all tasks, in the order that they are given in. Raises SinkError: a file is not as it was written."""
+    for one in staged:
+        if one.inline:
+            with pa.ipc.open_stream(one.inline) as reader:
+                yield from reader
+        elif one.file is not None:
+            yield from _of_file(one.file, one.bytes)
+
+
+def remove(staged: Iterable[Staged]) -> None:
+    """Removes the files of these tasks, as far as they are there."""
+    for one in staged:
+        if one.file is not None:
+            _unlink(Path(one.file))
+
+
+def sweep(place: Place) -> None:
+    """Removes what the owner has staged for this unit and earlier ones, whoever wrote it, and the folder if it is
+    empty. What cannot be removed stays for the next time."""
+    with contextlib.suppress(OSError):
+        for path in place.folder.iterdir():
+            found = _NAME.fullmatch(path.name)
+            if found is not None and int(found[1]) <= place.unit:
+                _unlink(path)
+        place.folder.rmdir()
+
+
+class _Stage(io.RawIOBase):
+    """What an IPC stream is written to: memory up to a bound, then a file. A file that is not asked for at the end is
+    removed."""
+
+    def __init__(self, place: Place | None, message_bytes: int) -> None:
+        self._place, self._most = place, message_bytes
+        self._memory = io.BytesIO()
+        self._file: IO[bytes] | None = None
+        self._bytes = 0
+        self._done = False
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        size = memoryview(data).nbytes
+        if self._file is None and self._bytes + size > self._most:
+            self._file = self._opened()
+            self._file.write(self._memory.getbuffer())
+            self._memory = io.BytesIO()
+        (self._memory if self._file is None else self._file).write(data)
+        self._bytes += size
+        return size
+
+    def staged(self, rows: int) -> Staged:
+        """What was written, at the end."""
+        if self._file is None:
+            return Staged(rows, self._bytes, inline=self._memory.getvalue() if rows else None)
+        self._file.close()
+        self._done = True
+        return Staged(rows, self._bytes, file=self._file.name)
+
+    def close(self) -> None:
+        if self._file is not None and not self.closed:
+            self._file.close()
+            if not self._done:
+                _unlink(Path(self._file.name))
+        super().close()
+
+    def _opened(self) -> IO[bytes]:
+        if self._place is None:
+            raise SinkError(
+                f"a task of this sink has more than the {self._most} bytes that go into a message to the driver: the"
+                " option stagingLocation must name a folder that driver and tasks see"
+            )
+        path = self._place.folder / f"{self._place.unit}-{uuid.uuid4().hex}.arrow"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return path.open("xb")
+        except OSError as error:
+            raise SinkError(f"stagingLocation: {path} cannot be written: {error.strerror or error}") from None
+
+
+def _of_file(path: str, size_bytes: int) -> Iterator[pa.RecordBatch]:
+    try:
+        found = os.stat(path).st_size
+        if found != size_bytes:
+            raise SinkError(f"stagingLocation: {path} has {found} bytes where its task wrote {size_bytes}")
+        with pa.memory_map(path) as source, pa.ipc.open_stream(source) as reader:
+            yield from reader
+    except OSError as error:
+        raise SinkError(
+            f"stagingLocation: {path}, which a task wrote, cannot be read: {error.strerror or error}; driver and tasks"
+            " must see the same folder"
+        ) from None
+    except pa.ArrowInvalid as error:
+        raise SinkError(f"stagingLocation: {path} is not as its task wrote it: {error}") from None
+
+
+def _unlink(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def total(staged: Sequence[Staged]) -> tuple[int, int]:
+    """(rows, bytes) of all."""
+    return sum(one.rows for one in staged), sum(one.bytes for one in staged)
