@@ -217,7 +217,7 @@ class Committer:
             for name, file in zip(names, exported.files, strict=True):
                 target = os.path.join(self.root, file.path)
                 self._make(os.path.dirname(target))
-                self._files.replace(os.path.join(self.root, layout.UNFINISHED, name), target)
+                self._name(name, target)
                 changed[os.path.dirname(target)] = None
         for folder in changed:
             self._files.sync_directory(folder)
@@ -225,6 +225,15 @@ class Committer:
             self._table.add(commit)
         self._end(commit)
         self._is_broken = False
+
+    def _name(self, name: str, target: str) -> None:
+        try:
+            self._files.replace(os.path.join(self.root, layout.UNFINISHED, name), target)
+        except FileNotFoundError as error:
+            raise ExportError(
+                f"a task wrote {layout.UNFINISHED}/{name}, but {self.root} does not have it here: the folder must be "
+                "mounted at the same path where the tasks run"
+            ) from error
 
     def _end(self, commit: Commit) -> None:
         folder = os.path.join(self.root, layout.MANIFEST)

@@ -34,6 +34,8 @@ TO_END = AtOffset(LATEST)
 class Source(Backend, Protocol):
     """A backend that knows the ids of topics."""
 
+    def __enter__(self) -> Source: ...
+
     def topic_id(self, topic: str) -> bytes:
         """The id of a topic; ZERO_UUID where it has none, or none is told."""
         ...

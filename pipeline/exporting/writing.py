@@ -32,7 +32,7 @@ WAITING_BYTES = 2 * GROUP_BYTES
 OPEN_FILES = 64
 """So much waits at most, and so many files are open at once, when records of many days lie next to each other."""
 
-FILE_BYTES = 512 << 20
+FILE_BYTES = 128 << 20
 
 # Values seldom come again. Least and largest are of use where a reader looks for a range.
 _PARQUET = {
