@@ -1,8 +1,8 @@
 """PySpark over the logs and over the wire.
 
 `session()` makes a Spark session that reads Ottla's and Kafka's logs, `register(spark)` teaches that to one that is
-there; `census` and `audit` are the jobs, `lag` tells how far a stream is behind. Each is imported when it is first
-used: importing this package needs nothing of the extra `ottla[pipeline]`.
+there; `lag` tells how far a stream is behind, `write_exactly_once` writes rows to topics; the others are the jobs. Each
+is imported when it is first used: importing this package needs nothing of the extra `ottla[pipeline]`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,31 @@ from .extras import MissingExtra, SetupError, needed
 if TYPE_CHECKING:
     from .jobs.audit import audit
     from .jobs.census import census
+    from .jobs.export import export
     from .lag import lag
     from .session import register, session
+    from .sink.exactly_once import write_exactly_once
 
-__all__ = ["MissingExtra", "SetupError", "audit", "census", "lag", "register", "session"]
+__all__ = [
+    "MissingExtra",
+    "SetupError",
+    "audit",
+    "census",
+    "export",
+    "lag",
+    "register",
+    "session",
+    "write_exactly_once",
+]
 
 _EXPORTS = {
     "audit": ".jobs.audit",
     "census": ".jobs.census",
+    "export": ".jobs.export",
     "lag": ".lag",
     "register": ".session",
     "session": ".session",
+    "write_exactly_once": ".sink.exactly_once",
 }
 
 

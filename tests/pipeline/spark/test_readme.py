@@ -1,4 +1,4 @@
-"""The programs of "Reading logs with Spark" in the README, run as they stand there."""
+"""The programs of "Reading logs with Spark" and "Writing with Spark" in the README, run as they stand there."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ PRINTS = {
     "Files": ["record 0", "record 5", "gzip"],
     "A broker": [f"{RECORDS}\n"],
     "A stream": ["0 offsets behind"],
+    "Each row once": [f"{RECORDS} records"],
 }
 
 
 def programs() -> dict[str, str]:
-    """Program by its heading, from the part between the `spark` marks."""
-    match = re.search(r"<!-- spark -->\n(.*?)<!-- /spark -->", README, re.DOTALL)
-    assert match
-    return dict(re.findall(r"^(\w[\w ]*)[^\n`]*:\n\n```python\n(.*?)```", match[1], re.DOTALL | re.MULTILINE))
+    """Program by its heading, from the parts between the `spark` marks."""
+    parts = "".join(re.findall(r"<!-- spark -->\n(.*?)<!-- /spark -->", README, re.DOTALL))
+    return dict(re.findall(r"^(\w[\w ]*)[^\n`]*:\n\n```python\n(.*?)```", parts, re.DOTALL | re.MULTILINE))
 
 
-def test_there_are_three() -> None:
+def test_there_are_four() -> None:
     assert list(programs()) == list(PRINTS)
 
 
@@ -39,9 +39,10 @@ def test_they_work_as_written(spark: SparkSession, tmp_path: Path, capfd: pytest
         for number in range(RECORDS):
             broker.send("orders", f"record {number}", partition=int(number == 3))
     with Embedded(data_dir=data) as broker:  # again: in use, and its high watermarks are written down
+        broker.create_topic("copies", partitions=2)
         for heading, program in programs().items():
             program = program.replace(ADDRESS, broker.bootstrap)
-            for name in ("data", "checkpoint", "orders.parquet"):  # the JVM looks where it was started
+            for name in ("data", "checkpoint", "orders.parquet", "copying"):  # the JVM looks where it was started
                 program = program.replace(f'"{name}"', repr(str(tmp_path / name)))
             capfd.readouterr()
             exec(program, {"__name__": heading})
