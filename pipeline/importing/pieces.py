@@ -101,12 +101,13 @@ def plan(
     topics: Iterable[str] | None = None,
     like: re.Pattern[str] | None = None,
     piece_bytes: int = PIECE_BYTES,
+    no_partition: int = 0,
 ) -> Plan:
     """The pieces of these files: of these topics, of those whose whole name is like this, or of all but the brokers'
     own; written to `to_topic`, or to topics of their own names.
 
-    Rows without a partition are of partition 0; those without offsets are numbered, in the order of the names of the
-    files. Raises ReadError.
+    Rows without a partition are of partition `no_partition`; those without offsets are numbered, in the order of the
+    names of the files. Raises ReadError.
     """
     chosen = _chosen(found, None if topics is None else set(topics), like)
     if to_topic is not None:
@@ -120,7 +121,8 @@ def plan(
         if topic is None:
             raise ReadError(f"{source.found.file.path} does not say of which topic it is: name one with --to-topic")
         _check_name(topic)
-        by_key.setdefault(TopicPartition(topic, source.part.partition or 0), []).append(source)
+        partition = source.part.partition
+        by_key.setdefault(TopicPartition(topic, no_partition if partition is None else partition), []).append(source)
     pieces: list[Piece] = []
     for key in sorted(by_key):
         pieces += _pieces(key, by_key[key], piece_bytes)

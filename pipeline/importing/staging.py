@@ -177,8 +177,12 @@ class Staging:
             self.files.remove(os.path.join(self.path, ADDING))
 
     def remove(self) -> None:
-        """All of it is in the data directory."""
+        """All of it is in the data directory. What tells so goes last."""
+        self.forget_adding()
         with _told(self.path):
+            for name in self.files.list(self.path):
+                if name not in (WHOLE, PLAN, LOCK):
+                    remove_tree(self.files, os.path.join(self.path, name))
             remove_tree(self.files, self.path)
             self.files.sync_directory(os.path.dirname(self.path))
 
