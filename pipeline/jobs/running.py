@@ -194,7 +194,7 @@ def run(
                     f"Spark ended the job, but gave no result of {items[min(set(range(len(items))) - done)]}"
                 )
             if isinstance(found, Exception):
-                raise JobError(f"Spark ended the job: {_sentence(found)}") from found
+                raise JobError(f"Spark ended the job: {sentence(found)}") from found
             index, result, problem = found
             if problem is not None:
                 raise JobError(f"{items[index]}: {problem}")
@@ -240,12 +240,12 @@ def _work(task: Callable[[Any], Any], results: Accumulator[list[Any]], parts: It
             try:
                 found = (index, task(item), None)
             except Exception as error:  # whatever it is, the driver names the item
-                results.add([(index, None, _sentence(error))])
+                results.add([(index, None, sentence(error))])
                 return
             results.add([found])
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
     """What an error says, in one line."""
     if (thrown := getattr(error, "java_exception", None)) is not None:
         # The rest are Java's frames; what comes before is which task of which stage it was.
