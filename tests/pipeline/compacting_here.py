@@ -10,18 +10,23 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
 from batches import FOLDER  # type: ignore[import-not-found]
-from compacting import Laid, data, lay, marker, old, run, task  # type: ignore[import-not-found]
+from compacting import Laid, data, entries_of, last_values, lay, marker, old, rows, run, task  # type: ignore[import-not-found]
 from simulated_files import SimulatedFiles  # type: ignore[import-not-found]
 
-from ottla.pipeline.rewriting.compacting import Compaction, Outcome, PartitionPlan, planned
+from ottla.pipeline.rewriting.compacting import Compaction, Outcome, PartitionPlan, plan_partition, planned
+from ottla.pipeline.rewriting.compaction_configs import Settings
+from ottla.pipeline.rewriting.holding import held
 from ottla.pipeline.rewriting.last_offsets import ROWS, Part, keys_of, settle, split, write_settled
 from ottla.pipeline.rewriting.surviving import rewrite_group
-from ottla.protocol.records import batch
+from ottla.protocol.records import batch, formats
+from ottla.protocol.records.batch import BatchHeader
+from ottla.storage.cleaned_transactions import aborted_transactions
 from ottla.storage.compaction import Clean, Dirtiness
+from ottla.storage.directory import CLEAN_SHUTDOWN
 from ottla.storage.files import Files
 from ottla.storage.txn_index import AbortedTransaction, dump
 
-__all__ = ["FOLDER", "ROOT", "RandomLog", "SimulatedFiles", "compact_here", "contents", "plan_of", "run", "task"]
+__all__ = ["FOLDER", "Laid", "Outcome", "SimulatedFiles", "entries_of", "marker", "old", "rows", "run", "task"]
 
 ROOT = "/data"
 
@@ -152,3 +157,39 @@ def contents(files: SimulatedFiles, folder: str = FOLDER) -> dict[str, tuple[byt
         name: (files.read_bytes(f"{folder}/{name}"), files.modified_ns(f"{folder}/{name}") * name.endswith(".log"))
         for name in files.list(folder)
     }
+
+
+def live(files: Files) -> dict[bytes, bytes]:
+    """The last committed value of each key, as one has it who reads from the beginning."""
+    aborted = aborted_transactions(files, FOLDER)
+
+    def is_aborted(header: BatchHeader) -> bool:
+        return header.is_transactional and any(
+            found.producer_id == header.producer_id and found.first_offset <= header.base_offset <= found.last_offset
+            for found in aborted
+        )
+
+    return last_values(
+        [
+            (record.offset, record.key, record.value)
+            for header, entry in entries_of(files)
+            if not header.is_control and not is_aborted(header)
+            for record in formats.records(entry)
+        ]
+    )
+
+
+def close(files: SimulatedFiles) -> None:
+    """Makes what was laid a directory that its broker has closed."""
+    files.open(f"{ROOT}/{CLEAN_SHUTDOWN}", create=True).close()
+    files.sync_directory(ROOT)
+
+
+def compact_directory(files: SimulatedFiles, settings: Settings, *, now_ms: int = 10_000) -> list[Outcome]:
+    """What the job does to the directory, its one topic being compacted."""
+    with held(ROOT, files=files) as holding:
+        plans = [
+            plan_partition(holding, folder.topic, folder.partition, settings, now_ms=now_ms)
+            for folder in holding.partitions
+        ]
+        return compact_here(files, plans)
