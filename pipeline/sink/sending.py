@@ -41,7 +41,7 @@ from .asking import Asker
 from .batches import Batch, cut, encoded
 from .errors import SinkError, SinkFenced
 from .options import SinkOptions
-from .transaction import Grant
+from .transaction import MISSING_ATTEMPTS, Grant
 
 __all__ = ["Sent", "send"]
 
@@ -92,7 +92,7 @@ def send(
     `rows` have the columns of `rows.COLUMNS`, of which `topic` and `partition` are not looked at. A row without a
     timestamp gets `timestamp_ms`, which must be the same for every attempt of the task. Raises SinkError, SinkFenced.
     """
-    with _Sending(options, grant, topic_partition) as sending:
+    with Sending(options, grant, topic_partition) as sending:
         for batch in cut(rows, options.batch_bytes, timestamp_ms):
             sending.put(batch)
         return sending.finish()
@@ -120,7 +120,7 @@ class _Ready(NamedTuple):
     data: bytes | bytearray
 
 
-class _Sending:
+class Sending:
     """The rows of one partition on their way."""
 
     def __init__(self, options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
@@ -146,6 +146,7 @@ class _Sending:
         self._ahead = -1  # the last sequence that is in the log whoever wrote it, as far as is known
         self._failed_since_s: float | None = None
         self._attempt = 0
+        self._missing = 0
         self._records = self._bytes = 0
         self._first_offset = self._last_offset = -1
 
@@ -261,7 +262,8 @@ class _Sending:
         node_id = cluster.leader(self._topic, self._partition)
         if node_id == NO_NODE:
             known = cluster.topics[self._topic]
-            if self._partition not in known.partitions:
+            self._missing += self._partition not in known.partitions
+            if self._missing >= MISSING_ATTEMPTS:
                 count = len(known.partitions)
                 raise SinkError(f"topic {self._topic!r} has {count} partitions, no {self._partition}")
             cluster.expire(self._topic)
@@ -379,6 +381,8 @@ class _Sending:
         if last > self._ahead:
             self._ahead = last
             self._failed_since_s = None
+        elif self._waiting[0].batch.last == last:
+            raise self._differs()  # it is the newest that there is, so a copy of it would not be out of order
         while self._waiting and self._waiting[0].batch.last < self._ahead:
             self._waiting.popleft()
             self._last_offset = -1
@@ -410,7 +414,7 @@ class _Sending:
 
     async def _last_sequence(self, cluster: Cluster) -> int | None:
         """The last sequence of this grant in the partition, -1 for none; None where that cannot be asked."""
-        connection = await cluster.any_connection()
+        connection = await self._leader(cluster)
         if last_version(connection, DescribeProducersRequest) < 0:
             return None
         where = self._topic, self._partition

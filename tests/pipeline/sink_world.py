@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -94,7 +94,7 @@ def log(broker: Embedded, name: str) -> list[tuple[int, int, bytes]]:
 
 
 def written(
-    given: SinkOptions, owner: str, batch_id: int, parts: dict[tuple[str, int], Iterable[pa.RecordBatch]]
+    given: SinkOptions, owner: str, batch_id: int, parts: Mapping[tuple[str, int], Iterable[pa.RecordBatch]]
 ) -> list[Sent]:
     """A whole micro-batch."""
     with SinkTransaction(given, owner) as transaction:

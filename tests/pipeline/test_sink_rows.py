@@ -1,0 +1,187 @@
+"""The rows of the sink: which columns they may have, where each goes, in which order they are written."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.client.partitioners import java_default
+from ottla.pipeline.sink import SinkError
+from ottla.pipeline.sink.rows import HEADERS, SENT, assigned, check_columns, content, murmur2, ordered
+from ottla.protocol.murmur2 import java_partition
+from ottla.protocol.murmur2 import murmur2 as murmur2_of_one
+
+BYTES = st.binary(max_size=40)
+
+
+def batch(**columns: Any) -> pa.RecordBatch:
+    return pa.record_batch({name: of if isinstance(of, pa.Array) else pa.array(of) for name, of in columns.items()})
+
+
+# -- where a row goes
+
+
+@given(st.lists(st.none() | BYTES, max_size=30), st.integers(0, 5))
+def test_hashes_are_those_of_kafkas_partitioner(keys: list[bytes | None], skipped: int) -> None:
+    found = murmur2(pa.array(keys, pa.binary()).slice(skipped))
+    assert found.tolist() == [murmur2_of_one(key or b"") for key in keys[skipped:]]
+
+
+def test_hashes_of_long_and_of_text() -> None:
+    keys = [random.Random(3).randbytes(size) for size in (*range(70), 1000, 65537)]
+    assert murmur2(pa.array(keys, pa.binary())).tolist() == [murmur2_of_one(key) for key in keys]
+    texts = ["", "a", "grün", "日本語", None]
+    rows = assigned(batch(key=pa.array(texts), value=[""] * 5), "t", {"t": 7})
+    choose = java_default(random.Random(0)).choose
+    expected = [choose("t", text.encode(), 7, ()) for text in texts if text is not None]
+    assert rows.column("partition").to_pylist()[:4] == expected
+
+
+@given(
+    st.lists(st.tuples(st.none() | BYTES, st.none() | BYTES, st.none() | st.integers(0, 2)), min_size=1, max_size=20),
+    st.integers(1, 20),
+)
+def test_a_row_goes_where_it_says_else_by_its_key_else_by_its_value(rows: list[Any], size: int) -> None:
+    keys, values, given_ = zip(*rows, strict=True)
+    whole = batch(
+        key=pa.array(keys, pa.binary()), value=pa.array(values, pa.binary()), partition=pa.array(given_, pa.int32())
+    )
+    found = assigned(whole, "t", {"t": 3}).column("partition").to_pylist()
+    for (key, _, where), partition in zip(rows, found, strict=True):
+        assert 0 <= partition < 3
+        if where is not None:
+            assert partition == where
+        elif key is not None:
+            assert partition == java_partition(key, 3)
+    # However the rows come together, each goes to the same partition.
+    pieces = [assigned(whole.slice(at, size), "t", {"t": 3}) for at in range(0, len(rows), size)]
+    assert [one for piece in pieces for one in piece.column("partition").to_pylist()] == found
+
+
+def test_rows_without_a_key_are_spread() -> None:
+    found = assigned(batch(value=[b"%d" % number for number in range(4000)]), "t", {"t": 4}).column("partition")
+    counts = [found.to_pylist().count(partition) for partition in range(4)]
+    assert min(counts) > 800
+
+
+def test_topics_of_rows() -> None:
+    rows = batch(topic=["a", "b", "a", "b"], key=[b"1", b"2", b"3", b"4"], value=[b""] * 4, more=[1, 2, 3, 4])
+    found = assigned(rows, None, {"a": 5, "b": 3})
+    assert found.schema.names == ["key", "value", "more", "topic", "partition"]
+    expected = [java_partition(b"%d" % (n + 1), 5 - 2 * (n % 2)) for n in range(4)]
+    assert found.column("partition").to_pylist() == expected
+    assert found.column("topic").to_pylist() == ["a", "b", "a", "b"]
+    # The option goes before the column.
+    assert set(assigned(rows, "b", {"b": 3}).column("topic").to_pylist()) == {"b"}
+    assert assigned(rows.slice(0, 0), None, {}).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "told"),
+    [
+        ({"topic": ["a", None]}, None, "a row has no topic"),
+        ({"topic": ["a", "z"]}, None, "a row goes to topic 'z', of which"),
+        ({"partition": pa.array([0, 2], pa.int32())}, "a", "a row goes to partition 2 of topic 'a', which has 2"),
+        ({"partition": pa.array([-1, None], pa.int32())}, "a", "a row goes to partition -1 of topic 'a'"),
+    ],
+)
+def test_rows_that_go_nowhere(columns: dict[str, Any], topic: str | None, told: str) -> None:
+    with pytest.raises(SinkError, match=told):
+        assigned(batch(value=[b"", b""], **columns), topic, {"a": 2})
+
+
+# -- columns
+
+
+@pytest.mark.parametrize(
+    ("fields", "topic", "told"),
+    [
+        ({"key": pa.string()}, "t", "there is no column value"),
+        ({"value": pa.string()}, None, "where to write to is not said"),
+        ({"value": pa.int64()}, "t", "column value is of type int64: it must be string or binary"),
+        ({"value": pa.string(), "partition": pa.int64()}, "t", "column partition is of type int64: it must be int"),
+        ({"value": pa.string(), "timestamp": pa.string()}, "t", "column timestamp is of type string"),
+        ({"value": pa.string(), "headers": pa.string()}, "t", "column headers is of type string"),
+        ({"value": pa.string(), "topic": pa.binary()}, "t", "column topic is of type binary: it must be string"),
+    ],
+)
+def test_columns_that_cannot_be_written(fields: dict[str, pa.DataType], topic: str | None, told: str) -> None:
+    with pytest.raises(SinkError, match=told):
+        check_columns(pa.schema(fields), topic)
+
+
+def test_columns_that_can() -> None:
+    fields = {"value": pa.large_string(), "key": pa.large_binary(), "other": pa.float64(), "partition": pa.int32()}
+    check_columns(pa.schema(fields), "t")
+    check_columns(pa.schema({"value": pa.binary(), "topic": pa.string(), "headers": HEADERS}), None)
+    check_columns(pa.schema({"value": pa.binary(), "timestamp": pa.timestamp("us", tz="Europe/Berlin")}), "t")
+    twice = pa.schema([pa.field("value", pa.string()), pa.field("value", pa.string())])
+    with pytest.raises(SinkError, match="there are 2 columns value"):
+        check_columns(twice, "t")
+
+
+def test_what_is_written_of_a_row() -> None:
+    at = datetime.datetime(2024, 5, 6, 7, 8, 9, 123_999, tzinfo=datetime.UTC)
+    before = datetime.datetime(1969, 12, 31, 23, 59, 59, 999_500, tzinfo=datetime.UTC)
+    rows = batch(
+        value=pa.array(["ü", None, ""], pa.large_string()),
+        timestamp=pa.array([at, None, before], pa.timestamp("us", tz="UTC")),
+        headers=pa.array([None, [], [{"key": "h", "value": b"v"}, {"key": "", "value": None}]], HEADERS),
+    )
+    found = content(rows, timestamp_ms=5)
+    assert found.schema == SENT
+    assert found.column("timestamp").to_pylist() == [1714979289123, 5, -1]
+    assert found.column("value").to_pylist() == ["ü".encode(), None, b""]
+    assert found.column("key").to_pylist() == [None] * 3
+    assert found.column("headers").to_pylist()[2] == [{"key": "h", "value": b"v"}, {"key": "", "value": None}]
+    assert content(batch(value=["a"], timestamp=[7])).column("timestamp").to_pylist() == [7]
+    assert content(batch(value=["a"])).column("timestamp").to_pylist() == [-1]
+    seconds = batch(value=["a"], timestamp=pa.array([7], pa.timestamp("s")))
+    assert content(seconds).column("timestamp").to_pylist() == [7000]
+    nanos = batch(value=["a"], timestamp=pa.array([7_999_999], pa.timestamp("ns")))
+    assert content(nanos).column("timestamp").to_pylist() == [7]
+
+
+# -- order
+
+ROW = st.tuples(
+    st.integers(0, 1),
+    st.none() | st.sampled_from([b"", b"a", b"b"]),
+    st.none() | st.sampled_from([b"", b"a"]),
+    st.none()
+    | st.lists(st.tuples(st.sampled_from(["", "h"]), st.none() | st.sampled_from([b"", b"\x00"])), max_size=2),
+)
+
+
+def table(rows: list[Any]) -> pa.Table:
+    at, keys, values, headers = zip(*rows, strict=True)
+    listed = [None if one is None else [{"key": key, "value": value} for key, value in one] for one in headers]
+    return pa.table(
+        {
+            "at": pa.array(at),
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.array(listed, HEADERS),
+        }
+    )
+
+
+@given(st.lists(ROW, min_size=1, max_size=15), st.randoms(use_true_random=False))
+def test_the_order_is_that_of_the_content(rows: list[Any], rng: random.Random) -> None:
+    found = ordered(table(rows), ("at",))
+    shuffled = rng.sample(rows, len(rows))
+    assert found.select(["at", "key", "value"]).equals(ordered(table(shuffled), ["at"]).select(["at", "key", "value"]))
+    again = [one or None for one in ordered(table(shuffled), ["at"]).column("headers").to_pylist()]
+    assert [one or None for one in found.column("headers").to_pylist()] == again
+    assert found.column("at").to_pylist() == sorted(row[0] for row in rows)
+
+
+def test_an_order_by_no_column() -> None:
+    with pytest.raises(SinkError, match="orderBy names when, which is no column; there are at, key"):
+        ordered(table([(0, None, None, None)]), ["when"])

@@ -1,0 +1,367 @@
+"""What a task sends is in the log once, whoever else sends the same and whatever is lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sink_world as world
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ottla.broker.embedded import Embedded
+from ottla.client.admin_logs import LogCalls
+from ottla.client.errors import KafkaError
+from ottla.pipeline.sink import Grant, Sent, SinkError, SinkFenced, SinkOptions, SinkTransaction, send
+from ottla.pipeline.sink.batches import cut
+from ottla.pipeline.sink.sending import Sending
+from ottla.protocol.errors import ErrorCode
+
+BATCHES, ROWS = 9, 4
+ALL = world.values(BATCHES * ROWS)
+IN_ORDER = [(number // ROWS * ROWS, number, value) for number, value in enumerate(ALL)]
+"""What the log holds then: every batch whole, sequences from 0 on."""
+
+
+@pytest.fixture(scope="module", params=world.RELEASES)
+def each(request: pytest.FixtureRequest) -> Iterator[Embedded]:
+    """A broker of each release."""
+    with Embedded(release=request.param) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module", params=["2.5", "4.3"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Embedded]:
+    """One that says how far a producer is, and one that does not."""
+    with Embedded(release=request.param) as broker:
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def no_faults(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    for name in ("each", "broker"):
+        if name in request.fixturenames:
+            request.getfixturevalue(name).faults.clear()
+
+
+def in_batches(broker: Embedded, **more: Any) -> SinkOptions:
+    return world.options(broker, rows_per_batch=ROWS, **more)
+
+
+def committed(
+    broker: Embedded, work: Callable[[SinkOptions, Grant, tuple[str, int]], Any], **more: Any
+) -> list[tuple[int, int, bytes]]:
+    """The log after a transaction with one partition, in which `work` is done."""
+    options, name = in_batches(broker, **more), world.topic(broker)
+    with world.begun(options, world.transactional_id(), (name, 0)) as (transaction, grant):
+        work(options, grant, (name, 0))
+        transaction.commit(0)
+    return world.log(broker, name)
+
+
+# -- without anything that goes wrong
+
+
+def test_rows_are_there_once(each: Embedded) -> None:
+    options, name = in_batches(each), world.topic(each, 2)
+    more = world.values(5, 1000)
+    parts = {(name, 0): world.rows(ALL, 7), (name, 1): world.rows(more)}
+    sent = world.written(options, world.transactional_id(), 0, parts)
+    assert sent == [Sent(name, 0, len(ALL), 10 * len(ALL), 0, len(ALL) - 1), Sent(name, 1, 5, 50, 0, 4)]
+    assert world.log(each, name) == IN_ORDER
+    assert world.seen(each, name) == {0: ALL, 1: more}
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_whole_records_in_each_compression(codec: str) -> None:
+    headers = [None, [("a", b"1"), ("b", None)], []]
+    listed = [None if one is None else [{"key": k, "value": v} for k, v in one] for one in headers]
+    rows = pa.record_batch(
+        {
+            "key": ["k", None, ""],
+            "value": pa.array([b"v", None, b""], pa.binary()),
+            "timestamp": pa.array([1_700_000_000_123_456, None, 1_700_000_000_000_000], pa.timestamp("us", tz="UTC")),
+            "headers": pa.array(listed, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        }
+    )
+    with Embedded() as broker:
+        options, name = world.options(broker, compression_type=codec), world.topic(broker)
+        with world.begun(options, "q", (name, 0)) as (transaction, grant):
+            send(options, grant, (name, 0), iter([rows]), timestamp_ms=1_699_999_999_999)
+            transaction.commit(0)
+        found = broker.records(name)
+    assert [(r.key, r.value, r.timestamp_ms) for r in found] == [
+        (b"k", b"v", 1_700_000_000_123),
+        (None, None, 1_699_999_999_999),
+        (b"", b"", 1_700_000_000_000),
+    ]
+    assert [[tuple(header) for header in r.headers] for r in found] == [[], [("a", b"1"), ("b", None)], []]
+
+
+def test_no_rows_need_no_broker() -> None:
+    options = world.options("127.0.0.1:1")
+    empty = pa.record_batch({"value": pa.array([], pa.binary())})
+    assert send(options, Grant("q", 1, 0), ("t", 3), iter([empty])) == Sent("t", 3, 0, 0, -1, -1)
+
+
+# -- more than one attempt
+
+
+@pytest.mark.parametrize("done", [1, 5, 6, BATCHES - 1, BATCHES])
+def test_a_task_that_is_tried_again_goes_on(each: Embedded, done: int) -> None:
+    def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
+        send(options, grant, where, world.rows(ALL[: done * ROWS]))
+        again = send(options, grant, where, world.rows(ALL, 3))
+        assert again.last_offset == len(ALL) - 1
+        assert again[:4] == (where[0], 0, len(ALL), 10 * len(ALL))
+
+    assert committed(each, work) == IN_ORDER
+
+
+def test_nothing_that_is_there_is_sent_again_but_its_last_batch() -> None:
+    with Embedded(release="4.3") as broker:
+        produced = broker.faults.delay("Produce", 1)
+
+        def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
+            send(options, grant, where, world.rows(ALL[: 7 * ROWS]))
+            assert produced.fired == 7
+            send(options, grant, where, world.rows(ALL))
+            assert produced.fired == 7 + 1 + 2
+
+        assert committed(broker, work) == IN_ORDER
+
+
+@pytest.mark.parametrize("at", [0, ROWS + 1, 3 * ROWS, len(ALL) - 1])
+def test_a_zombie_goes_on_beside_its_successor(each: Embedded, at: int) -> None:
+    def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
+        def successor() -> None:
+            send(options, grant, where, world.rows(ALL))
+
+        send(options, grant, where, world.interrupted(ALL, at, successor))
+
+    assert committed(each, work) == IN_ORDER
+
+
+@settings(max_examples=8)
+@given(st.lists(st.integers(0, 2), min_size=4, max_size=40))
+def test_attempts_in_any_order_write_the_same(broker: Embedded, turns: list[int]) -> None:
+    def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
+        attempts = [Sending(options, grant, where) for _ in range(3)]
+        left = [iter(list(cut(world.rows(ALL, 1 + number), options.batch_bytes))) for number in range(3)]
+        for number in [*turns, *(number for number in range(3) for _ in range(BATCHES))]:
+            batch = next(left[number], None)
+            if batch is not None:
+                attempts[number].put(batch)
+        for attempt in attempts:
+            with attempt:
+                attempt.finish()
+
+    assert committed(broker, work) == IN_ORDER
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(lambda all_: all_[: len(all_) - 1], id="more was written"),
+        pytest.param(lambda all_: [all_[0] * 20, *all_[1:]], id="batches end elsewhere"),
+    ],
+)
+def test_an_attempt_with_other_rows_is_found_out(broker: Embedded, other: Any) -> None:
+    options, name = in_batches(broker), world.topic(broker)
+    with world.begun(options, world.transactional_id(), (name, 0)) as (_, grant):
+        send(options, grant, (name, 0), world.rows(ALL))
+        with pytest.raises(SinkError, match="0 has other rows of this task than this attempt of it") as refused:
+            send(options, grant, (name, 0), world.rows(other(ALL)))
+        assert "\n" not in str(refused.value)
+
+
+def test_who_may_not_ask_how_far_the_producer_is_finds_out_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(self: Any, partitions: Any, **_: Any) -> Any:
+        return dict.fromkeys(partitions, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+
+    def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
+        send(options, grant, where, world.rows(ALL[: 8 * ROWS]))
+        send(options, grant, where, world.rows(ALL))
+
+    monkeypatch.setattr(LogCalls, "describe_producers", refused)
+    with Embedded(release="4.3") as broker:
+        assert committed(broker, work) == IN_ORDER
+
+
+def test_without_a_transaction_tasks_share_an_id(each: Embedded) -> None:
+    from ottla.pipeline.sink import idempotent_grant
+
+    options, name = in_batches(each), world.topic(each)
+    grant = idempotent_grant(options)
+    assert grant.transactional_id is None
+    send(options, grant, (name, 0), world.rows(ALL[: 6 * ROWS]))
+    assert world.seen(each, name) == {0: ALL[: 6 * ROWS]}
+    send(options, grant, (name, 0), world.rows(ALL))
+    assert world.log(each, name) == IN_ORDER
+
+
+# -- what goes wrong on the way
+
+RETRIED = [
+    "NOT_LEADER_OR_FOLLOWER",
+    "NOT_ENOUGH_REPLICAS",
+    "REQUEST_TIMED_OUT",
+    "KAFKA_STORAGE_ERROR",
+    "CORRUPT_MESSAGE",
+]
+FAULT = st.one_of(
+    st.tuples(st.sampled_from(RETRIED), st.integers(0, 12), st.integers(1, 3)),
+    st.tuples(st.sampled_from(["before", "after"]), st.integers(0, 12), st.integers(1, 2)),
+)
+
+
+def put_in_force(broker: Embedded, kind: str, after: int, times: int) -> None:
+    if kind in ("before", "after"):
+        broker.faults.disconnect("Produce", kind, after=after, times=times)
+    else:
+        broker.faults.error("Produce", kind, after=after, times=times)
+
+
+def send_all(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
+    assert send(options, grant, where, world.rows(ALL, 5)).records == len(ALL)
+
+
+@pytest.mark.parametrize("kind", [*RETRIED[:2], "before", "after"])
+@pytest.mark.parametrize("after", [0, 3])
+def test_what_fails_is_sent_again(each: Embedded, kind: str, after: int) -> None:
+    put_in_force(each, kind, after, 2)
+    assert committed(each, send_all) == IN_ORDER
+
+
+@settings(max_examples=12)
+@given(st.lists(FAULT, min_size=1, max_size=4))
+def test_whatever_fails_each_row_is_there_once(broker: Embedded, faults: list[tuple[str, int, int]]) -> None:
+    broker.faults.clear()
+    for fault in faults:
+        put_in_force(broker, *fault)
+    assert committed(broker, send_all) == IN_ORDER
+
+
+def test_what_is_asked_first_may_fail_as_well() -> None:
+    with Embedded(release="4.3") as broker:
+        broker.faults.disconnect("DescribeProducers", "after", times=1)
+        broker.faults.error("DescribeProducers", "NOT_LEADER_OR_FOLLOWER", times=2)
+        assert committed(broker, send_all) == IN_ORDER
+
+
+def test_a_broker_that_stops_and_comes_back(tmp_path: Any) -> None:
+    with Embedded(data_dir=tmp_path, listeners=world.free_listener()) as broker:
+
+        def restart() -> None:
+            broker.stop()
+            broker.start()
+
+        def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
+            send(options, grant, where, world.interrupted(ALL, 5 * ROWS + 1, restart))
+
+        assert committed(broker, work) == IN_ORDER
+
+
+def test_a_leader_that_moves_and_one_that_stops() -> None:
+    with Embedded(brokers=3) as broker:
+
+        def move(where: tuple[str, int]) -> None:
+            leader = broker.topology.leader(*where)
+            if where[1]:
+                broker.topology.stop_node(leader)
+            else:
+                broker.topology.move_leader(*where, leader % 3 + 1)
+
+        options, name = in_batches(broker), world.topic(broker, 2)
+        with world.begun(options, "q", (name, 0), (name, 1)) as (transaction, grant):
+            for where in ((name, 0), (name, 1)):
+                send(options, grant, where, world.interrupted(ALL, 3 * ROWS, lambda: move(where)))  # noqa: B023
+            transaction.commit(0)
+        assert world.seen(broker, name) == {0: ALL, 1: ALL}
+
+
+def test_patience_has_an_end(broker: Embedded) -> None:
+    def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
+        broker.faults.error("Produce", "NOT_ENOUGH_REPLICAS", after=2)
+        with pytest.raises(SinkError, match=r"0 could not be written within kafka.delivery.timeout.ms, 100 ms: NOT_EN"):
+            send_all(options, grant, where)
+
+    committed(broker, work, delivery_timeout_ms=100, request_timeout_ms=90)
+
+
+# -- what no try mends
+
+
+def test_rows_that_are_too_large() -> None:
+    with Embedded() as broker:
+        small = world.topic(broker, max_message_bytes=500)
+        large = world.topic(broker)
+
+        def refused(options: SinkOptions, name: str, *some: bytes) -> str:
+            with (
+                world.begun(options, "q", (name, 0)) as (_, grant),
+                pytest.raises(SinkError) as error,
+            ):
+                send(options, grant, (name, 0), world.rows(some))
+            assert "\n" not in str(error.value)
+            return str(error.value)
+
+        told = refused(world.options(broker), small, b"x" * 900)
+        assert f"a record of 900 bytes for {small}-0 is larger than its topic takes (max.message.bytes)" in told
+        told = refused(world.options(broker), small, *[b"x" * 90] * 9)
+        assert f"for {small}-0 is larger than its topic takes: give kafka.batch.size below" in told
+        told = refused(world.options(broker, max_request_size=1000), large, b"small", b"x" * 1000)
+        assert f"a record of 1000 bytes for {large}-0 is larger than kafka.max.request.size allows, 1000" in told
+        options = world.options(broker, batch_size=450)
+        world.written(options, "q", 0, {(small, 0): world.rows([b"x" * 90] * 9)})
+        assert world.seen(broker, small) == {0: [b"x" * 90] * 9}
+
+
+def test_whoever_was_fenced_writes_no_more(each: Embedded) -> None:
+    options, name, owner = in_batches(each), world.topic(each), world.transactional_id()
+    with SinkTransaction(options, owner) as successor:
+
+        def take_over() -> None:
+            grant = successor.begin()
+            successor.add([(name, 0)])
+            send(options, grant, (name, 0), world.rows(ALL))
+
+        with pytest.raises(SinkFenced, match="took over"), world.begun(options, owner, (name, 0)) as (_, grant):
+            with pytest.raises(SinkFenced, match=f"{name}-0 knows a newer owner of transactional id"):
+                send(options, grant, (name, 0), world.interrupted(ALL, 3 * ROWS, take_over))
+            with pytest.raises(SinkFenced):
+                send(options, grant, (name, 0), world.rows(ALL))
+            successor.commit(0)
+            with pytest.raises(SinkFenced):
+                send(options, grant, (name, 0), world.rows(ALL))
+    assert world.seen(each, name) == {0: ALL}
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("TOPIC_AUTHORIZATION_FAILED", "0 refuses rows 0 to 3 of this task: TOPIC_AUTHORIZATION_FAILED"),
+        ("INVALID_TXN_STATE", "0 knows no open transaction of transactional id 'query-[0-9]+' .INVALID_TXN_STATE"),
+        ("UNSUPPORTED_FOR_MESSAGE_FORMAT", "0 is kept in an older message format than v2"),
+        ("INVALID_PRODUCER_EPOCH", "0 knows a newer owner of transactional id"),
+    ],
+)
+def test_what_is_refused_is_told_in_a_sentence(broker: Embedded, code: str, told: str) -> None:
+    options, name = in_batches(broker), world.topic(broker)
+    broker.faults.error("Produce", code)
+    with world.begun(options, world.transactional_id(), (name, 0)) as (_, grant):
+        with pytest.raises(SinkError, match=told) as refused:
+            send(options, grant, (name, 0), world.rows(ALL))
+        assert "\n" not in str(refused.value)
+
+
+def test_places_that_are_not_there(broker: Embedded) -> None:
+    options, name = in_batches(broker, max_block_ms=200), world.topic(broker)
+    with pytest.raises(SinkError, match=f"topic '{name}' has 1 partitions, no 7"):
+        send(options, Grant(None, 1, 0), (name, 7), world.rows(ALL))
+    options = world.options("127.0.0.1:1", delivery_timeout_ms=150, request_timeout_ms=100)
+    with pytest.raises(SinkError, match=r"the brokers at 127.0.0.1:1 cannot be asked"):
+        send(options, Grant(None, 1, 0), (name, 0), world.rows(ALL))
