@@ -17,7 +17,9 @@ from .extras import MissingExtra, SetupError, needed
 if TYPE_CHECKING:
     from .jobs.audit import audit
     from .jobs.census import census
+    from .jobs.compact import compact
     from .jobs.export import export
+    from .jobs.importing import import_records
     from .lag import lag
     from .session import register, session
     from .sink.exactly_once import write_exactly_once
@@ -27,7 +29,9 @@ __all__ = [
     "SetupError",
     "audit",
     "census",
+    "compact",
     "export",
+    "import_records",
     "lag",
     "register",
     "session",
@@ -37,7 +41,9 @@ __all__ = [
 _EXPORTS = {
     "audit": ".jobs.audit",
     "census": ".jobs.census",
+    "compact": ".jobs.compact",
     "export": ".jobs.export",
+    "import_records": ".jobs.importing",
     "lag": ".lag",
     "register": ".session",
     "session": ".session",
