@@ -24,7 +24,7 @@ __all__ = ["complain", "pipeline"]
 
 PROGRAM = "ottla pipeline"
 SCRIPT = Path(__file__).parents[1] / "__main__.py"
-MODULES = ("census", "audit", "compact", "export")
+MODULES = ("census", "audit", "compact", "export", "import_")
 """The modules of the jobs, in the order of the help; the command has the name less the `_` of what is a keyword."""
 
 

@@ -29,7 +29,8 @@ class Imported:
 
 @dataclass(slots=True)
 class ImportReport:
-    """See the module. `skipped`: records that an earlier run of the same import has brought there."""
+    """See the module. Of a dry run it says what would be done, `bytes` being those of the rows in memory.
+    `skipped`: records that an earlier run of the same import has brought there."""
 
     source: str
     target: str
@@ -38,6 +39,7 @@ class ImportReport:
     skipped: int = 0
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    dry_run: bool = False
 
     @property
     def records(self) -> int:
@@ -49,8 +51,9 @@ class ImportReport:
 
     def to_text(self) -> str:
         """Lines: what was imported, then each topic."""
+        does = "would be imported" if self.dry_run else "imported"
         lines = [
-            f"{self.records} records of {self.files} files imported into {self.target}: "
+            f"{self.records} records of {self.files} files {does} into {self.target}: "
             f"{self.bytes} bytes in {len(self.partitions)} partitions"
         ]
         if self.skipped:
@@ -65,6 +68,7 @@ class ImportReport:
         told = {
             "source": self.source,
             "target": self.target,
+            "dryRun": self.dry_run,
             "files": self.files,
             "records": self.records,
             "bytes": self.bytes,

@@ -27,6 +27,7 @@ from ..backend import ReadError
 from ..columnar import EncodeOptions, encode
 from .pieces import Piece
 
+SEGMENT_BYTES = 1 << 30
 DONE = "written.json"
 """Beside the folder of a piece once that is whole, checked and durable."""
 
@@ -37,7 +38,7 @@ class Layout:
 
     codec: int = 0
     level: int | None = None
-    segment_bytes: int = 1 << 30
+    segment_bytes: int = SEGMENT_BYTES
     segment_ms: int = 7 * 24 * 3600 * 1000
     index_interval_bytes: int = 4096
     segment_index_bytes: int = 10 << 20

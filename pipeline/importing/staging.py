@@ -118,7 +118,9 @@ class Staging:
             self.files.sync_directory(first)
         known = [part for part in parts if part is not None]
         if len(known) < len(parts):
-            raise ReadError(f"{self.path}: a piece of {key} is gone: remove that folder, and run this again")
+            raise ReadError(
+                f"{self.path}: a piece of {key} is not here: the workers must see the same files as the driver"
+            )
         return Written(
             sum(part.records for part in known),
             sum(part.bytes for part in known),
