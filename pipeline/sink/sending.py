@@ -305,13 +305,10 @@ class Sending:
         """An answer that no later try mends."""
         code, batch = error.number, ready.batch
         if code in _FENCED:
-            raise SinkFenced(
-                f"{self._where} knows a newer owner of {self._owner()}: its transaction was ended, by another query"
-                " that took over or for its age"
-            )
+            raise self._fenced()
         if code in _NOT_OPEN:
             raise SinkError(
-                f"{self._where} knows no open transaction of {self._owner()} ({error}): it may have timed out"
+                f"{self._where} knows no open transaction of {self._owner()} ({error}): it may have been ended for its age"
             )
         if code in _TOO_LARGE:
             if batch.records == 1:
@@ -327,6 +324,12 @@ class Sending:
                 f"{self._where} is kept in an older message format than v2, which holds no producers: {error}"
             )
         raise SinkError(f"{self._where} refuses rows {batch.first} to {batch.last} of this task: {error}")
+
+    def _fenced(self) -> SinkFenced:
+        return SinkFenced(
+            f"{self._where} knows a newer owner of {self._owner()}: another query took over, or the transaction was"
+            " ended for its age (kafka.transaction.timeout.ms)"
+        )
 
     def _owner(self) -> str:
         grant = self._grant
@@ -432,7 +435,7 @@ class Sending:
 
     def _sequence_of(self, epoch: int, sequence: int) -> int:
         if epoch > self._grant.producer_epoch:
-            raise SinkFenced(f"{self._where} knows a newer owner of {self._owner()}: this one writes no more")
+            raise self._fenced()
         return sequence if epoch == self._grant.producer_epoch else -1
 
     async def _last_in_log(self, cluster: Cluster) -> int:

@@ -1,0 +1,377 @@
+"""The driver's side of a transaction: all of a micro-batch counts or none, whoever dies and whatever answer is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sink_world as world
+
+from ottla.broker.embedded import Embedded
+from ottla.client import Producer
+from ottla.client.group_offsets import GroupMetadata
+from ottla.pipeline.sink import (
+    Grant,
+    SinkError,
+    SinkFenced,
+    SinkOptions,
+    SinkTimedOut,
+    SinkTransaction,
+    idempotent_grant,
+    send,
+)
+
+ROWS = world.values(40)
+
+
+@pytest.fixture(scope="module", params=world.RELEASES)
+def each(request: pytest.FixtureRequest) -> Iterator[Embedded]:
+    """A broker of each release."""
+    with Embedded(release=request.param) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Embedded]:
+    with Embedded() as broker:
+        yield broker
+
+
+@pytest.fixture(autouse=True)
+def no_faults(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(SinkTransaction, "copies_live_s", 0.0)
+    yield
+    for name in ("each", "broker"):
+        if name in request.fixturenames:
+            request.getfixturevalue(name).faults.clear()
+
+
+def filled(options: SinkOptions, transaction: SinkTransaction, name: str, rows: list[bytes] = ROWS) -> Grant:
+    """Begins, and writes rows to the first partition."""
+    grant = transaction.begin()
+    transaction.add([(name, 0)])
+    send(options, grant, (name, 0), world.rows(rows))
+    return grant
+
+
+# -- the life of a query
+
+
+def test_micro_batches_one_after_the_other(each: Embedded) -> None:
+    options, name, owner = world.options(each), world.topic(each, 2), world.transactional_id()
+    with SinkTransaction(options, owner) as transaction:
+        assert transaction.partitions([name]) == {name: 2}
+        epochs = []
+        for number in range(3):
+            epochs.append(transaction.begin())
+            assert transaction.committed_batch() == (number - 1 if number else None)
+            transaction.add([(name, 0), (name, 1)])
+            transaction.add([(name, 0)])
+            some = world.values(5, 100 * number)
+            send(options, epochs[-1], (name, 1), world.rows(some))
+            assert len(world.seen(each, name).get(1, [])) == 5 * number
+            transaction.commit(number)
+        assert transaction.committed_batch() == 2
+    assert world.seen(each, name) == {1: [value for number in range(3) for value in world.values(5, 100 * number)]}
+    assert len({grant.producer_epoch for grant in epochs}) == 3 and len({grant.producer_id for grant in epochs}) == 1
+    assert pickle.loads(pickle.dumps(epochs[0])) == epochs[0]
+    # Another id knows nothing of it.
+    with SinkTransaction(options, owner + "-other") as other:
+        other.begin()
+        assert other.committed_batch() is None
+
+
+def test_a_micro_batch_without_rows_is_known_all_the_same(broker: Embedded) -> None:
+    name, owner = world.topic(broker), world.transactional_id()
+    with SinkTransaction(world.options(broker), owner) as transaction:
+        transaction.begin()
+        transaction.commit(0)  # to no topic: nothing is written, and nothing to be known
+        assert transaction.committed_batch() is None
+    with SinkTransaction(world.options(broker, topic=name), owner) as transaction:
+        transaction.begin()
+        transaction.commit(1)
+    with SinkTransaction(world.options(broker), owner) as transaction:
+        transaction.begin()
+        assert transaction.committed_batch() == 1
+        transaction.commit(2)  # where the one before was
+        transaction.begin()
+        assert transaction.committed_batch() == 2
+    assert world.seen(broker, name) == {}
+
+
+def test_topics_that_change(broker: Embedded) -> None:
+    """The newest counts, on whichever topic it stands."""
+    options, owner = world.options(broker), world.transactional_id()
+    names = [world.topic(broker) for _ in range(3)]
+    with SinkTransaction(options, owner) as transaction:
+        for number, some in enumerate([names[:2], names[1:], names[:1]]):
+            transaction.begin()
+            transaction.add([(name, 0) for name in some])
+            transaction.commit(number)
+        transaction.begin()
+        assert transaction.committed_batch() == 2
+        broker.delete_topic(names[1])
+        assert transaction.committed_batch() == 2
+
+
+def test_who_leaves_without_a_commit_aborts(each: Embedded) -> None:
+    options, name, owner = world.options(each), world.topic(each), world.transactional_id()
+    with SinkTransaction(options, owner) as transaction:
+        filled(options, transaction, name)
+    each.send(name, "after")  # is not behind an open transaction
+    assert world.seen(each, name) == {0: [b"after"]}
+    with SinkTransaction(options, owner) as transaction:
+        transaction.begin()
+        assert transaction.committed_batch() is None
+
+
+def test_a_driver_that_died_is_followed_by_another(each: Embedded) -> None:
+    options, name, owner = world.options(each), world.topic(each), world.transactional_id()
+    dead = SinkTransaction(options, owner)
+    grant = filled(options, dead, name, ROWS[:30])
+    with SinkTransaction(options, owner) as successor:
+        filled(options, successor, name)
+        with pytest.raises(SinkFenced, match=f"another query with transactional id '{owner}' took over"):
+            dead.commit(0)
+        with pytest.raises(SinkFenced):
+            dead.abort()  # which must not touch the other's
+        with pytest.raises(SinkFenced):
+            send(options, grant, (name, 0), world.rows(ROWS))
+        successor.commit(0)
+        assert successor.committed_batch() == 0
+    dead.close()
+    assert world.seen(each, name) == {0: ROWS}
+
+
+def test_a_task_of_an_aborted_transaction_is_fenced(each: Embedded) -> None:
+    """Also where the next transaction does not touch its partition any more, and before one is begun."""
+    options, name, owner = world.options(each, rows_per_batch=4), world.topic(each, 2), world.transactional_id()
+    with SinkTransaction(options, owner) as transaction:
+        grant = transaction.begin()
+        transaction.add([(name, 0), (name, 1)])
+        with pytest.raises(SinkFenced, match=f"{name}-0 knows a newer owner"):
+            send(options, grant, (name, 0), world.interrupted(ROWS, 13, transaction.abort))
+        with pytest.raises(SinkFenced):
+            send(options, grant, (name, 1), world.rows(ROWS))
+        again = transaction.begin()
+        transaction.add([(name, 0)])
+        with pytest.raises(SinkFenced):
+            send(options, grant, (name, 0), world.rows(ROWS))
+        send(options, again, (name, 0), world.rows(ROWS[:3]))
+        transaction.commit(0)
+    each.send(name, "after", partition=1)
+    assert world.seen(each, name) == {0: ROWS[:3], 1: [b"after"]}
+
+
+def test_a_task_of_a_committed_transaction_adds_nothing(each: Embedded) -> None:
+    options, name, owner = world.options(each, rows_per_batch=4), world.topic(each), world.transactional_id()
+    with SinkTransaction(options, owner) as transaction:
+        grant = filled(options, transaction, name)
+        transaction.commit(0)
+        with contextlib.suppress(SinkError):
+            send(options, grant, (name, 0), world.rows(ROWS))
+        transaction.begin()
+        transaction.add([(name, 0)])
+        with contextlib.suppress(SinkError):
+            send(options, grant, (name, 0), world.rows(ROWS))
+        transaction.commit(1)
+    assert world.seen(each, name) == {0: ROWS}
+
+
+# -- answers that are lost, and brokers that say "not now"
+
+CALLS = ["InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "OffsetFetch"]
+
+
+@pytest.mark.parametrize("api", CALLS)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_answer_that_is_lost_is_asked_for_again(each: Embedded, api: str, when: str) -> None:
+    options, name, owner = world.options(each), world.topic(each), world.transactional_id()
+    fault = each.faults.disconnect(api, when, times=2)
+    with SinkTransaction(options, owner) as transaction:
+        filled(options, transaction, name)
+        assert transaction.committed_batch() is None
+        transaction.commit(0)
+        assert transaction.committed_batch() == 0
+    assert fault.fired == 2
+    assert world.seen(each, name) == {0: ROWS}
+
+
+@pytest.mark.parametrize("api", [*CALLS[:-1], "FindCoordinator"])
+@pytest.mark.parametrize("code", ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS"])
+def test_what_is_not_ready_is_asked_again(broker: Embedded, api: str, code: str) -> None:
+    options, name, owner = world.options(broker), world.topic(broker), world.transactional_id()
+    fault = broker.faults.error(api, code, times=3)
+    with SinkTransaction(options, owner) as transaction:
+        filled(options, transaction, name)
+        transaction.commit(0)
+    assert fault.fired == 3
+    assert world.seen(broker, name) == {0: ROWS}
+
+
+def test_a_commit_that_is_not_answered_is_found_out_later(each: Embedded) -> None:
+    options = world.options(each, delivery_timeout_ms=150, max_block_ms=150, request_timeout_ms=100)
+    name, owner = world.topic(each), world.transactional_id()
+    with SinkTransaction(options, owner) as transaction:
+        filled(options, transaction, name)
+        with each.faults.disconnect("EndTxn", "after"):
+            with pytest.raises(SinkError, match="whether the micro-batch is committed is not known: ") as unknown:
+                transaction.commit(4)
+            assert "\n" not in str(unknown.value)
+            transaction.abort()  # must not undo it
+    with SinkTransaction(world.options(each), owner) as successor:
+        successor.begin()
+        assert successor.committed_batch() == 4
+    assert world.seen(each, name) == {0: ROWS}
+
+
+def test_a_broker_that_is_restarted_between_any_two_steps(tmp_path: Any) -> None:
+    with Embedded(data_dir=tmp_path, listeners=world.free_listener(), release="2.5") as broker:
+
+        def restart() -> None:
+            broker.stop()
+            broker.start()
+
+        options, name, owner = world.options(broker), world.topic(broker), "q"
+        with SinkTransaction(options, owner) as transaction:
+            grant = transaction.begin()
+            restart()
+            transaction.add([(name, 0)])
+            restart()
+            send(options, grant, (name, 0), world.rows(ROWS))
+            restart()
+            transaction.commit(0)
+            restart()
+            transaction.begin()
+            assert transaction.committed_batch() == 0
+        assert world.seen(broker, name) == {0: ROWS}
+
+
+# -- what cannot be
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.parametrize("step", ["add", "commit", "send", "abort"])
+def test_a_transaction_that_took_too_long_is_told_as_such(each: Embedded, step: str) -> None:
+    options = world.options(each, transaction_timeout_ms=2000, rows_per_batch=4)
+    name, owner, clock = world.topic(each, 2), world.transactional_id(), Clock()
+    with SinkTransaction(options, owner, clock=clock) as transaction:
+        grant = transaction.begin()
+        transaction.add([(name, 0)])
+        send(options, grant, (name, 0), world.rows(ROWS))
+        each.clock.advance(ms=60_000)
+        clock.now_s += 60
+        if step == "send":
+            with pytest.raises(SinkError, match="ended for its age"):
+                send(options, grant, (name, 0), world.rows(ROWS))
+        elif step == "abort":
+            transaction.abort()
+        else:
+            with pytest.raises(SinkTimedOut, match=r"took longer than kafka.transaction.timeout.ms, 2000 ms, and was"):
+                transaction.add([(name, 1)]) if step == "add" else transaction.commit(0)
+        filled(options, transaction, name, ROWS[:2])
+        transaction.commit(0)
+    assert world.seen(each, name) == {0: ROWS[:2]}
+
+
+def test_calls_in_another_order(broker: Embedded) -> None:
+    options, name = world.options(broker), world.topic(broker)
+    with SinkTransaction(options, world.transactional_id()) as transaction:
+        for call in (lambda: transaction.add([(name, 0)]), lambda: transaction.commit(0)):
+            with pytest.raises(SinkError, match=r"no transaction of 'query-[0-9]+' is open: begin comes first"):
+                call()
+        transaction.abort()
+        transaction.begin()
+        transaction.abort()
+        with pytest.raises(SinkError, match="begin comes first"):
+            transaction.commit(0)
+
+
+def test_a_group_of_somebody_else(broker: Embedded) -> None:
+    options, name, owner = world.options(broker), world.topic(broker), world.transactional_id()
+
+    async def consume() -> None:
+        async with Producer(broker.bootstrap, transactional_id="other") as producer, producer.transaction():
+            await producer.send_offsets_to_transaction({(name, 0): 5}, GroupMetadata(owner))
+
+    asyncio.run(consume())
+    with SinkTransaction(options, owner) as transaction:
+        transaction.begin()
+        with pytest.raises(SinkError, match=f"group '{owner}' has an offset of {name}-0 that no sink has committed"):
+            transaction.committed_batch()
+
+
+def test_topics_that_are_not_there(broker: Embedded) -> None:
+    with SinkTransaction(world.options(broker), "q") as transaction:
+        with pytest.raises(SinkError, match="topic 'nowhere' does not exist: the sink makes no topics"):
+            transaction.partitions(["nowhere"])
+        assert transaction.partitions([]) == {}
+    assert "nowhere" not in {topic.name for topic in broker.topics()}
+
+
+@pytest.mark.parametrize(
+    ("api", "code", "told"),
+    [
+        (
+            "InitProducerId",
+            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+            "a producer id was refused to transactional id 'q'",
+        ),
+        ("InitProducerId", "INVALID_TRANSACTION_TIMEOUT", "kafka.transaction.timeout.ms is 600000, more than the"),
+        ("AddPartitionsToTxn", "TOPIC_AUTHORIZATION_FAILED", "a place in the transaction for the partitions was"),
+        ("AddPartitionsToTxn", "INVALID_PRODUCER_ID_MAPPING", "the brokers do not know transactional id 'q' any more"),
+        ("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED", "a place in the transaction for the micro-batch's id was"),
+        ("EndTxn", "INVALID_TXN_STATE", "the commit was refused to transactional id 'q': INVALID_TXN_STATE"),
+        ("EndTxn", "UNKNOWN_SERVER_ERROR", "whether the micro-batch is committed is not known: it was refused"),
+        ("EndTxn", "PRODUCER_FENCED", "another query with transactional id 'q' took over"),
+    ],
+)
+def test_what_is_refused_is_told_in_a_sentence(broker: Embedded, api: str, code: str, told: str) -> None:
+    options, name = world.options(broker), world.topic(broker)
+    with pytest.raises(SinkError, match=told) as refused, broker.faults.error(api, code):
+        transaction = SinkTransaction(options, "q")
+        filled(options, transaction, name)
+        transaction.commit(0)
+    assert "\n" not in str(refused.value)
+    transaction.close()
+
+
+def test_brokers_without_transactions() -> None:
+    with Embedded(release="0.10.2") as broker:
+        transaction = SinkTransaction(world.options(broker), "q")
+        with pytest.raises(SinkError, match=r"the brokers have no transactions, which are there since 0\.11"):
+            transaction.begin()
+        transaction.close()
+        with pytest.raises(SinkError, match="no producer id is to be had"):
+            idempotent_grant(world.options(broker))
+
+
+def test_brokers_that_are_not_there() -> None:
+    with (
+        SinkTransaction(world.options("127.0.0.1:1", max_block_ms=100), "q") as transaction,
+        pytest.raises(SinkError, match=r"the brokers at 127.0.0.1:1 cannot be asked"),
+    ):
+        transaction.begin()
+
+
+def test_within_a_running_loop(broker: Embedded) -> None:
+    """A notebook has one."""
+    options, name = world.options(broker), world.topic(broker)
+
+    async def work() -> None:
+        world.written(options, world.transactional_id(), 0, {(name, 0): world.rows(ROWS)})
+
+    asyncio.run(work())
+    assert world.seen(broker, name) == {0: ROWS}
