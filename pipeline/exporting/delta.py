@@ -36,7 +36,7 @@ class DeltaTable:
         self._error = DeltaError
         try:
             if deltalake.DeltaTable.is_deltatable(root):
-                self._table = deltalake.DeltaTable(root, without_files=True)
+                self._table = deltalake.DeltaTable(root)
             else:
                 self._table = deltalake.DeltaTable.create(
                     root, self._schema, partition_by=list(layout.PARTITIONING.names), name=os.path.basename(root)

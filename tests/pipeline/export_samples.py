@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -115,8 +115,12 @@ def tables(root: Path | str, files: Files = DISK) -> Iterator[tuple[layout.Place
 
 def rows(root: Path | str, files: Files = DISK) -> list[Row]:
     """All visible rows, sorted by topic, partition and offset. What the names say of them is true."""
+    return rows_of(tables(root, files))
+
+
+def rows_of(parts: Iterable[tuple[layout.Place, layout.FileName, pa.Table]]) -> list[Row]:
     found: list[Row] = []
-    for place, name, table in tables(root, files):
+    for place, name, table in parts:
         offsets = table.column("offset").to_pylist()
         assert offsets == sorted(offsets) and (offsets[0], offsets[-1]) == (name.first, name.last)
         for one in table.to_pylist():
@@ -151,14 +155,15 @@ def checked(root: Path | str, files: Files = DISK) -> list[Row]:
     assert visible(root, files) == sorted(file.path for _, file in named)
     told = {file.path: (one, file) for one, file in named}
     assert len(told) == len(named)
-    for place, name, table in tables(root, files):
+    parts = list(tables(root, files))
+    for place, name, table in parts:
         one, file = told[f"{place}/{name}"]
         assert (one.topic, one.partition, one.generation) == (place.topic, place.partition, name.generation)
         assert one.start <= file.first_offset == name.first <= name.last == file.last_offset < one.end
         assert file.rows == table.num_rows
         times = [ms(time) for time in table.column("timestamp").drop_null().to_pylist()]
         assert (file.min_timestamp, file.max_timestamp) == ((min(times), max(times)) if times else (None, None))
-    found = rows(root, files)
+    found = rows_of(parts)
     if not any(one.generation for one, _ in named):
         assert len({row[:3] for row in found}) == len(found)
     assert not files.list(posixpath.join(str(root), layout.UNFINISHED))

@@ -1,0 +1,313 @@
+"""Exports that are interrupted, at every operation on files: what readers see meanwhile, and that the next run goes on.
+
+The disk is a simulated one, on which a process ends, power is lost, or an operation fails; a table beside it, where
+there is one, keeps what it was given whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+
+from export_samples import DISK, NOW_MS, a_log, checked, exported, rows, visible
+from read_samples import Row
+from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
+
+from ottla.pipeline.backend import Selection, Wanted
+from ottla.pipeline.exporting import committing, layout
+from ottla.pipeline.exporting.committing import Committer, Settings
+from ottla.pipeline.exporting.delta import DeltaTable
+from ottla.pipeline.exporting.manifest import Commit, ExportError, Manifest, exported_files
+from ottla.pipeline.exporting.planning import Request, plan
+from ottla.pipeline.exporting.writing import Form, write
+from ottla.pipeline.logs import FileBackend
+from ottla.protocol.records.batch import Record
+from ottla.storage.files import DiskFiles
+
+ROOT = "/lake/orders"
+DAY_MS = 86_400_000
+DELTA = Settings("delta")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two partitions, of two segments and of one; of the first one's records some are of another day."""
+    root = tmp_path_factory.mktemp("export") / "data"
+    for partition, batches in ((0, 2), (1, 1)):
+        records = [
+            [Record(n, NOW_MS + n // 9 * DAY_MS, b"k", b"%d" % n, ()) for n in range(at, at + 6)]
+            for at in range(0, 6 * batches, 6)
+        ]
+        a_log(root, "orders", partition, records, segment_bytes=150)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committing, "GROUP_PIECES", 2)
+
+
+@pytest.fixture(scope="module")
+def expected(source: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+    out = tmp_path_factory.mktemp("export") / "out"
+    exported(source, out)
+    found = checked(out)
+    assert len(found) == 18 and len(visible(out)) == 4
+    return found
+
+
+def a_disk() -> SimulatedFiles:
+    files = SimulatedFiles()
+    files.make_directory("/lake")
+    files.sync_directory("/")
+    return files
+
+
+class ATable:
+    """A table that lists its files itself; `dies` is when it is given a document: before it takes it, or after."""
+
+    def __init__(self) -> None:
+        self.commits: list[Commit] = []
+        self.dies = ""
+
+    def version(self) -> int | None:
+        return self.commits[-1].number if self.commits else None
+
+    def add(self, commit: Commit) -> None:
+        if self.dies == "before":
+            raise Killed
+        self.commits.append(commit)
+        if self.dies == "after":
+            raise Killed
+
+    @property
+    def files(self) -> list[str]:
+        return sorted(file.path for commit in self.commits for one in commit.exported for file in one.files)
+
+
+def steps_of(source: Path, table: ATable | None = None) -> list[str]:
+    files = a_disk()
+    files.restart()
+    exported(source, ROOT, files=files, table=None if table is None else lambda: table)
+    return list(files.log)
+
+
+def chosen(steps: list[str], scaled: Callable[[int], int], turn: int = 0) -> list[int]:
+    """Every third step, and of those that write the bytes of a table's file only some; with more time all others."""
+    every = 3 if scaled(1) == 1 else 1
+    writes = [n for n, step in enumerate(steps) if step.startswith("write") and layout.UNFINISHED in step]
+    left = set(random.Random(turn).sample(writes, min(len(writes), scaled(4))))
+    others = [n for n in range(len(steps)) if n not in writes]
+    return sorted([*others[turn % every :: every], *left])
+
+
+def once(found: list[Row], expected: list[Row]) -> None:
+    """Some of what is expected, nothing twice."""
+    assert len({row[:3] for row in found}) == len(found) and set(found) <= set(expected)
+
+
+LOSSES = ["process", "power", "operation"]
+
+
+@pytest.mark.parametrize("lost", LOSSES)
+def test_at_every_operation(source: Path, expected: list[Row], lost: str, scaled: Callable[[int], int]) -> None:
+    rng = random.Random(5)
+    for step in chosen(steps_of(source), scaled, LOSSES.index(lost)):
+        files = a_disk()
+        files.restart()
+        files.fail_at, files.killing, files.portion = step, lost != "operation", rng.choice((0.0, 0.5, 1.0))
+        with pytest.raises(OSError if lost == "operation" else Killed):
+            exported(source, ROOT, files=files)
+        if lost == "power":
+            files.crash(rng)
+        elif lost == "process":
+            files.restart()
+        else:
+            files.fail_at = None
+        if lost != "power" or files.exists(ROOT):
+            once(rows(ROOT, files), expected)
+        if files.exists(ROOT):
+            there = set(visible(ROOT, files))
+            assert {file.path for _, file in exported_files(files, ROOT)} <= there
+        exported(source, ROOT, files=files)
+        assert checked(ROOT, files) == expected
+    assert exported(source, ROOT, files=files).records == 0
+
+
+def test_twice(source: Path, expected: list[Row], scaled: Callable[[int], int]) -> None:
+    """Interrupted, and what ends it interrupted again, each time somewhere."""
+    rng = random.Random(6)
+    for _ in range(scaled(8)):
+        files = a_disk()
+        for _ in range(3):
+            files.restart()
+            files.fail_at, files.killing = rng.randint(0, 150), True
+            try:
+                exported(source, ROOT, files=files)
+            except Killed:
+                files.crash(rng) if rng.random() < 0.5 else files.restart()
+            files.fail_at = None
+            if files.exists(ROOT):
+                once(rows(ROOT, files), expected)
+        files.restart()
+        exported(source, ROOT, files=files)
+        assert checked(ROOT, files) == expected
+
+
+def test_a_table_has_each_file_once(source: Path, expected: list[Row], scaled: Callable[[int], int]) -> None:
+    """Killed at every operation, and while the table is given files: it and the manifest never disagree for long."""
+    steps = [*chosen(steps_of(source, ATable()), scaled), "before", "after"]
+    for step in steps:
+        files, table = a_disk(), ATable()
+        files.restart()
+        if isinstance(step, str):
+            table.dies = step
+        else:
+            files.fail_at, files.killing = step, True
+        with pytest.raises(Killed):
+            exported(source, ROOT, files=files, table=lambda table=table: table)
+        files.restart()
+        table.dies = ""
+        assert set(table.files) <= set(visible(ROOT, files)) if files.exists(ROOT) else not table.files
+        exported(source, ROOT, files=files, table=lambda table=table: table)
+        assert checked(ROOT, files) == expected
+        assert table.files == visible(ROOT, files)
+        assert [commit.number for commit in table.commits] == list(range(1, len(table.commits) + 1))
+
+
+def test_a_manifest_that_is_behind_its_table_is_refused(source: Path) -> None:
+    files, table = a_disk(), ATable()
+    exported(source, ROOT, files=files, table=lambda: table)
+    files.remove(f"{ROOT}/{layout.MANIFEST}/{2:020d}.json")
+    with pytest.raises(ExportError, match=r"lacks the manifest up to 0{19}2\.json, which its table has"):
+        exported(source, ROOT, files=files, table=lambda: table)
+
+
+# --- tasks
+
+
+def test_tasks_that_run_twice_or_die(source: Path, expected: list[Row]) -> None:
+    """Only the result that the driver takes is ever seen; what another attempt wrote goes."""
+    files = a_disk()
+    with FileBackend([str(source)]) as logs, Committer.open(ROOT, Settings(), files=files) as committer:
+        made = plan(logs, committer.manifest, Request(Selection()), ROOT, Form())
+        for work in made.works:
+            write(work, files)  # as speculative tasks do
+            with pytest.raises(OSError):
+                write(replace(work, piece=Dying(work.piece)), files)
+            committer.add(work, write(work, files), None)
+        assert len(files.list(f"{ROOT}/{layout.UNFINISHED}")) > len(made.works)
+        committer.commit()
+        once(rows(ROOT, files), expected)
+        late = write(made.works[0], files)
+    assert checked(ROOT, files) == expected
+    # One that outlives its driver writes where nobody looks, and the next run removes it.
+    name = f"{ROOT}/{layout.UNFINISHED}/{late.files[0][0]}"
+    files.open(name, create=True).close()
+    assert rows(ROOT, files) == expected
+    exported(source, ROOT, files=files)
+    assert checked(ROOT, files) == expected
+
+
+class Dying:
+    """A piece that breaks off."""
+
+    def __init__(self, piece: object) -> None:
+        self._piece = piece
+        self.wanted = Wanted(layout.COLUMNS)
+
+    def read(self):  # type: ignore[no-untyped-def]
+        yield next(self._piece.read())  # type: ignore[attr-defined]
+        raise OSError("it breaks off")
+
+
+def test_a_driver_that_does_not_see_what_tasks_write(source: Path) -> None:
+    files = a_disk()
+    with FileBackend([str(source)]) as logs, Committer.open(ROOT, Settings(), files=files) as committer:
+        (work, *_) = plan(logs, Manifest(), Request(Selection()), ROOT, Form()).works
+        elsewhere = a_disk()
+        elsewhere.make_directory(f"{ROOT}/{layout.UNFINISHED}")
+        committer.add(work, write(work, elsewhere), None)
+        with pytest.raises(ExportError, match="must be mounted at the same path where the tasks run"):
+            committer.commit()
+        committer.commit()  # only who opens the folder anew can tell what is there
+    exported(source, ROOT, files=files)
+    assert len(checked(ROOT, files)) == 18
+
+
+# --- Delta
+
+
+class Dies(DiskFiles):
+    """The real disk, for a process that ends at the n-th step of a commit."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left == -1:
+            raise Killed
+
+    def replace(self, source: str, target: str) -> None:
+        self.step()
+        super().replace(source, target)
+        self.step()
+
+    def remove(self, path: str) -> None:
+        self.step()
+        super().remove(path)
+
+
+def delta_files(root: Path) -> list[str]:
+    from deltalake import DeltaTable as Lake
+
+    return sorted(str(Path(path).relative_to(root)) for path in Lake(str(root)).file_uris())
+
+
+def test_delta_that_is_interrupted(source: Path, tmp_path: Path, expected: list[Row]) -> None:
+    """The table and the manifest have the same files, each once, wherever a commit broke off."""
+    from deltalake import DeltaTable as Lake
+
+    at = 0
+    while True:
+        root, files = tmp_path / str(at), Dies(at)
+        with contextlib.suppress(Killed):
+            exported(source, root, files=files, form=Form(for_delta=True), settings=DELTA)
+        if files.left >= 0:
+            break
+        for _ in range(2):
+            exported(source, root, form=Form(for_delta=True), settings=DELTA)
+        assert checked(root) == expected and delta_files(root) == visible(root)
+        at += 3
+    assert at > 15
+    table = Lake(str(root)).to_pyarrow_table().sort_by([("partition", "ascending"), ("offset", "ascending")])
+    assert table.column("value").to_pylist() == [row.value for row in expected]
+    assert table.column("offset").to_pylist() == [row.offset for row in expected]
+    history = Lake(str(root)).history()
+    assert [one["ottla.offsets"] for one in history if "ottla.offsets" in one][::-1] == [
+        '{"orders": {"0": [[0, 12]]}}',
+        '{"orders": {"1": [[0, 6]]}}',
+    ]
+
+
+def test_delta_that_others_change(source: Path, tmp_path: Path, expected: list[Row]) -> None:
+    """A table may be optimised and vacuumed between two runs: its rows stay, and none comes twice."""
+    from deltalake import DeltaTable as Lake
+
+    exported(source, tmp_path / "t", form=Form(for_delta=True), settings=DELTA)
+    Lake(str(tmp_path / "t")).optimize.compact()
+    Lake(str(tmp_path / "t")).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert DeltaTable(str(tmp_path / "t"), layout.SCHEMA, DISK).version() == 2
+    report = exported(source, tmp_path / "t", form=Form(for_delta=True), settings=DELTA)
+    assert (report.records, report.skipped) == (0, 18)
+    table = Lake(str(tmp_path / "t")).to_pyarrow_table()
+    assert table.num_rows == 18
