@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .jobs.compact import compact
     from .jobs.export import export
     from .jobs.importing import import_records
+    from .jobs.upgrade import upgrade
     from .lag import lag
     from .session import register, session
     from .sink.exactly_once import write_exactly_once
@@ -35,6 +36,7 @@ __all__ = [
     "lag",
     "register",
     "session",
+    "upgrade",
     "write_exactly_once",
 ]
 
@@ -47,6 +49,7 @@ _EXPORTS = {
     "lag": ".lag",
     "register": ".session",
     "session": ".session",
+    "upgrade": ".jobs.upgrade",
     "write_exactly_once": ".sink.exactly_once",
 }
 

@@ -81,17 +81,10 @@ def _rows(
     end: int,
     goes_on: bool = False,
 ) -> Rows:
-    data = np.frombuffer(payload, np.uint8)
     begins = np.asarray(starts, np.int64)
     stops = np.append(begins[1:], end) if begins.size else begins
     record_counts = np.array(counts, np.int64)
-    deltas, position = varlongs(data, behind_varints(data, begins) + 1)  # after the attributes, which mean nothing
-    offset_deltas, position = varints(data, position)
-    keys, position = _spans(data, position, stops)
-    values, position = _spans(data, position, stops)
-    found, position = _header_spans(payload, data, position, stops)
-    if (position != stops).any():
-        raise InvalidRecords("a record's parts and its length differ")
+    deltas, offset_deltas, keys, values, found = _parts(payload, begins, stops)
     base_offsets = np.repeat(np.array([header.base_offset for header in headers], np.int64), record_counts)
     return Rows(
         payload,
@@ -108,6 +101,46 @@ def _rows(
         stops,
         goes_on,
     )
+
+
+def lone_rows(
+    payload: bytes, begins: Int64s, stops: Int64s, base_offsets: Int64s, base_timestamps: Int64s, appended: Int64s
+) -> Rows:
+    """The records of uncompressed batches that have one each; a record lies from its begin to its stop. `appended` are
+    the times at which batches were appended, -1 where the record's own counts. `payload` goes on behind the last one as
+    long as `PADDING`. The rows know nothing of the batches. Raises InvalidRecords."""
+    lengths, after = varints(np.frombuffer(payload, np.uint8), begins)
+    if (after + lengths != stops).any() or (lengths < walk.MIN_RECORD_BYTES - 1).any():
+        raise InvalidRecords("a record's length and its batch's differ")
+    deltas, offset_deltas, keys, values, found = _parts(payload, begins, stops)
+    timestamps = checked_sum(base_timestamps, deltas, "a timestamp")
+    return Rows(
+        payload,
+        (),
+        (),
+        np.ones(begins.size, np.int64),
+        checked_sum(base_offsets, offset_deltas, "an offset"),
+        np.where(appended < 0, timestamps, appended),
+        offset_deltas,
+        keys,
+        values,
+        found,
+        begins,
+        stops,
+    )
+
+
+def _parts(payload: bytes, begins: Int64s, stops: Int64s) -> tuple[Int64s, Int64s, Spans, Spans, HeaderSpans | None]:
+    """Of records that lie there: both deltas, and the places of keys, values and headers."""
+    data = np.frombuffer(payload, np.uint8)
+    deltas, position = varlongs(data, behind_varints(data, begins) + 1)  # after the attributes, which mean nothing
+    offset_deltas, position = varints(data, position)
+    keys, position = _spans(data, position, stops)
+    values, position = _spans(data, position, stops)
+    found, position = _header_spans(payload, data, position, stops)
+    if (position != stops).any():
+        raise InvalidRecords("a record's parts and its length differ")
+    return deltas, offset_deltas, keys, values, found
 
 
 def _timestamps(headers: Sequence[BatchHeader], counts: Int64s, deltas: Int64s) -> Int64s:

@@ -24,7 +24,7 @@ __all__ = ["complain", "pipeline"]
 
 PROGRAM = "ottla pipeline"
 SCRIPT = Path(__file__).parents[1] / "__main__.py"
-MODULES = ("census", "audit", "compact", "export", "import_")
+MODULES = ("census", "audit", "upgrade", "compact", "export", "import_")
 """The modules of the jobs, in the order of the help; the command has the name less the `_` of what is a keyword."""
 
 
@@ -71,13 +71,14 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     for name in names:
         if asked is None or name == asked:
             job = _job(name)
-            _arguments(jobs.add_parser(name, description=job.words, help=job.words), job)
+            add_arguments(jobs.add_parser(name, description=job.words, help=job.words), job)
         else:
             jobs.add_parser(name)
     return parser
 
 
-def _arguments(parser: argparse.ArgumentParser, job: Job) -> None:
+def add_arguments(parser: argparse.ArgumentParser, job: Job) -> None:
+    """Those of a job: its own, and what all have."""
     job.add_arguments(parser)
     if job.picks_topics:
         parser.add_argument("--topic", action="append", metavar="NAME", help="only this topic; may come several times")

@@ -27,36 +27,48 @@ def window(file: File, position: int, length: int) -> bytes:
     return b"".join((*pieces, PADDING))
 
 
+def stretches(
+    files: Files, log_path: str, size_bytes: int, window_bytes: int = WINDOW_BYTES
+) -> Iterator[tuple[bytes, list[int]]]:
+    """The first bytes of a log in windows, with the places of the entries, of which the last is where they end. The
+    bytes go on as long as `PADDING`. An entry that is larger than a window comes alone.
+
+    Raises OSError, and CorruptRecords where there is no whole entry.
+    """
+    if size_bytes == 0:
+        return
+    position = 0
+    file = files.open(log_path)
+    try:
+        while position < size_bytes:
+            data = window(file, position, min(window_bytes, size_bytes - position))
+            found = walk(data, 0, len(data) - len(PADDING))
+            if found.positions:
+                yield data, [*found.positions, found.end]
+                position += found.end
+            else:
+                entry, _ = next(entries(files, log_path, size_bytes, start=position))
+                yield b"".join((entry, PADDING)), [0, len(entry)]
+                position += len(entry)
+    finally:
+        file.close()
+
+
 def upgrading(next_offset: int, end_offset: int, window_bytes: int = WINDOW_BYTES) -> Read:
     """How a log whose offsets lie from `next_offset` on, below `end_offset`, is read to become v2."""
 
     def read(files: Files, log_path: str, size_bytes: int) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
-        expected, position = next_offset, 0
-        if size_bytes == 0:
-            return
-        file = files.open(log_path)
-        try:
-            while position < size_bytes:
-                data = window(file, position, min(window_bytes, size_bytes - position))
-                found = walk(data, 0, len(data) - len(PADDING))
-                if not found.positions:  # larger than a window, or damaged, which is told there
-                    entry, header = next(entries(files, log_path, size_bytes, start=position))
+        expected = next_offset
+        for data, places in stretches(files, log_path, size_bytes, window_bytes):
+            view = memoryview(data)
+            for made in upgraded(data, places, next_offset=expected, end_offset=end_offset):
+                if isinstance(made, Run):
+                    yield made
+                    expected = made.last_offsets[-1] + 1
+                else:
+                    entry = view[made.position : made.position + made.size]
+                    header = formats.read_header(entry)
                     yield entry, header
                     expected = max(expected, header.next_offset)
-                    position += len(entry)
-                    continue
-                view = memoryview(data)
-                for made in upgraded(data, [*found.positions, found.end], next_offset=expected, end_offset=end_offset):
-                    if isinstance(made, Run):
-                        yield made
-                        expected = made.last_offsets[-1] + 1
-                    else:
-                        entry = view[made.position : made.position + made.size]
-                        header = formats.read_header(entry)
-                        yield entry, header
-                        expected = max(expected, header.next_offset)
-                position += found.end
-        finally:
-            file.close()
 
     return read

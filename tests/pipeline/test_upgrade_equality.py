@@ -82,7 +82,7 @@ def long_segment(rng: random.Random) -> bytes:
     return found
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("least", [1, 9])
 def test_mixed_segments_become_the_same_bytes(seed: int, least: int):
     data = long_segment(random.Random(seed))

@@ -1,0 +1,166 @@
+"""Whether upgraded segments hold what their source holds, by decoding both: before anything is put in its place.
+
+Owns the comparison, entry by entry: v2 was copied byte for byte; of an old entry offsets, keys, values and times are
+those of one batch of v2, with the same codec and the same type of timestamp, without a producer, and sound by its CRC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from ...protocol.records import batch
+from ...protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP
+from ...protocol.records.errors import CorruptRecords, InvalidRecords
+from ...storage.files import Files
+from ...storage.rewrite import Source
+from ..backend import ReadError
+from ..columnar import COLUMNS, Options, decode
+from ..columnar.batches import lone_rows
+from ..columnar.columns import record_batch, schema
+from ..logs.headers import Table
+from .reading import WINDOW_BYTES, stretches
+
+_WANTED = tuple(name for name in COLUMNS if name != "timestamp_type")  # that is compared entry by entry
+_CRC_START = 21
+
+_Stretch = tuple[bytes, list[int]]
+
+
+class Different(ReadError):
+    """A result does not hold what its source holds; nothing was put in its place."""
+
+
+def compare(files: Files, source: Source, results: Sequence[Source], window_bytes: int = WINDOW_BYTES) -> int:
+    """Compares a log with those that were made of it, in their order, and gives the number of old records.
+
+    Raises Different, and ReadError where a file cannot be read.
+    """
+    found = _Results(files, results, window_bytes)
+    old = place = 0
+    try:
+        for data, places in stretches(files, source.log_path, source.size_bytes, window_bytes):
+            done = 0
+            while done < len(places) - 1:
+                made, made_places = found.take(_of_a_kind(data, places, done))
+                until = done + len(made_places) - 1
+                if until == done:
+                    raise Different(f"{source.log_path} at byte {place + places[done]}: the upgraded log ends before")
+                part = places[done : until + 1]
+                try:
+                    old += _compared((data, part), (made, made_places))
+                except (CorruptRecords, InvalidRecords, Different) as error:
+                    raise Different(
+                        f"{source.log_path} from byte {place + part[0]} to {place + part[-1]} was not upgraded as it "
+                        f"should be, so it stays as it is: {error}"
+                    ) from error
+                done = until
+            place += places[-1]
+        if found.take(1)[1][1:]:
+            raise Different(f"{source.log_path}: the upgraded log goes on behind its end")
+    except OSError as error:
+        raise ReadError(f"cannot read what was made of {source.log_path}: {error.strerror or error}") from error
+    except CorruptRecords as error:
+        raise Different(f"what was made of {source.log_path} cannot be read: {error}") from error
+    return old
+
+
+class _Results:
+    """The entries of some logs, one behind the other."""
+
+    def __init__(self, files: Files, results: Sequence[Source], window_bytes: int) -> None:
+        self._stretches = self._all(files, results, window_bytes)
+        self._stretch: _Stretch = b"", [0]
+        self._done = 0
+
+    @staticmethod
+    def _all(files: Files, results: Sequence[Source], window_bytes: int) -> Iterator[_Stretch]:
+        for result in results:
+            yield from stretches(files, result.log_path, result.size_bytes, window_bytes)
+
+    def take(self, count: int) -> _Stretch:
+        """Up to so many entries; none at the end only."""
+        if self._done == len(self._stretch[1]) - 1:
+            self._stretch, self._done = next(self._stretches, (b"", [0])), 0
+        data, places = self._stretch
+        first, self._done = self._done, min(self._done + count, len(places) - 1)
+        return data, places[first : self._done + 1]
+
+
+def _of_a_kind(data: bytes, places: Sequence[int], first: int) -> int:
+    """How many entries from one on are of v2 as it is, or not, as it is not."""
+    is_new = np.frombuffer(data, np.uint8)[np.array(places[first:-1], np.int64) + 16] == batch.MAGIC
+    return int(np.argmin(is_new == is_new[0])) or is_new.size
+
+
+def _compared(source: _Stretch, made: _Stretch) -> int:
+    """Compares as many entries; how many records of old formats they hold. Raises Different, or what a decoder does."""
+    (data, places), (made_data, made_places) = source, made
+    if data[places[0] + 16] == batch.MAGIC:
+        if data[places[0] : places[-1]] != made_data[made_places[0] : made_places[-1]]:
+            raise Different("batches of format v2 are not the same")
+        return 0
+    before, after = Table.of(data, places[:-1], 0), Table.of(made_data, made_places[:-1], 0)
+    if not after.is_new.all():
+        raise Different("an entry is not of format v2")
+    for what, same in (
+        ("codec", after.codecs == before.codecs),
+        ("type of timestamp", after.appended == before.appended),
+        ("offset", after.last_offsets <= before.last_offsets),
+        ("producer", (after.producer_ids == -1) & (after.producer_epochs == -1) & (after.base_sequences == -1)),
+        ("leader epoch", after.leader_epochs == -1),
+        ("kind of batch", ~(after.transactional | after.control | after.delete_horizons)),
+    ):
+        if not same.all():
+            raise Different(f"the {what} of a batch is another")
+    old = _decoded(data, places)
+    new = _lone(made_data, made_places, after) if _are_lone(after) else _decoded(made_data, made_places)
+    if not new.equals(old):
+        raise Different("the records are others")
+    _check_headers(new, after)
+    return new.num_rows
+
+
+def _check_headers(records: pa.Table, table: Table) -> None:
+    """What the headers tell of their records, by which these are looked for. Raises Different."""
+    counts = table.record_counts
+    ends = np.cumsum(counts)
+    if (counts < 1).any() or int(ends[-1]) != records.num_rows:
+        raise Different("a batch has not the records that its header tells")
+    offsets, timestamps = (records.column(name).to_numpy() for name in ("offset", "timestamp"))
+    latest = np.maximum.reduceat(timestamps, ends - counts)
+    for what, same in (
+        ("first offset", table.base_offsets == offsets[ends - counts]),
+        ("last offset", table.last_offsets == offsets[ends - 1]),
+        (
+            "largest timestamp",
+            (table.max_timestamps == latest) | (table.max_timestamps == np.maximum(latest, NO_TIMESTAMP)),
+        ),
+    ):
+        if not same.all():
+            raise Different(f"a batch does not tell the {what} of its records")
+
+
+def _decoded(data: bytes, places: Sequence[int]) -> pa.Table:
+    found = decode(memoryview(data)[places[0] : places[-1]], Options(columns=_WANTED))
+    return pa.Table.from_batches(found, schema(_WANTED))
+
+
+def _are_lone(table: Table) -> bool:
+    return bool((table.codecs == 0).all() and (table.record_counts == 1).all())
+
+
+def _lone(data: bytes, places: Sequence[int], table: Table) -> pa.Table:
+    """Uncompressed batches of one record, decoded together."""
+    view = memoryview(data)
+    found = [crc32c(view[begin + _CRC_START : end]) for begin, end in pairwise(places)]
+    if (table.crcs != np.array(found, np.int64)).any():
+        raise CorruptRecords("a batch does not match its CRC")
+    at = np.array(places, np.int64)
+    appended = np.where(table.appended, table.max_timestamps, -1)
+    rows = lone_rows(data, at[:-1] + HEADER_BYTES, at[1:], table.base_offsets, table.base_timestamps, appended)
+    return pa.Table.from_batches([record_batch(rows, _WANTED)])

@@ -1,0 +1,85 @@
+"""What an upgrade did, or would do: per topic, as text and as JSON.
+
+{"job": "upgrade", "planned": false, "paths": [...], "seconds": 1.5, "segments": 40, "topics": {"orders": {
+"segments": 3, "segments_after": 4, "records": 1000, "bytes_before": 1, "bytes_after": 2, "task_seconds": 1.2}}}
+
+`planned`: nothing was done; then records, seconds and segments afterwards are not known, and the bytes are an estimate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(slots=True)
+class TopicUpgrade:
+    """Of one topic the segments that held old messages."""
+
+    segments: int = 0
+    segments_after: int = 0
+    records: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    task_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class UpgradeReport:
+    """See the module. `all_segments` are those that were looked at."""
+
+    paths: Sequence[str]
+    planned: bool = False
+    all_segments: int = 0
+    topics: dict[str, TopicUpgrade] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def topic(self, name: str) -> TopicUpgrade:
+        return self.topics.setdefault(name, TopicUpgrade())
+
+    def total(self) -> TopicUpgrade:
+        """All topics together."""
+        found = TopicUpgrade()
+        for topic in self.topics.values():
+            found.segments += topic.segments
+            found.segments_after += topic.segments_after
+            found.records += topic.records
+            found.bytes_before += topic.bytes_before
+            found.bytes_after += topic.bytes_after
+            found.task_seconds += topic.task_seconds
+        return found
+
+    def to_text(self) -> str:
+        """For people: a line per topic, and one for all of them."""
+        where = ", ".join(self.paths)
+        if not self.topics:
+            return f"{where}: {self.all_segments} segments, none holds messages of format v0 or v1\n"
+        lines = [f"{where}: " + ("to be upgraded to format v2" if self.planned else "upgraded to format v2")]
+        lines += [f"  {name}: {self._words(topic)}" for name, topic in sorted(self.topics.items())]
+        total = self.total()
+        lines.append(f"  in all {self._words(total)}")
+        if not self.planned:
+            rate = total.bytes_before / max(self.seconds, 1e-6) / 1e6
+            lines.append(f"  {self.seconds:.1f} s, {rate:.0f} MB/s; {self.all_segments} segments were looked at")
+        return "\n".join(lines) + "\n"
+
+    def _words(self, topic: TopicUpgrade) -> str:
+        if self.planned:
+            return f"{topic.segments} segments, {topic.bytes_before} bytes -> about {topic.bytes_after} bytes"
+        return (
+            f"{topic.segments} segments -> {topic.segments_after}, {topic.records} records converted, "
+            f"{topic.bytes_before} -> {topic.bytes_after} bytes"
+        )
+
+    def to_json(self) -> str:
+        """One document, for programs."""
+        document = {
+            "job": "upgrade",
+            "planned": self.planned,
+            "paths": list(self.paths),
+            "seconds": round(self.seconds, 3),
+            "segments": self.all_segments,
+            "topics": {name: asdict(topic) for name, topic in sorted(self.topics.items())},
+        }
+        return json.dumps(document, indent=2) + "\n"

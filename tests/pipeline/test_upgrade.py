@@ -1,0 +1,358 @@
+"""The upgrade in place, one task after the other: what changes and what stays, interrupted anywhere, refused early."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+
+from batches import open_log  # type: ignore[import-not-found]
+from old_messages import Piece, Row, lay_down, logs_of, magics_of, piece, rows_of  # type: ignore[import-not-found]
+from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
+
+from ottla.pipeline.backend import ReadError
+from ottla.pipeline.rewriting import upgrading
+from ottla.pipeline.rewriting.comparing import Different, compare
+from ottla.pipeline.rewriting.holding import held
+from ottla.pipeline.rewriting.upgrade_report import UpgradeReport
+from ottla.pipeline.rewriting.upgrading import Upgrade
+from ottla.protocol.records import batch, formats
+from ottla.storage.config import LogConfig
+from ottla.storage.directory import CLEAN_SHUTDOWN
+from ottla.storage.errors import StorageError
+from ottla.storage.rewrite import Rewritten, Source, rewrite
+
+ROOT, FOLDER, OTHER = "/data", "/data/orders-0", "/data/__consumer_offsets-3"
+Segments = Sequence[tuple[int, Sequence[Piece]]]
+
+MIXED: Segments = [
+    (0, [piece(0, 0, 0, (1, 1, 3), (0,)), piece(0, 1, 6, (1, 2), (0,)), piece(1, 0, 10, (1,), (30, 20))]),
+    (12, [piece(2, 0, 12, (1, 1), (40,)), piece(2, 1, 15, (1,), (41,))]),
+    (
+        17,
+        [piece(1, 2, 17, (1, 1, 1), (50, 49)), piece(2, 3, 21, (1,), (60,)), piece(1, 0, 23, (), (1,), append_time=70)],
+    ),
+    (24, [piece(2, 0, 24, (1,), (80,)), piece(0, 0, 26, (1,), (0,))]),
+]
+OFFSETS: Segments = [(0, [piece(1, 0, 0, (1,) * 20, (7,))]), (30, [])]
+END = 28
+
+
+def world() -> tuple[SimulatedFiles, dict[str, list[Row]]]:
+    """A closed data directory with two partitions; the rows of each."""
+    files = SimulatedFiles()
+    files.now_ns = 77
+    rows = {FOLDER: lay_down(files, MIXED, FOLDER), OTHER: lay_down(files, OFFSETS, OTHER)}
+    for name, data in (
+        (f"{ROOT}/{CLEAN_SHUTDOWN}", b""),
+        (f"{ROOT}/recovery-point-offset-checkpoint", b"0\n1\norders 0 28\n"),
+        (f"{FOLDER}/leader-epoch-checkpoint", b"0\n1\n0 12\n"),
+        (f"{FOLDER}/{END:020d}.snapshot", b"a snapshot"),
+        (f"{FOLDER}/{17:020d}.txnindex", bytes(34)),
+    ):
+        file = files.open(name, create=True)
+        file.write(0, data)
+        file.sync()
+    for path in (FOLDER, OTHER, ROOT):
+        files.sync_directory(path)
+    files.restart()
+    files.now_ns = 99
+    return files, rows
+
+
+def upgraded(files: SimulatedFiles, *, index_bytes: int = 36, **more: Any) -> UpgradeReport:
+    with held(ROOT, files=files) as root:
+        job = Upgrade([root], index_bytes=index_bytes, configs={"orders": {"index.interval.bytes": "60"}}, **more)
+        job.look()
+        return job.run()
+
+
+def everything(files: SimulatedFiles) -> dict[str, bytes]:
+    return {path: bytes(content.live) for path, content in files.contents.items()}
+
+
+def opened(files: SimulatedFiles, folder: str, rows: list[Row]) -> None:
+    """The broker's storage opens the folder, after a clean stop and after a crash, and has all that is to be there."""
+    for clean in (True, False):
+        copy = files.fork()
+        log = open_log(copy, folder, clean=clean, recovery_point=0, config=LogConfig(index_interval_bytes=60))
+        assert log.cut_bytes == 0 and log.log_end_offset >= rows[-1][0] + 1
+        found: list[Row] = []
+        offset = log.log_start_offset
+        while offset < log.log_end_offset and (data := bytes(log.read(offset, 1000).records)):
+            for position, header in formats.headers(data):
+                found += [(r.offset, r.key, r.value, r.timestamp) for r in formats.records(data, position)]
+                offset = header.next_offset
+        assert found == rows
+        log.abandon()
+
+
+def test_old_segments_become_v2_and_all_else_stays():
+    files, rows = world()
+    before = everything(files)
+    report = upgraded(files)
+    after = everything(files)
+    for folder, expected in rows.items():
+        assert rows_of(files, folder) == expected and magics_of(files, folder) <= {2}
+        opened(files, folder, expected)
+    old = [f"{FOLDER}/{base:020d}" for base in (0, 17, 24)] + [f"{OTHER}/{0:020d}"]
+    untouched = {path for path in before if not any(path.startswith(f"{front}.") for front in old)}
+    assert {path: after[path] for path in untouched} == {path: before[path] for path in untouched}
+    assert after[f"{FOLDER}/{17:020d}.txnindex"] == bytes(34)
+    logs = [path for path in after if path.endswith(".log")]
+    assert {files.modified_ns(path) for path in logs} == {77}
+    assert not [path for path in after if not path.endswith(("log", "index", "snapshot", "checkpoint", "shutdown"))]
+    orders, offsets = report.topics["orders"], report.topics["__consumer_offsets"]
+    assert (orders.segments, orders.records, offsets.segments, offsets.records) == (3, 9 + 5 + 2, 1, 21)
+    assert orders.segments_after > 3 and orders.segments_after + 1 == len(logs_of(files, FOLDER))
+    assert orders.bytes_before == sum(len(before[f"{front}.log"]) for front in old[:3])
+    sizes = sum(len(after[f"{FOLDER}/{name}"]) for name in logs_of(files, FOLDER)) - len(
+        before[f"{FOLDER}/{12:020d}.log"]
+    )
+    assert orders.bytes_after == sizes
+    assert report.all_segments == 6 and not report.planned
+    assert json.loads(report.to_json())["topics"]["orders"]["records"] == 16
+    assert "orders: 3 segments -> " in report.to_text() and "in all 4 segments" in report.to_text()
+
+
+def test_a_second_run_changes_nothing():
+    files, _ = world()
+    upgraded(files)
+    before = everything(files)
+    files.restart()
+    report = upgraded(files)
+    assert everything(files) == before and files.log == [] and report.topics == {}
+    assert report.to_text() == f"/data: {report.all_segments} segments, none holds messages of format v0 or v1\n"
+
+
+def test_a_look_changes_nothing_and_says_what_it_will_take():
+    files, _ = world()
+    before = everything(files)
+    with held(ROOT, files=files, looking=True) as root:
+        job = Upgrade([root])
+        report = job.look()
+        (space,) = job.check_space(2, free=lambda path: 10**9)
+    assert report.planned and files.log == [] and everything(files) == before
+    assert report.topics["orders"].segments == 3 and report.total().segments == 4
+    assert "orders: 3 segments, " in report.to_text() and "to be upgraded" in report.to_text()
+    done = upgraded(files, index_bytes=10**7)
+    for name, topic in done.topics.items():
+        assert topic.bytes_before == report.topics[name].bytes_before
+        assert topic.bytes_after <= report.topics[name].bytes_after <= 1.3 * topic.bytes_after + 200
+    assert space[1] >= report.total().bytes_after - report.total().bytes_before
+
+
+def test_only_the_topics_that_were_named():
+    files, _ = world()
+    assert list(upgraded(files, topics=["orders"]).topics) == ["orders"]
+    assert magics_of(files, OTHER) == {1}
+    with pytest.raises(ReadError, match=r"^there is no topic nothing in /data$"):
+        upgraded(files, topics=["orders", "nothing"])
+
+
+def test_a_disk_without_room_is_told_before_anything_is_done():
+    files, _ = world()
+    before = everything(files)
+    with held(ROOT, files=files) as root:
+        job = Upgrade([root])
+        job.look()
+        needed = job.check_space(8, free=lambda path: 10**9)[0][1]
+        with pytest.raises(
+            ReadError, match=f"the disk of /data has {needed - 1} bytes free, .* may need {needed}: make"
+        ):
+            job.check_space(8, free=lambda path: needed - 1)
+    assert everything(files) == before
+
+
+def test_a_full_disk_leaves_every_segment_as_it_was_or_upgraded():
+    for room in range(0, 4000, 150):
+        files, rows = world()
+        files.capacity = files.used() + room
+        try:
+            upgraded(files)
+        except (StorageError, ReadError) as error:
+            assert "no space" in str(error) and "\n" not in str(error)
+        else:
+            assert room > 1000
+            break
+        files.capacity = 1 << 40
+        assert not [name for name in files.list(FOLDER) if name.endswith("upgraded")]
+        for folder, expected in rows.items():
+            opened(files, folder, expected)
+
+
+# -- damage
+
+
+def test_a_damaged_segment_ends_it_and_stays_as_it_is():
+    files, rows = world()
+    path = f"{FOLDER}/{17:020d}.log"
+    files.contents[path].live[30] ^= 1
+    before = bytes(files.contents[path].live)
+    with pytest.raises(StorageError, match=f"^{path} at byte 0: "):
+        upgraded(files)
+    assert files.read_bytes(path) == before and not [n for n in files.list(FOLDER) if n.endswith("upgraded")]
+    files.contents[path].live[30] ^= 1
+    upgraded(files)
+    assert rows_of(files, FOLDER) == rows[FOLDER] and magics_of(files, FOLDER) == {2}
+
+
+def test_damage_in_headers_is_met_by_the_look():
+    files, _ = world()
+    path = f"{FOLDER}/{12:020d}.log"
+    files.contents[path].live[16] = 9
+    with pytest.raises(ReadError, match=r"^at byte 0: "):
+        upgraded(files)
+
+
+@pytest.mark.parametrize("at", [0, 8, 13, 16, 18, 22, 26, 34, 42, 50, 52, 55, 60, 64, 76, -1, -3])
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_result_that_is_not_its_source_is_not_put_in_its_place(monkeypatch: Any, at: int, codec: int):
+    """Also if its CRC matches."""
+    files = SimulatedFiles()
+    lay_down(files, [(0, [piece(1, codec, 0, (1,) * 12, (5, 6), append_time=None)])], FOLDER)
+    files.open(f"{ROOT}/{CLEAN_SHUTDOWN}", create=True).close()
+    before = everything(files)
+
+    def wrong(*arguments: Any, suffix: str, **more: Any) -> list[Rewritten]:
+        made = rewrite(*arguments, suffix=suffix, **more)
+        live = files.contents[f"{FOLDER}/{0:020d}.log{suffix}"].live
+        header = batch.read_header(live)
+        live[at if at >= 0 else header.size_bytes + at] ^= 2
+        if at >= 21 or at < 0:
+            batch.reseal(
+                memoryview(live)[: header.size_bytes],
+                attributes=int.from_bytes(live[21:23], "big"),
+                max_timestamp=int.from_bytes(live[35:43], "big"),
+            )
+        return made
+
+    monkeypatch.setattr(upgrading, "rewrite", wrong)
+    with pytest.raises(ReadError) as caught:
+        upgraded(files)
+    assert isinstance(caught.value, Different) and f"{FOLDER}/{0:020d}.log" in str(caught.value)
+    assert everything(files) == before
+
+
+def test_a_result_of_another_length_is_met():
+    for change in (lambda live: live.__delitem__(slice(-1, None)), lambda live: live.extend(live[-70:])):
+        files = SimulatedFiles()
+        lay_down(files, [(0, [piece(1, 0, 0, (1,) * 3, (5,))]), (9, [piece(1, 0, 9, (1,) * 3, (5,))])], FOLDER)
+        paths = [f"{FOLDER}/{base:020d}.log" for base in (0, 9)]
+        sources = [Source(path, files.size(path)) for path in paths]
+        for source, base in zip(sources, (0, 9), strict=True):
+            rewrite(files, [source], FOLDER, base, index_interval_bytes=60, suffix=".new")
+        made = [Source(f"{path}.new", files.size(f"{path}.new")) for path in paths]
+        assert compare(files, sources[0], made[:1]) == 4
+        with pytest.raises(Different, match="goes on behind its end"):
+            compare(files, sources[0], made)
+        with pytest.raises(Different, match="ends before"):
+            compare(files, sources[0], [])
+        change(files.contents[made[0].log_path].live)
+        with pytest.raises(Different):
+            compare(files, sources[0], [Source(made[0].log_path, files.size(made[0].log_path))])
+
+
+def test_a_copied_batch_that_is_another_is_met(monkeypatch: Any):
+    files, _ = world()
+    copied = f"{FOLDER}/{17:020d}.log"
+
+    def wrong(*arguments: Any, suffix: str, **more: Any) -> list[Rewritten]:
+        made = rewrite(*arguments, suffix=suffix, **more)
+        if arguments[3] == 17:
+            path = f"{copied}{suffix}"
+            (at,) = [p for p, header in formats.headers(files.read_bytes(path)) if header.base_offset == 21] or [-1]
+            if at >= 0:
+                files.contents[path].live[at + 15] ^= 1
+        return made
+
+    monkeypatch.setattr(upgrading, "rewrite", wrong)
+    with pytest.raises(Different, match="batches of format v2 are not the same"):
+        upgraded(files, index_bytes=10**7)
+
+
+@pytest.mark.parametrize("window_bytes", [100, 700, 1 << 20])
+def test_results_are_compared_in_windows_of_any_size(window_bytes: int):
+    files, _ = world()
+    path = f"{FOLDER}/{0:020d}.log"
+    source = Source(path, files.size(path))
+    rewrite(files, [source], FOLDER, 0, index_interval_bytes=60, suffix=".new")
+    made = Source(f"{path}.new", files.size(f"{path}.new"))
+    assert compare(files, source, [made], window_bytes) == 9
+
+
+# -- interrupted
+
+
+def lose(files: SimulatedFiles, loss: str, rng: random.Random) -> None:
+    if loss == "kill":
+        files.restart()
+    else:
+        files.crash(rng)
+
+
+@pytest.mark.parametrize("loss", ["kill", "power"])
+def test_interrupted_at_any_operation_nothing_is_lost_and_a_second_run_ends_it(loss: str):
+    files, rows = world()
+    upgraded(files)
+    whole = everything(files)
+    rng, step = random.Random(5), 0
+    while True:
+        files, rows = world()
+        files.fail_at, files.killing, files.portion = step, True, rng.random()
+        try:
+            upgraded(files)
+            break
+        except Killed:
+            lose(files, loss, rng)
+        for folder, expected in rows.items():
+            opened(files, folder, expected)
+        upgraded(files)
+        assert everything(files) == whole
+        step += 1
+    assert step > 80
+
+
+def test_interrupted_twice(scaled: Callable[[int], int]):
+    files, rows = world()
+    upgraded(files)
+    whole = everything(files)
+    rng = random.Random(6)
+    for _ in range(scaled(40)):
+        files, rows = world()
+        for _ in range(2):
+            files.fail_at, files.killing, files.portion = rng.randrange(110), True, rng.random()
+            with contextlib.suppress(Killed):
+                upgraded(files)
+            lose(files, rng.choice(("kill", "power")), rng)
+            for folder, expected in rows.items():
+                opened(files, folder, expected)
+        upgraded(files)
+        assert everything(files) == whole
+
+
+def test_a_failing_disk_harms_nothing():
+    rng, step = random.Random(8), 0
+    while True:
+        files, rows = world()
+        files.fail_at = step
+        try:
+            upgraded(files)
+            break
+        except (ReadError, StorageError) as error:
+            assert "\n" not in str(error)
+        files.restart()
+        for folder, expected in rows.items():
+            opened(files, folder, expected)
+        upgraded(files)
+        assert {folder: rows_of(files, folder) for folder in rows} == rows and magics_of(files, FOLDER) == {2}
+        step += rng.randint(1, 5)
+    assert step > 80
