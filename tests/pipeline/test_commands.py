@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import builtins
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -289,3 +291,16 @@ def test_what_cannot_be_written_after_all(
     monkeypatch.setattr(Path, "write_bytes", full)
     arguments = ["census", logs, "--quiet", "--report", str(tmp_path / "out.json")]
     assert refused(capsys, *arguments, code=1).endswith(f"cannot write {tmp_path}/out.json: No space left on device")
+
+
+def test_the_flags_in_the_readme_are_there() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    section = readme.partition("\n## Jobs on Spark\n")[2].partition("\n## ")[0]
+    usage = readme.partition("\n    ottla pipeline census|audit ")[2].partition("\n\n")[0]
+    known = {"--records", "--script"}  # of `ottla verify`, and of no job
+    for module in commands.MODULES:
+        parser = argparse.ArgumentParser(add_help=False)
+        commands.add_arguments(parser, import_module(f"ottla.pipeline.commands.{module}").JOB)
+        known |= {flag for action in parser._actions for flag in action.option_strings}
+    told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", section + usage))
+    assert {"--dry-run", "--plot", "--to"} <= told <= known, told - known
