@@ -43,10 +43,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("export") / "data"
     for partition, batches in ((0, 2), (1, 1)):
         records = [
-            [Record(n, NOW_MS + n // 9 * DAY_MS, b"k", b"%d" % n, ()) for n in range(at, at + 6)]
-            for at in range(0, 6 * batches, 6)
+            [Record(n, NOW_MS + n // 9 * DAY_MS, b"k", b"%d" % n, ()) for n in range(at, at + 3)]
+            for at in range(0, 6 * batches, 3)
         ]
-        a_log(root, "orders", partition, records, segment_bytes=150)
+        a_log(root, "orders", partition, records, segment_bytes=200)
     return root
 
 
@@ -137,9 +137,20 @@ def test_at_every_operation(source: Path, expected: list[Row], lost: str, scaled
         if files.exists(ROOT):
             there = set(visible(ROOT, files))
             assert {file.path for _, file in exported_files(files, ROOT)} <= there
-        exported(source, ROOT, files=files)
+        exported(source, ROOT, files=files, part_bytes=rng.choice((100, 1000)))
         assert checked(ROOT, files) == expected
     assert exported(source, ROOT, files=files).records == 0
+
+
+def test_what_was_done_is_durable(source: Path, expected: list[Row]) -> None:
+    done = a_disk()
+    exported(source, ROOT, files=done)
+    for seed in range(10):
+        files = done.fork()
+        files.crash(random.Random(seed))
+        assert exported(source, ROOT, files=files, part_bytes=100).records == 0
+        assert checked(ROOT, files) == expected
+        assert visible(ROOT, files) == visible(ROOT, done)
 
 
 def test_twice(source: Path, expected: list[Row], scaled: Callable[[int], int]) -> None:
@@ -232,13 +243,16 @@ class Dying:
 def test_a_driver_that_does_not_see_what_tasks_write(source: Path) -> None:
     files = a_disk()
     with FileBackend([str(source)]) as logs, Committer.open(ROOT, Settings(), files=files) as committer:
-        (work, *_) = plan(logs, Manifest(), Request(Selection()), ROOT, Form()).works
+        work, other, *_ = plan(logs, Manifest(), Request(Selection()), ROOT, Form()).works
         elsewhere = a_disk()
         elsewhere.make_directory(f"{ROOT}/{layout.UNFINISHED}")
         committer.add(work, write(work, elsewhere), None)
         with pytest.raises(ExportError, match="must be mounted at the same path where the tasks run"):
             committer.commit()
+        pending = files.read_bytes(f"{ROOT}/{layout.PENDING}")
+        committer.add(other, write(other, files), None)
         committer.commit()  # only who opens the folder anew can tell what is there
+        assert files.read_bytes(f"{ROOT}/{layout.PENDING}") == pending and not visible(ROOT, files)
     exported(source, ROOT, files=files)
     assert len(checked(ROOT, files)) == 18
 
