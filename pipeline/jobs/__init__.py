@@ -1,7 +1,8 @@
-"""The jobs on Spark: census and audit of log directories at scale.
+"""The jobs on Spark: what reads, rewrites, exports and imports logs at scale.
 
-Spark carries paths, keys and facts; the bytes of records stay in the Python tasks. What a task does with its segment
-is in packages without Spark (`census`, `audit`); here is what hands it out and puts the answers together.
+Spark carries paths, keys and facts; the bytes of records stay in the Python tasks. What a task does is in packages
+without Spark (`census`, `audit`, `rewriting`, `exporting`, `importing`); here is what hands it out and puts the answers
+together. `pipeline/commands/` has the same jobs as commands.
 """
 
 from __future__ import annotations

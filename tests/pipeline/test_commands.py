@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 from census_samples import a_log, written
 
+import ottla.pipeline as package
 from ottla.pipeline import SetupError, commands, extras
 from ottla.pipeline.audit.report import AuditReport, DirectoryAudit
 from ottla.pipeline.backend import ReadError
@@ -304,3 +306,11 @@ def test_the_flags_in_the_readme_are_there() -> None:
         known |= {flag for action in parser._actions for flag in action.option_strings}
     told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", section + usage))
     assert {"--dry-run", "--plot", "--to"} <= told <= known, told - known
+
+
+def test_each_job_is_a_function_of_the_package() -> None:
+    for module in commands.MODULES:
+        name = "import_records" if module == "import_" else module
+        function = getattr(package, name)
+        assert name in package.__all__ and {"spark", "say"} <= set(signature(function).parameters)
+    assert all(callable(getattr(package, name)) for name in package.__all__)
