@@ -33,7 +33,7 @@ from .errors import StorageError
 from .files import Files
 from .offset_map import OffsetMap
 from .producer_state import Producer
-from .rewrite import Limits, Rewritten, Source, Thin, Verdict, every, none, rewrite
+from .rewrite import Limits, Read, Rewritten, Source, Verdict, every, none, rewrite
 from .segment import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from .stream import entries
 from .swap import CLEANED
@@ -342,6 +342,18 @@ def tombstones_from_ms(task: Clean) -> int:
     return clean[-1].modified_ms - task.delete_retention_ms if clean else 0
 
 
+class Choosing(Protocol):
+    """A `Choose` that also puts together the transaction index of what it goes through."""
+
+    @property
+    def aborted(self) -> list[bytes]: ...
+
+    @aborted.setter
+    def aborted(self, entries: list[bytes]) -> None: ...
+
+    def __call__(self, header: BatchHeader, data: memoryview) -> Verdict: ...
+
+
 class Chooser:
     """The verdict on each entry of the log, from the first segment on; or from the first one of `task.segments` on if
     `transactions` know what comes before, and `from_ms` is `tombstones_from_ms` of the whole."""
@@ -450,14 +462,14 @@ def clean_group(
     files: Files,
     task: Clean,
     group: Sequence[SegmentFacts],
-    chooser: Chooser,
+    chooser: Choosing,
     *,
     suffix: str = CLEANED,
-    thin: Thin = filtering.thinned,
+    read: Read = entries,
     on_bytes: OnProgress | None = None,
 ) -> list[Rewritten]:
-    """Writes what stays of one group, under names that end so; `on_bytes` is told what is read and written. Raises as
-    `rewrite`."""
+    """Writes what stays of one group, under names that end so; `on_bytes` is told what is read and written. A `read`
+    that gives runs has asked the chooser about what is in them. Raises as `rewrite`."""
     done_bytes = 0
 
     def on_progress(read_bytes: int, converted: int) -> None:
@@ -480,7 +492,7 @@ def clean_group(
         aborted=chooser.aborted,
         suffix=suffix,
         on_progress=on_progress,
-        thin=thin,
+        read=read,
     )
     if on_bytes is not None:
         on_bytes(sum(output.size_bytes for output in made))

@@ -121,12 +121,8 @@ Choose = Callable[[BatchHeader, memoryview], Verdict]
 """The verdict on an entry by its header and its bytes; of a wrapper in v0 or v1 the header has only the last offset."""
 
 
-Thin = Callable[[bytes, BatchHeader, Keep | None, int | None], tuple[bytearray | None, int]]
-"""As `filtering.thinned`, which it may do for the batches that it knows how to do faster."""
-
-
 Read = Callable[[Files, str, int], Iterator[tuple[memoryview, BatchHeader] | Run]]
-"""Walks the first bytes of a log: its entries as `stream.entries` gives them, or runs of which all stays, converted
+"""Walks the first bytes of a log: its entries as `stream.entries` gives them, or runs of what stays, converted
 already and checked as `rewritten` does it. Raises as `stream.entries`."""
 
 
@@ -183,7 +179,6 @@ def rewrite(
     aborted: list[bytes] | None = None,
     suffix: str = CLEANED,
     on_progress: Progress | None = None,
-    thin: Thin = filtering.thinned,
     read: Read = entries,
 ) -> list[Rewritten]:
     """Writes what stays of consecutive segments, oldest first, as segments of v2 batches into a directory.
@@ -191,9 +186,9 @@ def rewrite(
     There is one of them (empty if nothing stays) unless `limits` ask for more; the first begins at `base_offset`, and
     all offsets have to lie below `end_offset`. Their names end with `suffix`. All files are synced and have the time of
     the last source. `keep_old` leaves the formats as they are. `aborted` are the entries of transaction indexes that
-    the new ones get, complete when the last entry was chosen; by default those of the sources. A `read` that gives runs
-    goes without `choose` and `keep_old`. Raises StorageError, and what `on_progress` raises; then nothing that was made
-    is left, unless the disk refuses that too.
+    the new ones get, complete when the last entry was chosen; by default those of the sources. Of a `read` that gives
+    runs all of them stay, `choose` is asked about what it gives besides. Raises StorageError, and what `on_progress`
+    raises; then nothing that was made is left, unless the disk refuses that too.
     """
     writer = _Writer(files, directory, (base_offset, end_offset), index_interval_bytes, limits, suffix, on_progress)
     if aborted is not None:
@@ -202,7 +197,7 @@ def rewrite(
         for source in sources:
             if aborted is None:
                 writer.aborted += _aborted_of(files, source)
-            _rewrite_one(files, source, writer, choose, keep_old, thin, read)
+            _rewrite_one(files, source, writer, choose, keep_old, read)
         writer.finish(files.modified_ns(sources[-1].log_path))
     except OSError as error:
         writer.discard()
@@ -226,7 +221,7 @@ def _aborted_of(files: Files, source: Source) -> list[bytes]:
 
 
 def _rewrite_one(
-    files: Files, source: Source, writer: _Writer, choose: Choose | None, keep_old: bool, thin: Thin, read: Read
+    files: Files, source: Source, writer: _Writer, choose: Choose | None, keep_old: bool, read: Read
 ) -> None:
     position = 0
     try:
@@ -237,7 +232,7 @@ def _rewrite_one(
                 writer.read(found.source_bytes)
                 continue
             data, header = found
-            stays = rewritten(data, header, choose(header, data) if choose else KEEP, keep_old, thin)
+            stays = rewritten(data, header, choose(header, data) if choose else KEEP, keep_old)
             if stays.entry is not None:
                 after = formats.read_header(stays.entry)
                 converted = 0 if keep_old or header.magic == batch.MAGIC else after.record_count
@@ -248,9 +243,7 @@ def _rewrite_one(
         raise StorageError(f"{source.log_path} at byte {position}: {error}") from error
 
 
-def rewritten(
-    data: memoryview, header: BatchHeader, verdict: Verdict, keep_old: bool = False, thin: Thin = filtering.thinned
-) -> Stays:
+def rewritten(data: memoryview, header: BatchHeader, verdict: Verdict, keep_old: bool = False) -> Stays:
     """What one entry becomes: a v2 batch, or with `keep_old` an entry of its format; `data` itself if nothing changes.
 
     Raises CorruptRecords, InvalidRecords, UnsupportedCodec. What is read is checked first, so that nothing damaged gets
@@ -265,7 +258,7 @@ def rewritten(
         raise CorruptRecords("the checksum does not match")
     if keep is not none and header.record_count:
         payload = bytes(batch.payload(data, 0, header))
-        made, count = thin(payload, header, None if keep is every else keep, delete_horizon_ms)
+        made, count = filtering.thinned(payload, header, None if keep is every else keep, delete_horizon_ms)
         if count:
             return Stays(data if made is None else made, count)
     return Stays(_emptied(header), 0) if keep_empty else NOTHING

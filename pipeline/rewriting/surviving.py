@@ -27,6 +27,7 @@ from ...storage.segment import file_name
 from ...storage.txn_index import AbortedTransaction
 from .holding import COMPACTED, own_suffix
 from .last_offsets import KEYLESS, TOMBSTONES, blocks, read_settled
+from .stretches import Chosen, Stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +74,9 @@ def rewrite_group(item: GroupItem, files: Files | None = None) -> GroupDone:
     suffix = own_suffix(COMPACTED)
     survivors = OffsetSurvivors(files, item)
     chooser = Chooser(item.task, survivors, CleanedTransactions(item.aborted, item.before), item.from_ms)
-    made = clean_group(files, item.task, item.task.segments, chooser, suffix=suffix)
+    stretches = Stretches(chooser)
+    made = clean_group(files, item.task, item.task.segments, stretches, suffix=suffix, read=stretches.read)
     return GroupDone(tuple(made), suffix, survivors.records, survivors.tombstones)
-
-
-class Chosen:
-    """Keeps a record by its offset alone: those that are in `offsets`, or those that are not."""
-
-    __slots__ = ("_given", "is_complement", "offsets")
-
-    def __init__(self, offsets: Sequence[int], *, is_complement: bool) -> None:
-        self.offsets, self.is_complement = offsets, is_complement
-        self._given = frozenset(offsets)
-
-    def __call__(self, offset: int, key: bytes | None, has_value: bool) -> bool:
-        return (offset in self._given) is not self.is_complement
 
 
 class OffsetSurvivors:

@@ -1,12 +1,13 @@
 """A stop at every step of a compaction: all live records are there, and another run ends as one without a stop."""
 
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 
 import pytest
-from compacting_here import (  # type: ignore[attr-defined]
+from compacting_here import (
     FOLDER,
     ROOT,
     RandomLog,

@@ -1,11 +1,15 @@
 """Compaction by offsets that a shuffle found is that of the broker's cleaner, byte for byte."""
 
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
 
-from compacting_here import FOLDER, ROOT, RandomLog, SimulatedFiles, compact_here, contents, plan_of, run, task  # type: ignore
+import pytest
+from compacting_here import FOLDER, ROOT, RandomLog, SimulatedFiles, compact_here, contents, plan_of, run, task
+
+from ottla.pipeline.rewriting import stretches
 
 
 def laid(rng: random.Random) -> tuple[SimulatedFiles, RandomLog]:
@@ -18,11 +22,15 @@ def laid(rng: random.Random) -> tuple[SimulatedFiles, RandomLog]:
     return files, log
 
 
-def test_any_log_becomes_what_the_cleaner_makes_of_it(scaled: Callable[[int], int]) -> None:
-    """Also in second passes, which begin anywhere."""
+@pytest.mark.parametrize("least_records", [1, 20])
+def test_any_log_becomes_what_the_cleaner_makes_of_it(
+    scaled: Callable[[int], int], monkeypatch: pytest.MonkeyPatch, least_records: int
+) -> None:
+    """Also in second passes, which begin anywhere; batches are done together, and one by one."""
+    monkeypatch.setattr(stretches, "LEAST_RECORDS", least_records)
     seed = random.randrange(1 << 32)
     print("seed", seed)
-    for number in range(scaled(60)):
+    for number in range(scaled(30)):
         rng = random.Random(seed + number)
         files, log = laid(rng)
         end, now_ms, dirty = log.end_offset, 10_000, rng.choice([0, 0, rng.randrange(log.end_offset + 1)])
