@@ -240,9 +240,11 @@ class Sending:
 
     async def _send_waiting(self, cluster: Cluster) -> None:
         """Sends what has not been sent on this connection."""
-        if self._connection is None or self._connection.is_closed:
+        if self._connection is None:
             self._connection = await self._leader(cluster)
             self._version = self._connection.version_of(ProduceRequest, PRODUCE_OF_V1)
+        elif self._connection.is_closed:
+            raise ConnectionLost(f"{self._where}: the connection to its leader has ended")
         while len(self._answers) < min(len(self._waiting), self._limit()):
             ready = self._waiting[len(self._answers)]
             self._answers.append(self._connection.send(self._request(ready.data), self._version))
@@ -308,7 +310,8 @@ class Sending:
             raise self._fenced()
         if code in _NOT_OPEN:
             raise SinkError(
-                f"{self._where} knows no open transaction of {self._owner()} ({error}): it may have been ended for its age"
+                f"{self._where} knows no open transaction of {self._owner()}: it may have been"
+                f" ended for its age ({error})"
             )
         if code in _TOO_LARGE:
             if batch.records == 1:
@@ -355,26 +358,39 @@ class Sending:
             self._failed_since_s = loop.time()
         self._attempt += 1
         delay_s = cluster.retry_backoff_s(self._attempt)
-        limit_ms = self._options.client.delivery_timeout_ms
-        if loop.time() + delay_s - self._failed_since_s >= limit_ms / 1000:
-            raise SinkError(
-                f"{self._where} could not be written within kafka.delivery.timeout.ms, {limit_ms} ms:"
-                f" {self._asker.told(cause)}"
-            ) from cause
-        if isinstance(cause, ConnectionLost) or (isinstance(cause, KafkaError) and cause.stale_metadata):
-            self._connection = None
-            cluster.expire(self._topic)
+        if loop.time() + delay_s >= self._deadline_s():
+            raise self._given_up(cause) from cause
         if isinstance(cause, KafkaError) and cause.code in _ELSEWHERE:
-            await self._find_place(cluster, cause)
+            await self._find_place(cluster, cause, is_refused=True)
             if self._attempt == 1:
                 return
+        elif isinstance(cause, ConnectionLost) or (isinstance(cause, KafkaError) and cause.stale_metadata):
+            # Another leader, or the same after a restart: is all there that it has acknowledged?
+            self._connection = None
+            cluster.expire(self._topic)
+            await self._find_place(cluster, cause, is_refused=False)
         await asyncio.sleep(delay_s)
 
-    async def _find_place(self, cluster: Cluster, cause: KafkaError) -> None:
-        """The first waiting batch is out of order: another attempt is ahead, or what was behind it came to nothing."""
+    def _deadline_s(self) -> float:
+        since_s = self._failed_since_s
+        since_s = asyncio.get_running_loop().time() if since_s is None else since_s
+        return since_s + self._options.client.delivery_timeout_ms / 1000
+
+    def _given_up(self, cause: ClientError) -> SinkError:
+        limit_ms = self._options.client.delivery_timeout_ms
+        return SinkError(
+            f"{self._where} could not be written within kafka.delivery.timeout.ms, {limit_ms} ms:"
+            f" {self._asker.told(cause)}"
+        )
+
+    async def _find_place(self, cluster: Cluster, cause: ClientError, *, is_refused: bool) -> None:
+        """Goes on behind what is there. `is_refused`: the first waiting batch is out of order, so that another attempt
+        is ahead, or what was before it is gone."""
         last = await self._patiently(cluster, self._last_sequence)
-        if last is None:
+        if last is None and is_refused:
             last = await self._patiently(cluster, self._last_in_log)
+        if last is None:
+            return
         first = self._waiting[0].batch.first
         if last < first - 1:
             raise SinkError(
@@ -384,7 +400,7 @@ class Sending:
         if last > self._ahead:
             self._ahead = last
             self._failed_since_s = None
-        elif self._waiting[0].batch.last == last:
+        elif is_refused and self._waiting[0].batch.last == last:
             raise self._differs()  # it is the newest that there is, so a copy of it would not be out of order
         while self._waiting and self._waiting[0].batch.last < self._ahead:
             self._waiting.popleft()
@@ -402,7 +418,7 @@ class Sending:
     async def _patiently(self, cluster: Cluster, ask: Callable[[Cluster], Awaitable[T]]) -> T:
         """What is asked, tried again as long as a batch is. Raises ClientError, SinkError."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._options.client.delivery_timeout_ms / 1000
+        deadline_s = self._deadline_s()
         attempt = 0
         while True:
             try:
@@ -410,8 +426,10 @@ class Sending:
             except ClientError as error:
                 attempt += 1
                 delay_s = cluster.retry_backoff_s(attempt)
-                if not error.retriable or loop.time() + delay_s >= deadline:
+                if not error.retriable:
                     raise
+                if loop.time() + delay_s >= deadline_s:
+                    raise self._given_up(error) from error
                 cluster.expire(self._topic)
             await asyncio.sleep(delay_s)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ottla.broker.embedded import Embedded
 from ottla.client.admin_logs import LogCalls
 from ottla.client.errors import KafkaError
-from ottla.pipeline.sink import Grant, Sent, SinkError, SinkFenced, SinkOptions, SinkTransaction, send
+from ottla.pipeline.sink import Grant, Sent, SinkError, SinkFenced, SinkOptions, SinkTransaction, idempotent_grant, send
 from ottla.pipeline.sink.batches import cut
 from ottla.pipeline.sink.sending import Sending
 from ottla.protocol.errors import ErrorCode
@@ -192,8 +192,6 @@ def test_who_may_not_ask_how_far_the_producer_is_finds_out_otherwise(monkeypatch
 
 
 def test_without_a_transaction_tasks_share_an_id(each: Embedded) -> None:
-    from ottla.pipeline.sink import idempotent_grant
-
     options, name = in_batches(each), world.topic(each)
     grant = idempotent_grant(options)
     assert grant.transactional_id is None
@@ -263,6 +261,33 @@ def test_a_broker_that_stops_and_comes_back(tmp_path: Any) -> None:
             send(options, grant, where, world.interrupted(ALL, 5 * ROWS + 1, restart))
 
         assert committed(broker, work) == IN_ORDER
+
+
+@pytest.mark.parametrize("release", ["2.8", "3.9", "4.3", "ottla"])
+def test_rows_that_a_broker_has_lost_are_missed(release: str) -> None:
+    with Embedded(release=release) as broker:
+        options, name = in_batches(broker), world.topic(broker)
+        empty, grant = broker.snapshot(), idempotent_grant(options)
+        rows = world.interrupted(ALL, 8 * ROWS, lambda: broker.restore(empty))
+        with pytest.raises(SinkError, match=f"{name}-0 lacks rows of this task that were there, up to"):
+            send(options, grant, (name, 0), rows)
+
+
+def test_after_a_failure_one_batch_is_alone_again() -> None:
+    """Of a producer that it has forgotten a broker of 2.5 takes anything: also what is behind a batch that it refused.
+    That it lost what was before cannot be asked there."""
+    with Embedded(release="2.5") as broker:
+        options, name = in_batches(broker), world.topic(broker)
+        empty, grant = broker.snapshot(), idempotent_grant(options)
+
+        def forget() -> None:
+            broker.faults.error("Produce", "NOT_ENOUGH_REPLICAS", times=1)
+            broker.restore(empty)
+
+        send(options, grant, (name, 0), world.interrupted(ALL, 8 * ROWS, forget))
+        found = [sequence for _, sequence, _ in world.log(broker, name)]
+        assert found == list(range(found[0], len(ALL)))
+        assert found[0] in (3 * ROWS, 4 * ROWS)  # the first that was not acknowledged
 
 
 def test_a_leader_that_moves_and_one_that_stops() -> None:
@@ -344,7 +369,7 @@ def test_whoever_was_fenced_writes_no_more(each: Embedded) -> None:
     ("code", "told"),
     [
         ("TOPIC_AUTHORIZATION_FAILED", "0 refuses rows 0 to 3 of this task: TOPIC_AUTHORIZATION_FAILED"),
-        ("INVALID_TXN_STATE", "0 knows no open transaction of transactional id 'query-[0-9]+' .INVALID_TXN_STATE"),
+        ("INVALID_TXN_STATE", "0 knows no open transaction of transactional id 'query-[0-9]+': it may have been"),
         ("UNSUPPORTED_FOR_MESSAGE_FORMAT", "0 is kept in an older message format than v2"),
         ("INVALID_PRODUCER_EPOCH", "0 knows a newer owner of transactional id"),
     ],
