@@ -1,0 +1,184 @@
+"""`ottla pipeline export` without Spark: what is asked of it, mistakes before it starts, plans, and reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from export_samples import NOW_MS, a_log, checked, visible
+from wire_world import config
+
+from ottla.broker import Embedded
+from ottla.pipeline.backend import TopicPartition
+from ottla.pipeline.commands import pipeline
+from ottla.pipeline.exporting import asking
+from ottla.pipeline.exporting.decoding import Decoding
+from ottla.pipeline.exporting.manifest import ExportError
+from ottla.pipeline.exporting.planning import FROM_START, TO_END
+from ottla.pipeline.jobs import running
+from ottla.pipeline.offsets import AtOffsets, AtTime, OptionError
+from ottla.protocol.records.batch import Record
+
+EXPORT = import_module("ottla.pipeline.jobs.export")
+SESSION = import_module("ottla.pipeline.session")
+SPARK: Any = SimpleNamespace(stop=lambda: None)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> str:
+    for topic in ("orders", "users"):
+        records = [Record(n, NOW_MS + n, b"k", b'{"id":%d}' % n, ()) for n in range(10)]
+        a_log(tmp_path / "data", topic, 0, [records])
+    return str(tmp_path / "data")
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tasks run here, one after the other."""
+
+    def run(spark: Any, items: Sequence[Any], task: Any, *, say: Any, **_: Any) -> Iterator[Any]:
+        for item in items:
+            yield item, task(item)
+        if say is not None:
+            say(running.Progress(len(items), len(items), 10**6, 10**6, 0.5, True))
+
+    monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(running, "tasks", lambda spark, items, **_: len(items))
+    monkeypatch.setattr(SESSION, "session", lambda master=None, **conf: SPARK)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
+    try:
+        found = pipeline(["export", *arguments])
+    except SystemExit as stopped:
+        found = stopped.code
+    out, err = capsys.readouterr()
+    assert (found, out, err.count("\n")) == (code, "", 1), err
+    return err.removesuffix("\n")
+
+
+def test_offsets_and_times() -> None:
+    assert asking.limit("Earliest", "--from") == FROM_START and asking.limit(" latest ", "--from") == TO_END
+    for text in ("2023-11-14T22:13:20Z", "2023-11-14 22:13:20", "2023-11-14T23:13:20+01:00", str(NOW_MS)):
+        assert asking.limit(text, "--from") == AtTime(NOW_MS)
+    assert asking.limit("2023-11-14", "--from") == asking.limit("20231114", "--from") == AtTime(1_699_920_000_000)
+    assert asking.limit('{"a": {"1": 7}}', "--from") == AtOffsets({TopicPartition("a", 1): 7})
+    with pytest.raises(ExportError, match=r"^--from is 'soon': it must be earliest, latest, a time such as"):
+        asking.limit("soon", "--from")
+    with pytest.raises(OptionError, match="--until is"):
+        asking.limit("{", "--until")
+
+
+def test_folders_and_schemas(tmp_path: Path) -> None:
+    assert asking.folder("file:///a%20b/c") == "/a b/c" and asking.folder("/a/../b") == "/b"
+    for path in ("s3://bucket/x", "hdfs:/x", "file://host/x"):
+        with pytest.raises(ExportError, match=f"cannot export to {path}: only folders that are mounted"):
+            asking.folder(path)
+    (tmp_path / "schema").write_text('"string"')
+    assert asking.schema_text(f"@{tmp_path}/schema") == '"string"' and asking.schema_text("a INT") == "a INT"
+    with pytest.raises(ExportError, match="cannot read the schema in /nowhere"):
+        asking.schema_text("@/nowhere")
+
+
+def test_mistakes(
+    capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = ["--to", str(tmp_path / "out")]
+    for arguments, problem in (
+        ([logs], "the following arguments are required: --to"),
+        (to, "either PATH or --bootstrap says where to read"),
+        ([logs, "--bootstrap", "a:1", *to], "either PATH or --bootstrap says where to read"),
+        ([logs, "--kafka", "a=b", *to], "--kafka goes with --bootstrap"),
+        ([logs, "--schema", "a INT", *to], "--schema goes with --decode"),
+        ([logs, "--decode", "avro", *to], "--decode avro needs --schema"),
+        ([logs, "--decode", "avro", "--schema", "x", *to], "it is no schema of Avro: Expecting value: line 1 column 1"),
+        ([logs, "--rows-per-file", "0", *to], "--rows-per-file 0: it must be 1 or more"),
+        ([logs, "--from", "soon", *to], "--from is 'soon': it must be earliest"),
+        ([logs, "--topic", "nobody", *to], "there is no topic nobody in"),
+        ([logs, "--topics", "(", *to], "--topics (: missing )"),
+        ([logs, "--to", "s3://a"], "cannot export to s3://a: only folders that are mounted"),
+        ([str(tmp_path / "nowhere"), *to], "cannot read"),
+    ):
+        assert problem in refused(capsys, *arguments)
+    from ottla.pipeline import extras
+
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    assert refused(capsys, logs, "--format", "delta", *to).endswith("pip install 'ottla[delta]'")
+    assert refused(capsys, logs, "--decode", "avro", "--schema", "{}", *to).endswith("pip install 'ottla[avro]'")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path) -> None:
+    out, place = tmp_path / "out", tmp_path / "report.json"
+    arguments = ["export", logs, "--to", str(out), "--topic", "orders", "--rows-per-file", "8", "--codec", "snappy"]
+    assert pipeline([*arguments, "--report", str(place)]) == 0
+    printed, err = capsys.readouterr()
+    size = sum((out / path).stat().st_size for path in visible(out))
+    assert printed == (
+        f"orders: 10 records in 2 files, {size:,} bytes\n  partition 0: offsets 0 to 9\n"
+        f"10 records in 2 files, {size:,} bytes in {out}\n"
+    )
+    assert err.startswith(f"ottla pipeline export: 1 topics, 10 offsets to {out}, about ")
+    assert ": 1 pieces in 1 tasks; 0 offsets are there already\n" in err
+    report = json.loads(place.read_text())
+    assert report["total"] | {"bytes": 0} == {
+        "records": 10,
+        "files": 2,
+        "bytes": 0,
+        "skipped": 0,
+        "undecoded": 0,
+        "gone": 0,
+    }
+    assert report["topics"][0]["partitions"][0]["offsets"] == [[0, 10]]
+    assert pipeline([*arguments, "--quiet"]) == 0
+    printed, err = capsys.readouterr()
+    assert printed.startswith("orders: 0 records in 0 files, 0 bytes, 10 offsets were there already\n") and not err
+    assert pipeline(["export", logs, "--to", str(out), "--quiet", "--decode", "json"]) == 1
+    assert "with decoding none, not json" in capsys.readouterr().err
+
+
+def test_a_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path) -> None:
+    arguments = ["export", logs, "--to", str(tmp_path / "out")]
+    assert pipeline([*arguments, "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"{topic}: 1 partitions, 10 offsets, 0 are there already" for topic in ("orders", "users")]
+    assert lines[2].startswith(f"2 topics, 20 offsets to {tmp_path}/out, about ") and len(lines) == 3
+    assert not (tmp_path / "out").exists()
+    assert pipeline([*arguments, "--topics", "u.*", "--quiet"]) == 0
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    capsys.readouterr()
+    assert pipeline([*arguments, "--dry-run"]) == 0
+    assert "users: 1 partitions, 0 offsets, 10 are there already" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_from_running_brokers(capsys: pytest.CaptureFixture[str], broker: Embedded, tmp_path: Path) -> None:
+    address = config(broker)["bootstrap.servers"]
+    arguments = ["export", "--bootstrap", address, "--kafka", "client.id=x", "--topic", "v2-zstd", "--quiet"]
+    assert pipeline([*arguments, "--to", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.startswith("v2-zstd: 120 records in 1 file, ")
+    assert len(checked(tmp_path / "out")) == 120
+
+
+def test_what_is_no_choice(logs: str, tmp_path: Path) -> None:
+    for options, why in (
+        ({"format": "orc"}, "format is 'orc': it must be parquet or delta"),
+        ({"codec": "lzo"}, "codec is 'lzo': it must be zstd, snappy, lz4, gzip or none"),
+        ({"on_undecodable": "skip"}, "on_undecodable is 'skip': it must be null or fail"),
+        ({"isolation": "none"}, "isolation is 'none': it must be read_committed or read_uncommitted"),
+        ({"rows_per_file": 0}, "a file has one row at least, and one byte"),
+        ({"like": "("}, "is no regular expression"),
+    ):
+        with pytest.raises(ExportError, match=why):
+            EXPORT.export(SPARK, logs, str(tmp_path / "out"), **options)
+    decoding = Decoding.json(pa.schema([("id", pa.int64())]))
+    report = EXPORT.export(
+        SPARK, [logs], str(tmp_path / "out"), topics=["orders", "users"], like="o.*", decoding=decoding, format="delta"
+    )
+    assert (list(report.topics), report.records, report.undecoded) == (["orders"], 10, 0)
