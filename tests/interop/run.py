@@ -37,6 +37,8 @@ MODULES = [
     "pages",
     "scripts",
     "spark",
+    "spark_sink",
+    "spark_rewritten",
 ]
 
 
