@@ -39,10 +39,17 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Embedded]:
         yield broker
 
 
+@pytest.fixture(scope="module", params=["0.11", "2.5", "4.3"])
+def some(request: pytest.FixtureRequest) -> Iterator[Embedded]:
+    """As those, and one that remembers one batch only."""
+    with Embedded(release=request.param) as broker:
+        yield broker
+
+
 @pytest.fixture(autouse=True)
 def no_faults(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    for name in ("each", "broker"):
+    for name in ("each", "some", "broker"):
         if name in request.fixturenames:
             request.getfixturevalue(name).faults.clear()
 
@@ -135,14 +142,14 @@ def test_nothing_that_is_there_is_sent_again_but_its_last_batch() -> None:
 
 
 @pytest.mark.parametrize("at", [0, ROWS + 1, 3 * ROWS, len(ALL) - 1])
-def test_a_zombie_goes_on_beside_its_successor(each: Embedded, at: int) -> None:
+def test_a_zombie_goes_on_beside_its_successor(some: Embedded, at: int) -> None:
     def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
         def successor() -> None:
             send(options, grant, where, world.rows(ALL))
 
         send(options, grant, where, world.interrupted(ALL, at, successor))
 
-    assert committed(each, work) == IN_ORDER
+    assert committed(some, work) == IN_ORDER
 
 
 @settings(max_examples=8)
@@ -163,18 +170,20 @@ def test_attempts_in_any_order_write_the_same(broker: Embedded, turns: list[int]
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("done", "other"),
     [
-        pytest.param(lambda all_: all_[: len(all_) - 1], id="more was written"),
-        pytest.param(lambda all_: [all_[0] * 20, *all_[1:]], id="batches end elsewhere"),
+        pytest.param(len(ALL), ALL[:-1], id="more was written"),
+        pytest.param(len(ALL), ALL[: -2 * ROWS], id="much more was written"),
+        pytest.param(len(ALL), [ALL[0] * 20, *ALL[1:]], id="batches begin elsewhere"),
+        pytest.param(6 * ROWS, [ALL[0] * 20, *ALL[1:]], id="batches end elsewhere"),
     ],
 )
-def test_an_attempt_with_other_rows_is_found_out(broker: Embedded, other: Any) -> None:
+def test_an_attempt_with_other_rows_is_found_out(broker: Embedded, done: int, other: list[bytes]) -> None:
     options, name = in_batches(broker), world.topic(broker)
     with world.begun(options, world.transactional_id(), (name, 0)) as (_, grant):
-        send(options, grant, (name, 0), world.rows(ALL))
+        send(options, grant, (name, 0), world.rows(ALL[:done]))
         with pytest.raises(SinkError, match="0 has other rows of this task than this attempt of it") as refused:
-            send(options, grant, (name, 0), world.rows(other(ALL)))
+            send(options, grant, (name, 0), world.rows(other))
         assert "\n" not in str(refused.value)
 
 
@@ -229,9 +238,9 @@ def send_all(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None
 
 @pytest.mark.parametrize("kind", [*RETRIED[:2], "before", "after"])
 @pytest.mark.parametrize("after", [0, 3])
-def test_what_fails_is_sent_again(each: Embedded, kind: str, after: int) -> None:
-    put_in_force(each, kind, after, 2)
-    assert committed(each, send_all) == IN_ORDER
+def test_what_fails_is_sent_again(some: Embedded, kind: str, after: int) -> None:
+    put_in_force(some, kind, after, 2)
+    assert committed(some, send_all) == IN_ORDER
 
 
 @settings(max_examples=12)
