@@ -32,6 +32,9 @@ MESSAGE_BYTES = 4 << 20
 """What a task may put into its commit message: the messages of some two hundred tasks are within what Spark lets the
 results of a job be together (`spark.driver.maxResultSize`, 1 GiB)."""
 
+SMALL_BYTES = 64 << 10
+"""What goes into the message where there is a folder for the rest: the driver's heap is for other things."""
+
 _NAME = re.compile(r"([0-9]+)-[0-9a-f]{32}\.arrow")
 _FORM = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -70,8 +73,10 @@ def folder(location: str) -> str:
     return unquote(url.path)
 
 
-def stage(batches: Iterable[pa.RecordBatch], place: Place | None, *, message_bytes: int = MESSAGE_BYTES) -> Staged:
+def stage(batches: Iterable[pa.RecordBatch], place: Place | None, *, message_bytes: int | None = None) -> Staged:
     """Takes the rows of a task down. Raises SinkError: they are too many for a message, and there is no other place."""
+    if message_bytes is None:
+        message_bytes = MESSAGE_BYTES if place is None else SMALL_BYTES
     with _Stage(place, message_bytes) as into:
         rows = 0
         writer: pa.RecordBatchStreamWriter | None = None

@@ -43,16 +43,16 @@ def test_a_message_gives_back_the_rows_of_its_task(batches: list[pa.RecordBatch]
 def test_what_is_too_much_for_a_message_is_a_file(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     batches = random_batches(scaled(1_000_000))
     place = Place(f"file://{tmp_path}", "a query/of ours", 7)
-    small = stage(batches[:4], place)
-    large = stage(batches, place, message_bytes=100_000)
+    small = stage(batches[:2], place)
+    large = stage(batches, place)
     assert small.file is None and small.inline is not None and len(small.inline) == small.bytes
     assert large.inline is None and large.file is not None
     path = Path(large.file)
     assert path.stat().st_size == large.bytes
     assert path.parent == tmp_path / "ottla-staging" / "a%20query%2Fof%20ours"
     assert path.name.startswith("7-")
-    assert list(staged_rows([small, large])) == batches[:4] + batches
-    assert total([small, large]) == (10 * (4 + len(batches)), small.bytes + large.bytes)
+    assert list(staged_rows([small, large])) == batches[:2] + batches
+    assert total([small, large]) == (10 * (2 + len(batches)), small.bytes + large.bytes)
     remove([small, large])
     remove([large])
     assert files(place) == []
