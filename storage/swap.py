@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from .rewrite import Rewritten
 
 DELETED, CLEANED, SWAP = ".deleted", ".cleaned", ".swap"
+OF_JOBS = (".upgraded", ".compacted")
+"""What the names of files end with that a job of the pipeline has written, before their turn to be swapped in."""
+_ON_THE_WAY = (DELETED, CLEANED, ".tmp", *OF_JOBS)
 SEGMENT_FILE = re.compile(r"(\d{20})(\.(?:log|index|timeindex|txnindex))(\.cleaned|\.swap)?")
 """Base offset, kind and, for a file on its way in, how far it has come."""
 
@@ -111,13 +114,13 @@ def finish_leftovers(files: Files, directory: str, names: list[str], *, up_to_da
 
     It may be interrupted like everything else: each step leaves names from which the same is concluded.
     """
-    if not any(name.endswith((DELETED, CLEANED, SWAP, ".tmp")) for name in names):
+    if not any(name.endswith((SWAP, *_ON_THE_WAY)) for name in names):
         return names
     matches = [match for match in map(SEGMENT_FILE.fullmatch, names) if match]
     cleaned = [int(match[1]) for match in matches if match[3] == CLEANED]
     void = [match[0] for match in matches if match[3] == SWAP and cleaned and int(match[1]) >= min(cleaned)]
     # The void go first: without the `.cleaned` files they would be taken for valid.
-    unwanted = [*void, *(name for name in names if name.endswith((DELETED, CLEANED, ".tmp")))]
+    unwanted = [*void, *(name for name in names if name.endswith(_ON_THE_WAY))]
     for name in unwanted:
         files.remove(os.path.join(directory, name))
     left = [name for name in names if name not in unwanted]

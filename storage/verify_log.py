@@ -21,12 +21,12 @@ from .files import Files
 from .producer_state import Producer, advance
 from .schemas import ABORTED_TRANSACTION_BYTES
 from .segment import LOG_SUFFIX
-from .swap import SEGMENT_FILE
+from .swap import OF_JOBS, SEGMENT_FILE
 from .verify_epochs import EpochOrder, epoch_problems
 from .verify_facts import Bad, Circumstances, End, EpochStretch, Event, Finding, First, Run, SegmentTask, SnapshotDue
 from .verify_segment import look
 
-LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp")
+LEFTOVERS = (".deleted", ".cleaned", ".swap", ".tmp", *OF_JOBS)
 SNAPSHOT_BYTES_MAX = 256 << 20
 
 __all__ = ["LEFTOVERS", "Aborted", "Circumstances", "Finding", "Walk"]
@@ -385,6 +385,7 @@ def _leftover(name: str) -> str:
         ".cleaned": "of a rewrite that did not end; whoever opens the directory removes it",
         ".swap": "of a swap that did not end; whoever opens the directory completes or undoes it",
         ".tmp": "a small file half written; whoever opens the directory removes it",
+        **dict.fromkeys(OF_JOBS, "of a job that did not end, or goes on; whoever opens the directory removes it"),
     }[os.path.splitext(name)[1]]
 
 

@@ -9,7 +9,7 @@ marker of a clean shutdown stays where it is: whoever works here leaves, at ever
 opening concludes the same log (see storage/swap.py). Goes through `Files`, so that tests may take the power away.
 
 Files on their way in have a suffix of the job's own until the driver takes them: no `.cleaned` file may be written
-beside a swap, as it would make that void. Neither a broker nor Apache Kafka looks at such names.
+beside a swap, as it would make that void. Apache Kafka does not look at such names, and Ottla's opening removes them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ from ...storage.errors import StorageError
 from ...storage.files import DiskFiles, Files
 from ...storage.inspect import PartitionFolder
 from ...storage.segment import LOG_SUFFIX
-from ...storage.swap import CLEANED, DELETED, SWAP, finish_leftovers, swap_in
+from ...storage.swap import CLEANED, DELETED, OF_JOBS, SWAP, finish_leftovers, swap_in
 from ..backend import ReadError
 
-UPGRADED = ".upgraded"
-COMPACTED = ".compacted"
-OWN_SUFFIXES = (UPGRADED, COMPACTED)
+UPGRADED, COMPACTED = OWN_SUFFIXES = OF_JOBS
 """What the names of files end with that a job has written, and not put in place yet."""
 
 _LEFT_BY_A_SWAP = (DELETED, CLEANED, SWAP)
@@ -155,9 +153,8 @@ def _folders(files: Files, root: str) -> list[str]:
 
 
 def _finish(files: Files, folder: str, names: list[str]) -> None:
-    sweep(files, folder)
     try:
-        finish_leftovers(files, folder, [name for name in names if not name.endswith(OWN_SUFFIXES)])
+        finish_leftovers(files, folder, names)
     except OSError as error:
         raise ReadError(f"cannot end an interrupted swap in {folder}: {error.strerror or error}") from error
     except StorageError as error:

@@ -15,9 +15,13 @@ from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-fo
 
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.rewriting.holding import UPGRADED, held, own_suffix, put_in_place, sweep
+from ottla.storage.config import LogConfig
 from ottla.storage.directory import CLEAN_SHUTDOWN, LOCK, DataDirectory
 from ottla.storage.files import DiskFiles
+from ottla.storage.repair import Repair
 from ottla.storage.rewrite import Limits, Source, rewrite
+from ottla.storage.saving import Backup
+from ottla.storage.verify import Verification
 
 ROOT, FOLDER = "/data", "/data/orders-0"
 OLD = [(0, [piece(1, 0, 0, (1, 1, 1, 1, 1), (5,))]), (6, [piece(0, 0, 6, (1,), (0,))])]
@@ -132,3 +136,20 @@ def test_sweeping_takes_a_jobs_own_files_alone():
     sweep(files, FOLDER)
     assert f"{FOLDER}/kept.upgraded.not" in files.contents and len(files.list(FOLDER)) == before - 2
     assert rows_of(files, FOLDER) == rows and LOCK not in files.list(ROOT)
+
+
+def test_an_opening_and_a_repair_remove_what_a_job_left(tmp_path: Path):
+    directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=0)
+    directory.open_partition("a", 0, config=LogConfig(), now_ms=0)
+    directory.close()
+    left = tmp_path / "a-0" / f"{0:020d}.log{own_suffix(UPGRADED)}"
+    left.write_bytes(b"half")
+    (found,) = Verification(str(tmp_path)).findings()
+    assert not found.wrong and found.what.startswith("of a job that did not end")
+    directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=0)
+    directory.open_partition("a", 0, config=LogConfig(), now_ms=0)
+    directory.close()
+    assert not left.exists() and list(Verification(str(tmp_path)).findings()) == []
+    left.write_bytes(b"half")
+    steps = Repair(DiskFiles(), str(tmp_path), Backup(DiskFiles(), f"{tmp_path}-backup", str(tmp_path))).run()
+    assert all(step.mends for step in steps) and not left.exists()
