@@ -24,7 +24,7 @@ __all__ = ["complain", "pipeline"]
 
 PROGRAM = "ottla pipeline"
 SCRIPT = Path(__file__).parents[1] / "__main__.py"
-MODULES = ("census", "audit", "upgrade", "compact", "export", "import_")
+MODULES = ("census", "audit", "upgrade", "compact", "export", "import_", "replay")
 """The modules of the jobs, in the order of the help; the command has the name less the `_` of what is a keyword."""
 
 
@@ -64,7 +64,9 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     names = [_command(module) for module in MODULES]
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
     parser = _Parser(
-        prog=PROGRAM, description="Jobs on Spark over the log directories and topics of Ottla and of Apache Kafka."
+        prog=PROGRAM,
+        description="Jobs on Spark over the log directories and topics of Ottla and of Apache Kafka.",
+        epilog=f"{PROGRAM} JOB --help says what a job takes.",
     )
     parser.add_argument("--script", action="version", version=str(SCRIPT), help="print what spark-submit is given")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="|".join(names))
