@@ -60,6 +60,7 @@ def check(files: SimulatedFiles, wanted: dict[bytes, bytes], whole: SimulatedFil
     assert not [name for name in files.list(FOLDER) if name.endswith(".compacted")]
 
 
+@pytest.mark.timeout(900)  # of a soak
 def test_a_stop_at_any_step(scaled: Callable[[int], int]) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
@@ -84,6 +85,7 @@ def test_a_stop_at_any_step(scaled: Callable[[int], int]) -> None:
             check(disk, wanted, files, end)
 
 
+@pytest.mark.timeout(900)
 def test_a_disk_that_fails_at_any_step(scaled: Callable[[int], int]) -> None:
     rng = random.Random(7)
     before, _ = closed(rng)

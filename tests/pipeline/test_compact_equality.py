@@ -22,6 +22,7 @@ def laid(rng: random.Random) -> tuple[SimulatedFiles, RandomLog]:
     return files, log
 
 
+@pytest.mark.timeout(900)  # of a soak
 @pytest.mark.parametrize("least_records", [1, 20])
 def test_any_log_becomes_what_the_cleaner_makes_of_it(
     scaled: Callable[[int], int], monkeypatch: pytest.MonkeyPatch, least_records: int
@@ -30,7 +31,7 @@ def test_any_log_becomes_what_the_cleaner_makes_of_it(
     monkeypatch.setattr(stretches, "LEAST_RECORDS", least_records)
     seed = random.randrange(1 << 32)
     print("seed", seed)
-    for number in range(scaled(30)):
+    for number in range(scaled(25)):
         rng = random.Random(seed + number)
         files, log = laid(rng)
         end, now_ms, dirty = log.end_offset, 10_000, rng.choice([0, 0, rng.randrange(log.end_offset + 1)])

@@ -1,0 +1,155 @@
+"""What is compacted and by which settings, what is refused, and what the report says."""
+
+# pyright: reportAttributeAccessIssue=false
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from compacting_here import FOLDER, ROOT, RandomLog, SimulatedFiles, close, compact_here, contents
+
+from ottla.pipeline.backend import ReadError
+from ottla.pipeline.rewriting.compacting import Outcome, PartitionPlan, Release, plan_partition
+from ottla.pipeline.rewriting.compaction_configs import Settings, compacted_topics, settings_of
+from ottla.pipeline.rewriting.compaction_report import report_of
+from ottla.pipeline.rewriting.holding import held
+from ottla.protocol.records import batch
+from ottla.protocol.records.batch import Record
+from ottla.storage import checkpoint
+from ottla.storage.config import LogConfig
+from ottla.storage.directory import DataDirectory
+from ottla.storage.errors import StorageError
+from ottla.storage.files import DiskFiles
+from ottla.storage.log import PartitionLog
+
+DAY_MS = 24 * 3600 * 1000
+NOW = 10 * DAY_MS
+COMPACT = {"cleanup.policy": "compact,delete"}
+THERE = ["orders", "users", "__consumer_offsets", "__cluster_metadata"]
+
+
+def test_topics_are_compacted_by_their_policy_and_those_of_the_brokers_always() -> None:
+    configs = {"users": COMPACT | {"segment.bytes": "2000"}, "orders": {"cleanup.policy": "delete"}}
+    found = compacted_topics(THERE, configs, {"orders"})
+    assert list(found) == ["__consumer_offsets", "users"]
+    assert found["users"] == Settings(segment_bytes=2000)
+    assert found["__consumer_offsets"] == Settings(segment_bytes=100 << 20)
+    # Without the metadata log it is known of those that the cleaner has worked on.
+    assert list(compacted_topics(THERE, None, {"orders"})) == ["__consumer_offsets", "orders"]
+    assert list(compacted_topics(THERE, configs, (), topics=["users"])) == ["users"]
+    assert list(compacted_topics(THERE, configs, (), like="__.*")) == ["__consumer_offsets"]
+
+
+def test_what_is_not_compacted_is_so_only_by_force() -> None:
+    configs = {"users": COMPACT}
+    with pytest.raises(ReadError, match=r"orders is not compacted, by its cleanup\.policy: force drops"):
+        compacted_topics(THERE, configs, {"orders"}, topics=["orders", "users"])
+    with pytest.raises(ReadError, match="as far as can be told"):
+        compacted_topics(THERE, None, (), topics=["orders"])
+    assert list(compacted_topics(THERE, configs, (), topics=["orders"], force=True)) == ["orders"]
+    with pytest.raises(ReadError, match="there is no topic nobody"):
+        compacted_topics(THERE, configs, (), topics=["nobody"], force=True)
+    with pytest.raises(ReadError, match="its snapshots say"):
+        compacted_topics(THERE, configs, (), topics=["__cluster_metadata"], force=True)
+
+
+def test_settings_are_the_topics_own_then_those_told_then_kafkas() -> None:
+    configs = {"users": {"delete.retention.ms": "7"}}
+    told = {"delete.retention.ms": "8", "min.compaction.lag.ms": "9", "segment.bytes": "10000"}
+    assert settings_of("users", configs, told) == Settings(10000, delete_retention_ms=7, min_compaction_lag_ms=9)
+    assert settings_of("__transaction_state", None, told).segment_bytes == 10000
+    assert settings_of("orders", configs, {}) == Settings()
+    for name, value in (("segment.bytes", "1"), ("delete.retention.ms", "-1"), ("index.interval.bytes", "many")):
+        with pytest.raises(ReadError, match=f"topic users: {name}={value}"):
+            settings_of("users", {"users": {name: value}}, {})
+    with pytest.raises(ReadError, match=r"retention\.ms: a compaction goes by segment\.bytes"):
+        compacted_topics(THERE, None, (), defaults={"retention.ms": "1"})
+
+
+def directory(root: Path, *, times: tuple[int, ...] = (1, 1, 1, 1)) -> None:
+    """A closed directory with a segment for each of these days, and the active one."""
+    made = DataDirectory.open(DiskFiles(), root, node_id=1)
+    log = made.open_partition("users", 0, config=LogConfig(segment_bytes=300), now_ms=0)
+    for number, day in enumerate((*times, 1)):
+        records = [Record(n, day * DAY_MS + n, b"k%d" % n, b"%d" % number + bytes(60)) for n in range(3)]
+        log.append(batch.build(records), now_ms=0)
+    assert len(log.segments) == len(times) + 1
+    made.close()
+
+
+def planned(root: Path, settings: Settings | None = None, **more: float) -> PartitionPlan:
+    with held(root) as holding:
+        return plan_partition(holding, "users", 0, settings or Settings(), now_ms=NOW, **more)  # type: ignore[arg-type]
+
+
+def test_nothing_behind_what_may_change_is_touched(tmp_path: Path) -> None:
+    """The last stable offset, the high watermark of a replica, and min.compaction.lag.ms end what is gone over."""
+    directory(tmp_path, times=(1, 1, 9, 1))
+    plan = planned(tmp_path)
+    assert plan.task.end_offset == 12 and plan.task.first_dirty_offset == 0 and len(plan.groups) == 1
+    plan = planned(tmp_path, Settings(min_compaction_lag_ms=2 * DAY_MS))
+    assert plan.task.end_offset == 6
+    plan = planned(tmp_path, min_dirty_ratio=1.0)
+    assert plan.groups == []
+    path = str(tmp_path / checkpoint.REPLICATION_OFFSET)
+    checkpoint.write_offsets(DiskFiles(), path, {("users", 0): 10})
+    plan = planned(tmp_path)
+    assert plan.task.end_offset == 9
+    path = str(tmp_path / checkpoint.CLEANER_OFFSET)
+    checkpoint.write_offsets(DiskFiles(), path, {("users", 0): 6})
+    plan = planned(tmp_path)
+    assert plan.task.first_dirty_offset == 6 and plan.dirty.clean_bytes > 0
+
+
+def test_a_directory_on_the_disk_is_compacted_and_told_of(tmp_path: Path) -> None:
+    directory(tmp_path)
+    with held(tmp_path) as holding:
+        plan = plan_partition(holding, "users", 0, Settings(), now_ms=NOW, release=Release(keep_empty_at_end=False))
+        outcomes = compact_here(holding.files, [plan])
+        with pytest.raises(ReadError, match="in use"), held(tmp_path):
+            pass
+    assert outcomes[0].records_before == 12 and outcomes[0].records_after == 3
+    assert checkpoint.read_offsets(DiskFiles(), str(tmp_path / checkpoint.CLEANER_OFFSET)) == {("users", 0): 12}
+    log = PartitionLog.open(
+        DiskFiles(), tmp_path / "users-0", topic="users", partition=0, config=LogConfig(), now_ms=0,
+        clean_shutdown=True,
+    )  # fmt: skip
+    assert [header.base_offset for _, header in batch.headers(bytes(log.read(0, 1 << 20).records))] == [9]
+    log.close()
+    report = report_of([str(tmp_path)], ["empty", "users"], [plan], outcomes)
+    found = json.loads(report.to_json())
+    assert found["topics"][1]["segments"] == {"before": 5, "after": 2}
+    assert found["topics"][1]["records"] == {"before": 12, "after": 3}
+    assert found["topics"][1]["bytes"]["before"] - found["topics"][1]["bytes"]["after"] == 3 * plan.bytes // 5
+    text = report.to_text()
+    assert "users: 1 of 1 partitions compacted: 12 -> 3 records (0 -> 0 tombstones), 5 -> 2 segments" in text
+    assert "empty: 0 partitions, nothing to compact" in text
+    report = report_of([], ["users"], [plan], [Outcome(plan.segments, plan.bytes)])
+    report.dry_run = True
+    assert "users: 1 of 1 partitions would be compacted" in report.to_text()
+    assert json.loads(report.to_json())["topics"][0]["records"] == {"before": None, "after": None}
+
+
+def test_damage_ends_it_before_anything_is_changed() -> None:
+    rng = random.Random(1)
+    for _ in range(5):
+        files, log = SimulatedFiles(), RandomLog(rng)
+        log.segment(6)
+        log.segment(2, closing=True)
+        log.segment(1)
+        log.lay(files)
+        close(files)
+        path = f"{FOLDER}/{log.laid[0].base_offset:020d}.log"
+        data = bytearray(files.read_bytes(path))
+        data[rng.randrange(17, len(data))] ^= 1
+        file = files.open(path)
+        file.write(0, data)
+        file.sync()
+        with held(ROOT, files=files) as holding:
+            plan = plan_partition(holding, "orders", 0, Settings(), now_ms=NOW)
+            before = contents(files)
+            with pytest.raises(StorageError, match=f"{path}, in the window from byte 0: "):
+                compact_here(files, [plan])
+            assert contents(files) == before
