@@ -1,0 +1,71 @@
+"""Exports through Spark: a worker that dies in the middle, the run that goes on, and Spark reading what it wrote."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from export_samples import checked, visible
+from pyspark.sql import SparkSession
+from read_samples import by_aiokafka, write_directory
+
+from ottla.pipeline.exporting import committing
+from ottla.pipeline.jobs.running import JobError
+
+EXPORT = import_module("ottla.pipeline.jobs.export")
+TOPICS = ["v0-none", "v1-gzip", "v2-zstd"]
+
+
+@pytest.fixture
+def tasks(spark: SparkSession) -> Iterator[Any]:
+    """The module of the tasks, which the workers can import, too."""
+    place = Path(__file__).parent
+    spark.sparkContext.addPyFile(str(place / "export_tasks.py"))
+    sys.path.insert(0, str(place))
+    yield import_module("export_tasks")
+    sys.path.remove(str(place))
+
+
+def test_an_export(spark: SparkSession, tasks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, out = tmp_path / "data", tmp_path / "out"
+    write_directory(data)
+    monkeypatch.setattr(committing, "GROUP_PIECES", 4)
+    with monkeypatch.context() as dying:
+        dying.setattr(EXPORT, "write", tasks.writes_or_dies)
+        with pytest.raises(JobError, match="Python worker exited unexpectedly"):
+            EXPORT.export(spark, str(data), str(out), topics=TOPICS)
+    told: list[str] = []
+    report = EXPORT.export(spark, str(data), str(out), topics=TOPICS, tell=told.append)
+    found = checked(out)
+    expected = sorted(
+        (row for topic in TOPICS for folder in data.glob(f"{topic}-*") for row in by_aiokafka(folder)),
+        key=lambda row: row[:3],
+    )
+    assert found == expected and told[0].startswith("3 topics, ")
+    assert EXPORT.export(spark, str(data), str(out), topics=TOPICS).files == 0 < report.files <= len(visible(out))
+
+    frame = spark.read.parquet(str(out))
+    assert frame.columns[-3:] == ["topic", "partition", "date"]
+    assert dict(frame.dtypes)["timestamp"] == "timestamp" and dict(frame.dtypes)["date"] == "date"
+    columns = ["topic", "partition", "offset", "unix_millis(timestamp)", "timestampType", "key", "value", "headers"]
+    seen: list[Any] = frame.where("date is null or topic <> 'v0-none'").selectExpr(*columns).collect()
+    seen.sort(key=lambda row: row[:3])
+    plain = [tuple(bytes(part) if isinstance(part, bytearray) else part for part in row[:7]) for row in seen]
+    assert plain == [(*row[:3], None if row[3] == -1 else row[3], *row[4:7]) for row in expected]
+    assert [tuple((pair.key, pair.value) for pair in row.headers or ()) for row in seen] == [
+        row.headers for row in expected
+    ]
+
+
+def test_json_by_a_schema_of_spark(spark: SparkSession) -> None:
+    found = EXPORT.json_schema("id BIGINT, at TIMESTAMP, by MAP<STRING, INT>, price DECIMAL(10, 2)")
+    assert (
+        str(found.type)
+        == "struct<id: int64, at: timestamp[us, tz=UTC], by: map<string, int32>, price: decimal128(10, 2)>"
+    )
+    with pytest.raises(EXPORT.ExportError, match="it is no schema of Spark: "):
+        EXPORT.json_schema("id BIG INT")
