@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from collections.abc import Sequence
@@ -21,9 +22,10 @@ from ottla.pipeline.rewriting.surviving import rewrite_group
 from ottla.protocol.records import batch, formats
 from ottla.protocol.records.batch import BatchHeader
 from ottla.storage.cleaned_transactions import aborted_transactions
-from ottla.storage.compaction import Clean, Dirtiness
+from ottla.storage.compaction import Clean, Dirtiness, Group, clean
 from ottla.storage.directory import CLEAN_SHUTDOWN
-from ottla.storage.files import Files
+from ottla.storage.files import DiskFiles, Files
+from ottla.storage.swap import swap_in
 from ottla.storage.txn_index import AbortedTransaction, dump
 
 __all__ = ["FOLDER", "Laid", "Outcome", "SimulatedFiles", "entries_of", "marker", "old", "rows", "run", "task"]
@@ -193,3 +195,30 @@ def compact_directory(files: SimulatedFiles, settings: Settings, *, now_ms: int 
             for folder in holding.partitions
         ]
         return compact_here(files, plans)
+
+
+def on_disk(files: SimulatedFiles, folder: Path) -> None:
+    """Writes what was laid into a partition's folder of a directory that its broker has closed."""
+    folder.mkdir(parents=True)
+    (folder.parent / CLEAN_SHUTDOWN).touch()
+    for name, (content, modified_ns) in contents(files).items():
+        (folder / name).write_bytes(content)
+        os.utime(folder / name, ns=(modified_ns, modified_ns))
+
+
+def disk_contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """All files of a folder on the disk, with the times of logs."""
+    return {
+        path.name: (path.read_bytes(), path.stat().st_mtime_ns * (path.suffix == ".log"))
+        for path in folder.iterdir()
+        if path.is_file()
+    }
+
+
+def clean_as_a_broker(root: Path, topic: str, partition: int, settings: Settings, now_ms: int) -> None:
+    """One pass of the broker's cleaner over a partition of a closed directory."""
+    with held(root) as holding:
+        found = plan_partition(holding, topic, partition, settings, now_ms=now_ms)
+        for made in clean(DiskFiles(), found.task):
+            if isinstance(made, Group):
+                swap_in(DiskFiles(), found.directory, [new.base_offset for new in made.new], made.old)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import random
+import shutil
 from pathlib import Path
 
 import pytest
 from audit_samples import audited, verified
+from compacting_here import RandomLog, SimulatedFiles, clean_as_a_broker, disk_contents, on_disk  # type: ignore
 from pyspark.sql import SparkSession
 from upgrade_samples import contents, magics, old_directory, rows
 
 import ottla.pipeline
 from ottla.pipeline.backend import ReadError
+from ottla.pipeline.jobs.compact import compact
 from ottla.pipeline.jobs.running import JobError, Progress
+from ottla.pipeline.rewriting.compaction_configs import Settings
 from ottla.pipeline.rewriting.holding import held
+from ottla.storage.checkpoint import CLEANER_OFFSET, read_offsets
+from ottla.storage.files import DiskFiles
 
 
 def test_upgrade_in_place(spark: SparkSession, tmp_path: Path):
@@ -49,3 +57,60 @@ def test_upgrade_in_place(spark: SparkSession, tmp_path: Path):
     for root in roots:
         assert not list(root.rglob("*upgraded*")) and verified(root) == [] and not audited(root).findings
     assert ottla.pipeline.upgrade(spark, paths).topics == {}
+
+
+def test_compact_in_place(spark: SparkSession, tmp_path: Path):
+    """Several directories at once become what the broker's cleaner makes of copies; a damaged segment is left alone."""
+    rng, now_ms = random.Random(5), 10_000
+    places = [("a", "__consumer_offsets", 0), ("a", "orders", 0), ("b", "orders", 1), ("b", "users", 0)]
+    settings = Settings(segment_bytes=2000, delete_retention_ms=500)
+    ends: dict[tuple[str, int], int] = {}
+    for name, topic, partition in places:
+        files, log = SimulatedFiles(), RandomLog(rng, 30)
+        for batches in (20, 20, 0):
+            log.segment(batches, closing=True)
+        log.segment(1)
+        log.lay(files)
+        on_disk(files, tmp_path / name / f"{topic}-{partition}")
+        ends[topic, partition] = log.end_offset
+    roots = [str(tmp_path / "a"), str(tmp_path / "b")]
+    shutil.copytree(tmp_path / "b", tmp_path / "copy" / "b")
+    shutil.copytree(tmp_path / "a", tmp_path / "copy" / "a")
+    for name, topic, partition in places:
+        clean_as_a_broker(tmp_path / "copy" / name, topic, partition, settings, now_ms)
+    before = [disk_contents(tmp_path / name / f"{topic}-{partition}") for name, topic, partition in places]
+
+    # Nothing says that these are compacted, but the owner.
+    configs = {"segment.bytes": "2000", "delete.retention.ms": "500"}
+    named = {"topics": ["orders", "__consumer_offsets"], "force": True, "configs": configs, "now_ms": now_ms}
+    with pytest.raises(ReadError, match="topic orders is not compacted"):
+        compact(spark, roots, topics=["orders"])
+    told: list[str] = []
+    planned = compact(spark, roots, **named, dry_run=True, tell=told.append)
+    assert planned.dry_run and len(told) == 2 and planned.topics[1].compacted == 2
+    assert [disk_contents(tmp_path / name / f"{topic}-{partition}") for name, topic, partition in places] == before
+    with held(roots[1]), pytest.raises(ReadError, match="is in use"):
+        compact(spark, roots, **named)
+
+    damaged = max((tmp_path / "b" / "orders-1").glob("*.log"), key=lambda path: path.stat().st_size)
+    sound, modified_ns = damaged.read_bytes(), damaged.stat().st_mtime_ns
+    damaged.write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    with pytest.raises(JobError, match=f"^{damaged}: "):
+        compact(spark, roots, **named)
+    damaged.write_bytes(sound)
+    os.utime(damaged, ns=(modified_ns, modified_ns))
+    assert [disk_contents(tmp_path / name / f"{topic}-{partition}") for name, topic, partition in places] == before
+
+    heard: list[Progress] = []
+    report = compact(spark, roots, **named, say=heard.append)
+    assert heard[-1].ended and heard[-1].items == heard[-1].all_items > 0
+    assert [topic.topic for topic in report.topics] == ["__consumer_offsets", "orders"]
+    assert all(0 < topic.records_after < topic.records_before for topic in report.topics)
+    for (name, topic, partition), untouched in zip(places, before, strict=True):
+        found = disk_contents(tmp_path / name / f"{topic}-{partition}")
+        if topic == "users":
+            assert found == untouched
+        else:
+            assert found == disk_contents(tmp_path / "copy" / name / f"{topic}-{partition}")
+    assert read_offsets(DiskFiles(), f"{roots[1]}/{CLEANER_OFFSET}") == {("orders", 1): ends["orders", 1]}
+    assert not any(topic.compacted for topic in compact(spark, roots, configs=configs).topics)
