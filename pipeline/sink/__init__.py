@@ -8,7 +8,7 @@ the micro-batch is committed with the transaction: one that comes again is known
 
 from .errors import SinkError, SinkFenced, SinkTimedOut
 from .options import SinkOptions
-from .sending import Sent, send
+from .sending import Sent, TaskSender, send
 from .transaction import Grant, SinkTransaction, idempotent_grant
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "SinkOptions",
     "SinkTimedOut",
     "SinkTransaction",
+    "TaskSender",
     "idempotent_grant",
     "send",
 ]

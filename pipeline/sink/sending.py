@@ -43,7 +43,7 @@ from .errors import SinkError, SinkFenced
 from .options import SinkOptions
 from .transaction import MISSING_ATTEMPTS, Grant
 
-__all__ = ["Sent", "send"]
+__all__ = ["Sending", "Sent", "TaskSender", "send"]
 
 PRODUCE_OF_1_0 = 5
 """From here on a broker remembers five batches of a producer; before, one."""
@@ -92,10 +92,32 @@ def send(
     `rows` have the columns of `rows.COLUMNS`, of which `topic` and `partition` are not looked at. A row without a
     timestamp gets `timestamp_ms`, which must be the same for every attempt of the task. Raises SinkError, SinkFenced.
     """
-    with Sending(options, grant, topic_partition) as sending:
-        for batch in cut(rows, options.batch_bytes, timestamp_ms):
-            sending.put(batch)
-        return sending.finish()
+    with TaskSender(options, grant) as sender:
+        return sender.send(topic_partition, rows, timestamp_ms=timestamp_ms)
+
+
+class TaskSender:
+    """What a task sends with that has several partitions: one after the other, over the same connections."""
+
+    def __init__(self, options: SinkOptions, grant: Grant) -> None:
+        self._options = options
+        self._grant = grant
+        self._asker = Asker(options, options.client.delivery_timeout_ms / 1000)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._asker.close()
+
+    def send(self, topic_partition: tuple[str, int], rows: Iterator[pa.RecordBatch], *, timestamp_ms: int = -1) -> Sent:
+        """See the function `send`."""
+        with Sending(self._options, self._grant, topic_partition, self._asker) as sending:
+            for batch in cut(rows, self._options.batch_bytes, timestamp_ms):
+                sending.put(batch)
+            return sending.finish()
 
 
 class _Producers(LogCalls):
@@ -121,14 +143,14 @@ class _Ready(NamedTuple):
 
 
 class Sending:
-    """The rows of one partition on their way."""
+    """The rows of one partition on their way, over the connections of `asker`."""
 
-    def __init__(self, options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
+    def __init__(self, options: SinkOptions, grant: Grant, where: tuple[str, int], asker: Asker) -> None:
         self._options = options
         self._grant = grant
         self._topic, self._partition = where
         self._where = f"{where[0]}-{where[1]}"
-        self._asker = Asker(options, options.client.delivery_timeout_ms / 1000)
+        self._asker = asker
         self._encoding = EncodeOptions(
             codec=options.codec,
             level=options.client.compression_level,
@@ -158,7 +180,6 @@ class Sending:
     ) -> None:
         for answer in self._answers:
             answer.add_done_callback(_seen)
-        self._asker.close()
 
     def put(self, batch: Batch) -> None:
         """Sends a batch as soon as there is room."""
