@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .jobs.compact import compact
     from .jobs.export import export
     from .jobs.importing import import_records
+    from .jobs.replay import replay
     from .jobs.upgrade import upgrade
     from .lag import lag
     from .session import register, session
@@ -35,6 +36,7 @@ __all__ = [
     "import_records",
     "lag",
     "register",
+    "replay",
     "session",
     "upgrade",
     "write_exactly_once",
@@ -48,6 +50,7 @@ _EXPORTS = {
     "import_records": ".jobs.importing",
     "lag": ".lag",
     "register": ".session",
+    "replay": ".jobs.replay",
     "session": ".session",
     "upgrade": ".jobs.upgrade",
     "write_exactly_once": ".sink.exactly_once",

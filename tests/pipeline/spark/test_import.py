@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from pathlib import Path
 
 import pytest
-from import_samples import exported, read
+from import_samples import exported, put_records, read, some
 from logs_samples import written
 from pyspark.sql import SparkSession
 from wire_world import QUICK, consumed
@@ -13,7 +15,9 @@ from wire_world import QUICK, consumed
 from ottla.broker.embedded import Embedded
 from ottla.pipeline.backend import ReadError
 from ottla.pipeline.jobs.importing import import_records
+from ottla.pipeline.jobs.replay import replay
 from ottla.pipeline.jobs.running import Progress
+from ottla.pipeline.offsets import AtOffsets, parse_offsets
 
 HURRY = {name: value for name, value in QUICK.items() if name.startswith(("retry", "reconnect", "request"))}
 
@@ -43,3 +47,35 @@ def test_an_export_comes_back_both_ways(spark: SparkSession, tmp_path: Path) -> 
             assert [(one[0], None if one[2] == -1 else one[2], *one[4:]) for one in found] == [
                 (key.partition, *row[1:]) for key, rows in before.items() for row in rows
             ]
+
+
+def test_a_replay_stops_at_ctrl_c_and_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    million = 1_000_000
+    for partition in range(2):
+        put_records(tmp_path / "in", "far", partition, [*some(30), *some(30, million)])
+    put_records(tmp_path / "in", "far", 2, some(1))
+    import_records(spark, tmp_path / "in", data_dir=tmp_path / "data")
+    told: list[str] = []
+
+    def ctrl_c(progress: Progress) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with Embedded() as broker:
+        source, before = str(tmp_path / "data"), signal.getsignal(signal.SIGINT)
+        plan = replay(spark, source, bootstrap=broker.bootstrap, dry_run=True, tell=told.append)
+        assert (
+            plan.records == 0
+            and "topics that are made: far" in told[1]
+            and "far" not in {topic.name for topic in broker.topics()}
+        )
+        first = replay(spark, source, bootstrap=broker.bootstrap, config=HURRY, say=ctrl_c)
+        assert first.stopped and first.records == 61 and signal.getsignal(signal.SIGINT) is before
+        reached = parse_offsets(json.dumps(json.loads(first.to_json())["offsets"]), "--from-offsets")
+        rest = replay(spark, source, bootstrap=broker.bootstrap, config=HURRY, starting=AtOffsets(reached))
+        assert (rest.stopped, rest.records) == (False, 60)
+        found = consumed(broker, "far")
+        assert [(one[0], one[5]) for one in found] == [
+            (n, b"v%d" % at) for n in range(2) for at in (*range(30), *range(million, million + 30))
+        ] + [(2, b"v0")]
+        with pytest.raises(ReadError, match="topic far would be replayed into itself"):
+            replay(spark, {"bootstrap.servers": broker.bootstrap}, bootstrap=broker.bootstrap)
