@@ -158,7 +158,8 @@ class _Told:
 def _write(df: DataFrame, batch_id: int, options: SinkOptions, transactional_id: str) -> list[Sent] | None:
     """What was written; None where the micro-batch is committed already."""
     now_ms = time.time_ns() // 1_000_000  # one for all attempts of all tasks
-    with SinkTransaction(options, transactional_id) as transaction:
+    query = _property(df.sparkSession, QUERY_ID)
+    with SinkTransaction(options, transactional_id, query=query) as transaction:
         grant = transaction.begin()
         done = transaction.committed_batch()
         if done is not None and done >= batch_id:

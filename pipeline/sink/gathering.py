@@ -37,10 +37,13 @@ def needed(names: Sequence[str], options: SinkOptions) -> list[str]:
     return [name for name in names if name in options.order_by or name in COLUMNS]
 
 
-def write_staged(options: SinkOptions, transactional_id: str, batch_id: int, staged: Iterable[Staged]) -> SinkReport:
-    """Writes the rows of all tasks in one transaction, unless this micro-batch is committed. Raises SinkError."""
+def write_staged(
+    options: SinkOptions, transactional_id: str, batch_id: int, staged: Iterable[Staged], *, query: str | None = None
+) -> SinkReport:
+    """Writes the rows of all tasks in one transaction, unless this micro-batch of the query is committed. Raises
+    SinkError."""
     began_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
-    with SinkTransaction(options, transactional_id) as transaction:
+    with SinkTransaction(options, transactional_id, query=query) as transaction:
         grant = transaction.begin()
         done = transaction.committed_batch()
         if done is not None and done >= batch_id:

@@ -48,6 +48,7 @@ FETCH_WITHOUT_IDS, FETCH_OF_GROUPS, FETCH_STABLE = 9, 8, 7
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 _LOST_ID = (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID)
 _MARK = "ottla.batch"
+_QUERY = "ottla.query"
 _WHAT = {
     Call.INIT: "a producer id",
     Call.ADD: "a place in the transaction for the partitions",
@@ -71,10 +72,17 @@ class SinkTransaction:
     copies_live_s = COPIES_LIVE_S
 
     def __init__(
-        self, options: SinkOptions, transactional_id: str, *, clock: Callable[[], float] = time.monotonic
+        self,
+        options: SinkOptions,
+        transactional_id: str,
+        *,
+        query: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock` gives seconds: it tells a transaction that timed out from one that was taken over."""
+        """`query` is the id of the query that counts the micro-batches, if one does. `clock` gives seconds: it tells a
+        transaction that timed out from one that was taken over."""
         self.transactional_id = transactional_id
+        self._query = query
         self._options = options
         self._clock = clock
         self._asker = Asker(options)
@@ -125,7 +133,8 @@ class SinkTransaction:
         return self._grant
 
     def committed_batch(self) -> int | None:
-        """The id of the micro-batch that was committed last; None if there is none that the brokers remember."""
+        """The id of the micro-batch that was committed last; None if there is none that the brokers remember. Raises
+        SinkError where another query has counted: its micro-batches are not ours, though they have the same ids."""
 
         async def ask(connection: Connection) -> tuple[int, Any]:
             return await _committed(connection, self.transactional_id)
@@ -144,6 +153,7 @@ class SinkTransaction:
                     f"group {self.transactional_id!r} has an offset of {topic}-{partition} that no sink has committed: "
                     "transactionalId must be another name than that of a consumer group"
                 )
+            self._check_query(metadata)
             newest = offset - 1 if newest is None else max(newest, offset - 1)
         if found:
             self._homes = tuple(sorted({topic for topic, _ in found}))
@@ -154,6 +164,17 @@ class SinkTransaction:
         if connection.version_of(OffsetFetchRequest, FETCH_WITHOUT_IDS) < FETCH_STABLE:
             await asyncio.sleep(SETTLE_S)
         self._was_pending = False
+
+    def _check_query(self, metadata: str) -> None:
+        try:
+            query = json.loads(metadata).get(_QUERY)
+        except (ValueError, AttributeError):
+            return
+        if query is not None and self._query is not None and query != self._query:
+            raise SinkError(
+                f"transactional id {self.transactional_id!r} is that of query {query}, from another checkpoint: query"
+                f" {self._query}, whose micro-batches are others, needs a transactionalId of its own"
+            )
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """How many partitions the topics have. A topic that is not there is an error: none is made."""
@@ -205,7 +226,8 @@ class SinkTransaction:
 
     def _commit_offset(self, grant: Grant, homes: set[TopicPartition], batch_id: int) -> None:
         standing, group = _standing(grant), self.transactional_id
-        told = OffsetAndMetadata(batch_id + 1, json.dumps({_MARK: batch_id}))
+        metadata = {_MARK: batch_id} | ({} if self._query is None else {_QUERY: self._query})
+        told = OffsetAndMetadata(batch_id + 1, json.dumps(metadata))
 
         async def add(connection: Connection) -> tuple[int, Any]:
             return await calls.add_offsets(connection, self.transactional_id, standing, group), True

@@ -113,7 +113,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             transactional_id = self._options.transactional_id or (f"ottla-{query}" if query else None)
             if transactional_id is None:
                 raise SinkError("Spark does not say which query this is: transactionalId must be given")
-            write_staged(self._options, transactional_id, batchId, _staged(messages))
+            write_staged(self._options, transactional_id, batchId, _staged(messages), query=query)
             if (place := self._place(query, batchId)) is not None:
                 sweep(place)
 

@@ -141,6 +141,19 @@ def test_a_task_sends_its_rows_as_they_come(broker: Embedded, monkeypatch: pytes
     assert send_rows(options(broker), iter([])) == 0
 
 
+def test_another_query_with_the_same_id_is_refused(broker: Embedded) -> None:
+    broker.create_topic("six")
+    given, staged = options(broker, topic="six"), [stage([rows(("k", b"v", 0))], None)]
+    assert write_staged(given, "six-id", 0, staged, query="first").written
+    for batch_id in (0, 1):
+        with pytest.raises(SinkError, match=r"'six-id' is that of query first, .* query second, .* needs a"):
+            write_staged(given, "six-id", batch_id, staged, query="second")
+    assert not write_staged(given, "six-id", 0, staged, query="first").written
+    assert write_staged(given, "six-id", 1, staged).written
+    assert write_staged(given, "six-id", 2, staged, query="second").written
+    assert len(committed(broker, "six", 1)) == 3
+
+
 def test_only_the_columns_that_are_needed_are_staged(broker: Embedded) -> None:
     given = options(broker, orderBy="rank,value")
     assert needed(["id", "value", "rank", "topic"], given) == ["value", "rank", "topic"]
