@@ -8,8 +8,7 @@ offset is cleaned. A marker is needed as long as a batch of its transaction is l
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from ..protocol.records.batch import BatchHeader
 from . import txn_index
@@ -35,43 +34,15 @@ def aborted_transactions(files: Files, directory: str) -> list[AbortedTransactio
     return sorted(found, key=lambda transaction: transaction.first_offset)
 
 
-class Passed(NamedTuple):
-    """What a run of batches, next to each other, means for those behind: the last offset of the last one of a
-    transaction (-1: there is none), where the last marker of each producer lies, and of each that has a batch or a
-    marker in it whether a batch was left in the transaction it is in."""
-
-    last_offset: int
-    markers: Mapping[int, int]
-    left: Mapping[int, bool]
-
-
-NOTHING_PASSED = Passed(-1, {}, {})
-
-
-def passed(runs: Iterable[Passed]) -> Passed:
-    """Several runs, oldest first, as one."""
-    last_offset, markers, left = -1, dict[int, int](), dict[int, bool]()
-    for run in runs:
-        last_offset = max(last_offset, run.last_offset)
-        markers.update(run.markers)
-        left.update(run.left)
-    return Passed(last_offset, markers, left)
-
-
 class CleanedTransactions:
-    """See the module. Every batch is to be shown, in the order of offsets; not those of other formats. `before` stands
-    for those that are not shown, since they lie before the first one."""
+    """See the module. Every batch is to be shown, in the order of offsets; not those of other formats. Of those that
+    lie before the first one that is shown, only this matters: which producers have a batch `left` there, of the
+    transaction that they are in then; and of `aborted` the transactions that end behind it are enough."""
 
-    def __init__(self, aborted: Sequence[AbortedTransaction], before: Passed = NOTHING_PASSED) -> None:
-        self._coming = [found for found in reversed(aborted) if found.first_offset > before.last_offset]
-        # The one that a producer is in, or was in last.
-        self._aborted: dict[int, AbortedTransaction] = {
-            found.producer_id: found
-            for found in aborted[: len(aborted) - len(self._coming)]
-            if found.first_offset > before.markers.get(found.producer_id, -1)
-        }
-        # Producers of which a batch was seen in the transaction they are in.
-        self._left: set[int] = {producer_id for producer_id, is_left in before.left.items() if is_left}
+    def __init__(self, aborted: Sequence[AbortedTransaction], left: Iterable[int] = ()) -> None:
+        self._coming = list(reversed(aborted))
+        self._aborted: dict[int, AbortedTransaction] = {}  # the one that a producer is in, or was in last
+        self._left = set(left)  # producers of which a batch was seen in the transaction they are in
 
     def on_batch(self, header: BatchHeader) -> bool:
         """Whether a batch of data was aborted."""

@@ -14,12 +14,12 @@ put in place stays.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...protocol.records.validate import Rules
 from ...storage import checkpoint
-from ...storage.cleaned_transactions import Passed, aborted_transactions, passed
+from ...storage.cleaned_transactions import aborted_transactions
 from ...storage.compaction import (
     Clean,
     Dirtiness,
@@ -264,11 +264,6 @@ class Compaction:
                 continue
             task = plan.task
             for index, segment in enumerate(task.segments):
-                aborted = [
-                    found
-                    for found in plan.aborted
-                    if found.first_offset < segment.next_offset and found.last_offset >= segment.base_offset
-                ]
                 items.append(
                     KeysItem(
                         number,
@@ -277,7 +272,7 @@ class Compaction:
                         segment.base_offset,
                         segment.size_bytes,
                         task.first_dirty_offset,
-                        tuple(aborted),
+                        _between(plan.aborted, segment.base_offset, segment.next_offset),
                     )
                 )
         return items
@@ -286,7 +281,7 @@ class Compaction:
         """Takes what is in a segment."""
         partition = self._partitions[item.partition]
         partition.found[item.index] = found
-        partition.outcome.records_before += found.all_records
+        partition.outcome.records_before += found.records
         partition.outcome.tombstones_before += found.tombstones
 
     # The second: which offsets
@@ -315,11 +310,12 @@ class Compaction:
         partition = self._partitions[number]
         plan, task = partition.plan, partition.plan.task
         from_ms, first = tombstones_from_ms(task), 0
-        before = Passed(-1, {}, {})
+        left: dict[int, bool] = {}
         for group_number, group in enumerate(plan.groups):
             indexes = range(first, first + len(group))
             start, end = group[0].base_offset, group[-1].next_offset
-            own = passed(partition.found[index].passed for index in indexes)
+            found = [partition.found[index] for index in indexes]
+            own = {producer_id for segment in found for producer_id in segment.left}
             yield GroupItem(
                 number,
                 group_number,
@@ -333,14 +329,14 @@ class Compaction:
                 ),
                 first,
                 from_ms,
-                # Of what ended before nothing matters but that it did, which `before` tells.
-                tuple(found for found in plan.aborted if found.first_offset < end and found.last_offset >= start),
-                _needed(before, own.markers, {found.producer_id for found in plan.aborted}),
-                tuple(partition.found[index].name for index in indexes),
+                _between(plan.aborted, start, end),
+                frozenset(producer_id for producer_id in own if left.get(producer_id)),
+                tuple(segment.name for segment in found),
                 tuple(partition.settled),
-                sum(partition.found[index].clean_records for index in indexes),
+                sum(segment.clean_records for segment in found),
             )
-            before = passed((before, own))
+            for segment in found:
+                left.update(segment.left)
             first += len(group)
 
     def put(self, item: GroupItem, done: GroupDone) -> list[PartitionPlan]:
@@ -418,10 +414,6 @@ class Buckets:
     names: tuple[tuple[int, str], ...]
 
 
-def _needed(before: Passed, markers: Mapping[int, int], aborted: Collection[int]) -> Passed:
-    """What a group must know of what comes before it: of producers that end a transaction in it, or had one aborted."""
-    return Passed(
-        before.last_offset,
-        {producer_id: at for producer_id, at in before.markers.items() if producer_id in aborted},
-        {producer_id: is_left for producer_id, is_left in before.left.items() if producer_id in markers},
-    )
+def _between(aborted: Sequence[AbortedTransaction], start: int, end: int) -> tuple[AbortedTransaction, ...]:
+    """Those that have anything in a range of offsets."""
+    return tuple(found for found in aborted if found.first_offset < end and found.last_offset >= start)

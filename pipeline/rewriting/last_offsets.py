@@ -15,6 +15,7 @@ Memory: a task of `keys_of` has a window and ROWS rows of 24 bytes, a few times 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ import pyarrow as pa
 from ...protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...storage import inspect, txn_index
-from ...storage.cleaned_transactions import CleanedTransactions, Passed
+from ...storage.cleaned_transactions import CleanedTransactions
 from ...storage.errors import StorageError
 from ...storage.files import DiskFiles, Files
 from ...storage.offset_map import digests
@@ -80,17 +81,16 @@ class KeysItem:
 
 
 class KeysFound(NamedTuple):
-    """What a segment holds: the name of the file with its keys, how many rows that has, its records (without markers,
-    and without those that were aborted: `clean_records` of them below the first dirty offset), its tombstones, and all
-    records of data, aborted ones as well."""
+    """What a segment holds: the name of the file with its keys, how many rows that has, its records but for markers,
+    those of them below the first dirty offset that were not aborted, and its tombstones that were not; and of each
+    producer with transactions in it, whether a batch is left of the one that it is in at the end."""
 
     name: str
     rows: int
     records: int
     clean_records: int
     tombstones: int
-    all_records: int
-    passed: Passed
+    left: dict[int, bool]
 
 
 def keys_of(item: KeysItem, files: Files | None = None) -> KeysFound:
@@ -158,7 +158,8 @@ class _Blocks:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._file.close()
         if kind is not None:
-            self._files.remove(self._path)
+            with contextlib.suppress(OSError):  # it is swept later
+                self._files.remove(self._path)
 
     def add(self, kind: int, *columns: Int64s) -> None:
         """Adds a block, if it has anything."""
@@ -265,11 +266,9 @@ class _Keys:
         self._first_dirty = item.first_dirty_offset
         self._dirty, self._clean = _Rows(DIRTY, blocks), _Rows(CLEAN, blocks)
         self._keyless, self._tombstones = _Offsets(KEYLESS, blocks), _Offsets(TOMBSTONES, blocks)
-        self._transactions = CleanedTransactions(item.aborted, Passed(item.base_offset - 1, {}, {}))
-        self._last_offset = -1
-        self._markers: dict[int, int] = {}
+        self._transactions = CleanedTransactions(item.aborted)
         self._left: dict[int, bool] = {}
-        self._records = self._clean_records = self._all_records = 0
+        self._records = self._clean_records = 0
 
     def add(self, rows: Rows) -> None:
         """Takes in the next rows."""
@@ -285,7 +284,6 @@ class _Keys:
             keyed = keys.is_valid().to_numpy(zero_copy_only=False)
             self._keyless.add(offsets[~keyed & (offsets < self._first_dirty)])
             tombstones = tombstones & keyed
-        self._records += offsets.size
         self._tombstones.add(offsets[tombstones])
         dirty = offsets >= self._first_dirty
         if dirty.all():
@@ -313,7 +311,7 @@ class _Keys:
         attributes = np.array([header.attributes for header in rows.entries], np.int64)
         special = np.flatnonzero(attributes & (CONTROL_BIT | TRANSACTIONAL_BIT))
         if not special.size:
-            self._all_records += rows.offsets.size
+            self._records += rows.offsets.size
             return None
         included = np.ones(len(rows.entries), np.bool_)
         first = np.cumsum(rows.counts) - rows.counts
@@ -325,10 +323,9 @@ class _Keys:
                 control_records += int(rows.counts[index])
                 self._on_control(rows, header, int(first[index]))
             elif header.is_transactional:
-                self._last_offset = header.last_offset
                 self._left[header.producer_id] = True
                 included[index] = not self._transactions.on_batch(header)
-        self._all_records += rows.offsets.size - control_records
+        self._records += rows.offsets.size - control_records
         return np.repeat(included, rows.counts)
 
     def _on_control(self, rows: Rows, header: BatchHeader, row: int) -> None:
@@ -338,7 +335,6 @@ class _Keys:
         (kind,) = _KIND.unpack_from(rows.payload, int(rows.keys.starts[row]))
         if kind in (txn_index.ABORT, txn_index.COMMIT):
             self._transactions.on_end(header, kind)
-            self._last_offset = self._markers[header.producer_id] = header.last_offset
             self._left[header.producer_id] = False
 
     def finish(self, name: str) -> KeysFound:
@@ -351,8 +347,7 @@ class _Keys:
             self._records,
             self._clean_records,
             self._tombstones.all,
-            self._all_records,
-            Passed(self._last_offset, self._markers, self._left),
+            self._left,
         )
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...protocol.records.batch import MAGIC, BatchHeader
-from ...storage.cleaned_transactions import CleanedTransactions, Passed
+from ...storage.cleaned_transactions import CleanedTransactions
 from ...storage.compaction import Chooser, Clean, clean_group
 from ...storage.files import DiskFiles, Files
 from ...storage.rewrite import Rewritten, Verdict, every, none
@@ -35,7 +35,7 @@ class GroupItem:
     """A group to be rewritten: the `number`-th of the partition with number `partition` in the plan.
 
     `task` is the cleaner's with these segments alone, of which the first is the `first_index`-th of the partition.
-    `from_ms`, `aborted` and `before` say what matters of the segments before; `keys` and `settled` are the files of
+    `from_ms`, `aborted` and `left` say what matters of the segments before; `keys` and `settled` are the files of
     `last_offsets`, `clean_records` counts those below the first dirty offset.
     """
 
@@ -45,7 +45,7 @@ class GroupItem:
     first_index: int
     from_ms: int
     aborted: tuple[AbortedTransaction, ...]
-    before: Passed
+    left: frozenset[int]
     keys: tuple[str, ...]
     settled: tuple[str, ...]
     clean_records: int
@@ -73,7 +73,7 @@ def rewrite_group(item: GroupItem, files: Files | None = None) -> GroupDone:
     files = files or DiskFiles()
     suffix = own_suffix(COMPACTED)
     survivors = OffsetSurvivors(files, item)
-    chooser = Chooser(item.task, survivors, CleanedTransactions(item.aborted, item.before), item.from_ms)
+    chooser = Chooser(item.task, survivors, CleanedTransactions(item.aborted, item.left), item.from_ms)
     stretches = Stretches(chooser)
     made = clean_group(files, item.task, item.task.segments, stretches, suffix=suffix, read=stretches.read)
     return GroupDone(tuple(made), suffix, survivors.records, survivors.tombstones)
