@@ -3,8 +3,8 @@
     replay(spark, "/var/lib/kafka", bootstrap="broker:9092", topics=["orders"], to_topic="orders-again", speed=10)
 
 Owns the handing out; see `pipeline/replaying/` for what is done. At least once: the producers are idempotent, so that
-neither a retry nor a task that is tried again sends anything twice, but a replay that goes on behind a failure sends
-the records of one round again, which is some seconds of them.
+none of their retries sends anything twice, but a task that is tried again, and a replay that goes on behind a failure,
+send the records of one round again, which is some seconds of them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from ..importing.sending import options_of
 from ..importing.topics import check_wide, counts, ensure
 from ..logs import FileBackend
 from ..offsets import Limit, positions, resolve
-from ..replaying.playing import Played, Work, play
+from ..replaying.playing import Played, Work, replay_part
 from ..replaying.report import Replayed, ReplayReport
 from ..replaying.rounds import Replay, Settings
 from ..sink.errors import SinkError
-from ..sink.transaction import idempotent_grant
 from . import running
 from .running import JobError, Progress, Say
 
@@ -109,7 +108,6 @@ def replay(
                 ranges,
                 settings,
                 lambda works: _run(spark, works),
-                lambda: idempotent_grant(options),
                 time.time,
                 time.sleep,
                 lambda: stopped() or is_over(),
@@ -132,7 +130,7 @@ def _all(made: Replay, report: ReplayReport) -> None:
 
 
 def _run(spark: SparkSession, works: Sequence[Work]) -> Iterator[tuple[Work, Played]]:
-    return running.run(spark, works, play, bytes_of=_alone, name="ottla replay")
+    return running.run(spark, works, replay_part, bytes_of=_alone, name="ottla replay")
 
 
 def _alone(work: Work) -> int:

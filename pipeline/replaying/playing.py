@@ -1,8 +1,8 @@
 """What a task of a replay does: the records of some partitions for some seconds, each sent when it is due.
 
 Owns the sending of one round. A partition's records stay in their order, also where they go by key to several. The
-producer is idempotent, with an id for each task and round: an attempt of a task that follows another, or goes on beside
-it, adds nothing to what that has sent.
+producer is idempotent, so that none of its own retries sends anything twice; it has a new id for each attempt of a
+task, which sends the task's records again.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from ..backend import Piece, TopicPartition
+from ..sink.asking import Asker
 from ..sink.batches import Batch, cut
 from ..sink.options import SinkOptions
 from ..sink.rows import partitions_of
 from ..sink.sending import Sending, Sent
-from ..sink.transaction import Grant
+from ..sink.transaction import idempotent_grant
 from . import pacing
 from .pacing import Clock, Sleep, Slice
 
@@ -61,7 +61,6 @@ class Work:
     lines: tuple[Line, ...]
     counts: Mapping[str, int]
     options: SinkOptions
-    grant: Grant
     start_s: float
     to_topic: str | None = None
     by_key: bool = False
@@ -84,28 +83,51 @@ class Played(NamedTuple):
 class Sender(Protocol):
     """How the rows of one partition leave."""
 
-    def __enter__(self) -> Sender: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
-
     def put(self, batch: Batch) -> None: ...
 
     def finish(self) -> Sent: ...
 
 
-MakeSender = Callable[[SinkOptions, Grant, tuple[str, int]], Sender]
+class Senders(Protocol):
+    """The senders of one task."""
+
+    def of(self, where: tuple[str, int]) -> Sender: ...
+
+    def close(self) -> None: ...
 
 
-def play(
-    work: Work, *, clock: Clock = time.time, sleep: Sleep = time.sleep, make_sender: MakeSender = Sending
-) -> Played:
+class _ToBrokers:
+    """Those that send to brokers, as one producer and over the same connections."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._grant = idempotent_grant(options)
+        self._asker = Asker(options, options.client.delivery_timeout_ms / 1000)
+        self._open: list[Sending] = []
+
+    def of(self, where: tuple[str, int]) -> Sending:
+        made = Sending(self._options, self._grant, where, self._asker)
+        self._open.append(made.__enter__())
+        return made
+
+    def close(self) -> None:
+        for one in self._open:
+            one.__exit__(None, None, None)
+        self._asker.close()
+
+
+def replay_part(work: Work) -> Played:
+    """A task's work, by the clock of its machine."""
+    return play(work, time.time, time.sleep, _ToBrokers)
+
+
+def play(work: Work, clock: Clock, sleep: Sleep, make_senders: Callable[[SinkOptions], Senders]) -> Played:
     """Sends the round's records, and returns when all are in the log. SinkError, ReadError."""
     counted = [0] * len(work.lines)
     streams = [_numbered(number, _slices(work, line)) for number, line in enumerate(work.lines)]
     paced = work.rate is not None or work.speed is not None
-    lanes = _Lanes(work, make_sender)
+    senders = make_senders(work.options)
+    lanes = _Lanes(work, senders)
     try:
         for _, number, one in heapq.merge(*streams, key=lambda entry: entry[0]):
             if paced and one.due_s > clock():
@@ -118,7 +140,7 @@ def play(
         lanes.flush()
         return Played(tuple(counted), lanes.settle())
     finally:
-        lanes.close()
+        senders.close()
 
 
 def _numbered(number: int, slices: Iterable[Slice]) -> Iterator[tuple[float, int, Slice]]:
@@ -164,9 +186,9 @@ class _Lane:
 class _Lanes:
     """Every partition that is written to, made when its first record comes."""
 
-    def __init__(self, work: Work, make_sender: MakeSender) -> None:
+    def __init__(self, work: Work, senders: Senders) -> None:
         self._work = work
-        self._make_sender = make_sender
+        self._senders = senders
         self._lanes: dict[tuple[str, int], _Lane] = {}
 
     def add(self, key: TopicPartition, rows: pa.RecordBatch, time_ms: int | None) -> None:
@@ -189,8 +211,7 @@ class _Lanes:
     def _lane(self, where: tuple[str, int]) -> _Lane:
         found = self._lanes.get(where)
         if found is None:
-            sender = self._make_sender(self._work.options, self._work.grant, where).__enter__()
-            found = self._lanes[where] = _Lane(sender, self._work.options)
+            found = self._lanes[where] = _Lane(self._senders.of(where), self._work.options)
         return found
 
     def flush(self) -> None:
@@ -201,7 +222,3 @@ class _Lanes:
     def settle(self) -> int:
         """Waits until all that was sent is in the log; the bytes of it."""
         return sum(lane.sender.finish().bytes for lane in self._lanes.values())
-
-    def close(self) -> None:
-        for lane in self._lanes.values():
-            lane.sender.__exit__(None, None, None)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from ..backend import Backend, OffsetRange, Offsets, TopicPartition, Wanted
 from ..sink.options import SinkOptions
-from ..sink.transaction import Grant
 from . import pacing
 from .pacing import Clock, Sleep
 from .playing import COLUMNS, Line, Played, Work
@@ -27,7 +26,7 @@ BEHIND_S = 1.0
 """More than so much is not made up for: a rate is not exceeded because something took long before."""
 
 Run = Callable[[Sequence[Work]], Iterator[tuple[Work, Played]]]
-"""Does `playing.play` for each at the same time, anywhere."""
+"""Does `playing.replay_part` for each at the same time, anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,12 @@ class Settings:
 
 @dataclass
 class Replay:
-    """One replay of some ranges. `grant` gives a new producer id."""
+    """One replay of some ranges."""
 
     backend: Backend
     ranges: Sequence[OffsetRange]
     settings: Settings
     run: Run
-    grant: Callable[[], Grant]
     clock: Clock
     sleep: Sleep
     is_over: Callable[[], bool] = lambda: False
@@ -151,7 +149,6 @@ class Replay:
                 tuple(group),
                 settings.counts,
                 settings.options,
-                self.grant(),
                 start_s,
                 settings.to_topic,
                 settings.by_key,

@@ -10,6 +10,7 @@ import pytest
 from import_samples import put_records, some
 from logs_samples import written
 
+from ottla.pipeline.backend import TopicPartition
 from ottla.pipeline.commands import pipeline
 from ottla.pipeline.commands.replay import JOB
 from ottla.pipeline.offsets import AtOffsets
@@ -65,4 +66,4 @@ def test_the_offsets_of_a_report(place: Path, told: object) -> None:
     parsed = parser.parse_args(["logs", *ONE, "--from-offsets", "@report.json"])
     parsed.topic = parsed.topics = None
     JOB.check(parsed)
-    assert parsed.starting == AtOffsets({("t", 0): 5})
+    assert parsed.starting == AtOffsets({TopicPartition("t", 0): 5})

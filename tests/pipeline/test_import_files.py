@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,7 +62,6 @@ def test_a_mark_is_the_bytes(tmp_path: Path) -> None:
 
 
 def test_a_delta_table_has_what_its_newest_version_has(tmp_path: Path) -> None:
-    deltalake = pytest.importorskip("deltalake")
     table = pa.table({"value": pa.array([b"old"]), "topic": ["t"], "partition": pa.array([1], pa.int32())})
     deltalake.write_deltalake(str(tmp_path), table, partition_by=["topic", "partition"])
     newer = table.set_column(0, "value", pa.array([b"new"]))

@@ -25,12 +25,11 @@ from ottla.pipeline.importing.topics import ensure
 from ottla.pipeline.logs import FileBackend
 from ottla.pipeline.offsets import parse_offsets
 from ottla.pipeline.replaying import pacing
-from ottla.pipeline.replaying.playing import Played, Work, play
+from ottla.pipeline.replaying.playing import Played, Work, play, replay_part
 from ottla.pipeline.replaying.report import ReplayReport
 from ottla.pipeline.replaying.rounds import ROUND_S, Replay, Settings
 from ottla.pipeline.sink.batches import Batch
 from ottla.pipeline.sink.sending import Sent
-from ottla.pipeline.sink.transaction import Grant, idempotent_grant
 from ottla.pipeline.wire import WireBackend
 from ottla.protocol.records.batch import Header, Record
 
@@ -62,22 +61,17 @@ class Log:
     def __init__(self, time: Time) -> None:
         self.time = time
         self.found: list[tuple[float, str, int, bytes, int]] = []
-        self.grants: set[int] = set()
         self.open = 0
 
-    def sender(self, options: Any, grant: Grant, where: tuple[str, int]) -> Any:
+    def senders(self, options: Any) -> Any:
         log = self
-        log.grants.add(grant.producer_id)
+        log.open += 1
 
         class Sender:
             records = size = 0
 
-            def __enter__(self) -> Any:
-                log.open += 1
-                return self
-
-            def __exit__(self, *_: Any) -> None:
-                log.open -= 1
+            def __init__(self, where: tuple[str, int]) -> None:
+                self.where = where
 
             def put(self, batch: Batch) -> None:
                 assert batch.first == self.records
@@ -85,12 +79,18 @@ class Log:
                 self.size += batch.content_bytes
                 for rows in batch.rows:
                     for row in rows.to_pylist():
-                        log.found.append((log.time(), *where, row["value"], row["timestamp"]))
+                        log.found.append((log.time(), *self.where, row["value"], row["timestamp"]))
 
             def finish(self) -> Sent:
-                return Sent(where[0], where[1], self.records, self.size, -1, -1)
+                return Sent(self.where[0], self.where[1], self.records, self.size, -1, -1)
 
-        return Sender()
+        class Senders:
+            of = staticmethod(Sender)
+
+            def close(self) -> None:
+                log.open -= 1
+
+        return Senders()
 
 
 def log_of(path: Path, records: Sequence[Record], partition: int = 0, topic: str = "t") -> None:
@@ -122,7 +122,6 @@ def replayed(
     **settings: Any,
 ) -> ReplayReport:
     backend = FileBackend([str(path)])
-    grants = iter(range(100, 10_000))
     report = ReplayReport(str(path), "there")
 
     def run(works: Sequence[Work]) -> Iterator[tuple[Work, Played]]:
@@ -131,7 +130,7 @@ def replayed(
         for work in works:
             time.now_s = begun_s
             again = pickle.loads(pickle.dumps(work))
-            yield work, play(again, clock=time, sleep=time.sleep, make_sender=log.sender)
+            yield work, play(again, time, time.sleep, log.senders)
             ended_s = max(ended_s, time.now_s)
         time.now_s = ended_s
 
@@ -141,7 +140,6 @@ def replayed(
         ranges if ranges is not None else ranges_of(backend),
         asked,
         run,
-        lambda: Grant(None, next(grants), 0),
         time,
         time.sleep,
         is_over,
@@ -220,7 +218,6 @@ def test_at_a_rate_over_all(tmp_path: Path, time: Time, log: Log) -> None:
     for partition in range(3):
         values = [int(value) for _, _, at, value, _ in log.found if at == partition]
         assert values == sorted(values)
-    assert len(log.grants) <= 2 * report.rounds
 
 
 @pytest.mark.parametrize("speed", [1.0, 60.0])
@@ -294,7 +291,7 @@ def test_from_a_broker_into_a_broker(tmp_path: Path) -> None:
 
         def run(works: Sequence[Work]) -> Iterator[tuple[Work, Played]]:
             for work in works:
-                yield work, play(pickle.loads(pickle.dumps(work)))
+                yield work, replay_part(pickle.loads(pickle.dumps(work)))
 
         for topic in ("src", "odd"):
             keys = backend.partitions(Selection(topics=(topic,)))
@@ -303,6 +300,6 @@ def test_from_a_broker_into_a_broker(tmp_path: Path) -> None:
             settings = Settings(options, ensure(options, {f"{topic}2": len(keys)}), to_topic=f"{topic}2")
             report = ReplayReport("", "")
             clock = Time()
-            Replay(backend, ranges, settings, run, lambda: idempotent_grant(options), clock, clock.sleep).all(report)
+            Replay(backend, ranges, settings, run, clock, clock.sleep).all(report)
             assert report.records == sum(one.size for one in ranges)
             assert consumed(broker, f"{topic}2") == consumed(broker, topic)
