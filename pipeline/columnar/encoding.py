@@ -257,30 +257,35 @@ def payloads(rows: pa.RecordBatch, bounds: Sequence[int]) -> tuple[memoryview, n
     return _bytes_of(_records(_table(rows, batch.MAGIC), bounds))
 
 
-def singles(rows: pa.RecordBatch, attributes: int) -> tuple[bytearray, Int64s]:
+def singles(rows: pa.RecordBatch, attributes: int) -> tuple[memoryview, Int64s]:
     """Each row as a batch of its own, one behind the other, without codec and producer, and where each ends, with a 0
     before the first. Raises as `encode`."""
     table, count = _table(rows, batch.MAGIC), rows.num_rows
-    records = _records(table, range(count + 1))
-    _, ends = _bytes_of(records)
+    records, sizes = _record_parts(table, range(count + 1))
     head = np.zeros(count, HEAD)
     head["base_offset"], head["magic"], head["attributes"] = table.offsets, batch.MAGIC, attributes
-    head["size"] = np.diff(ends) + _V2_HEADER_BYTES_IN_LENGTH
+    head["size"] = sizes + _V2_HEADER_BYTES_IN_LENGTH
     head["base_timestamp"] = head["max_timestamp"] = table.timestamps
     for name in ("leader_epoch", "producer_id", "producer_epoch", "base_sequence"):
         head[name] = -1
     head["record_count"] = 1
-    written, ends = _bytes_of(_joined(_fixed(head), records))
-    data = bytearray(written)
+    written, ends = _bytes_of(_joined(_fixed(head), *records))
     places = ends.tolist()
     crcs = np.array([crc32c(written[a + _CRC_START : b]) for a, b in pairwise(places)], ">u4")
     at = ends[:-1, None] + np.arange(_CRC_AT, _CRC_AT + 4)
-    np.frombuffer(data, np.uint8)[at] = crcs.view(np.uint8).reshape(-1, 4)
-    return data, ends.astype(np.int64)
+    if written.readonly:
+        written = memoryview(bytearray(written))
+    np.frombuffer(written, np.uint8)[at] = crcs.view(np.uint8).reshape(-1, 4)
+    return written, ends.astype(np.int64)
 
 
 def _records(part: _Table, bounds: Sequence[int]) -> pa.Array:
     """The records of these batches as they are written, an element each."""
+    return _joined(*_record_parts(part, bounds)[0])
+
+
+def _record_parts(part: _Table, bounds: Sequence[int]) -> tuple[list[Any], Int64s]:
+    """What the records of these batches are joined from, and the bytes that each takes."""
     firsts = np.array(bounds[:-1], np.int64)
     counts = np.diff(np.array(bounds, np.int64))
     offset_deltas = part.offsets - np.repeat(part.offsets[firsts], counts)
@@ -294,7 +299,8 @@ def _records(part: _Table, bounds: Sequence[int]) -> pa.Array:
     head[:, 0] = widths + part.header_sizes
     headers = pa.scalar(b"\x00", pa.binary()) if part.headers is None else part.headers
     values = _varint_array(part.value_sizes[:, None])
-    return _joined(_varint_array(head), part.keys, values, part.values, headers)
+    sizes = head[:, 0] + zigzag_widths(head[:, 0])[1]
+    return [_varint_array(head), part.keys, values, part.values, headers], sizes
 
 
 def _varint_array(values: Int64s) -> pa.Array:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +100,20 @@ def rows_at(
         begins,
         stops,
     )
+
+
+def plain_rows(data: bytes, places: Sequence[int]) -> Rows:
+    """The records of plain messages of one format, with the same attributes, that begin at `places`, of which the last
+    is where they end; their sizes are right. `data` goes on behind them for as long as `PADDING`.
+
+    Raises CorruptRecords, also for a CRC that does not match.
+    """
+    view, crc32 = memoryview(data), zlib.crc32
+    found = [crc32(view[begin + _CRC_START : end]) for begin, end in pairwise(places)]
+    starts = np.array(places[:-1], np.int64)
+    if (_fields(np.frombuffer(data, np.uint8), starts + _PREFIX_BYTES, ">u4") != np.array(found, np.int64)).any():
+        raise CorruptRecords("a message does not match its CRC")
+    return rows_at([read_header(view, places[0])], data, starts, [len(found)], [True])
 
 
 def run(data: memoryview, position: int, most_bytes: int) -> int:

@@ -10,7 +10,6 @@ the other way, which also knows what to call it. Only CRCs are computed one by o
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -42,10 +41,7 @@ LEAST_ENTRIES = 8
 """Fewer of a kind are converted alone: the array operations of a run take as long as some of them."""
 
 _WRITTEN = ("offset", "timestamp", "key", "value")
-_CRC_START = 16
 _MAX_RELATIVE_OFFSET = 2**31 - 1
-
-_OLD_HEADER = np.dtype([("offset", ">i8"), ("size", ">i4"), ("crc", ">u4"), ("magic", "i1"), ("attributes", "i1")])
 
 
 class Entry(NamedTuple):
@@ -174,15 +170,7 @@ def _copied(group: _Group, next_offset: int, end_offset: int) -> Iterator[Run]:
 
 
 def _plain(group: _Group, next_offset: int, end_offset: int) -> Iterator[Run]:
-    heads = group.heads(_OLD_HEADER)
-    view, places = memoryview(group.window), group.places
-    crc32 = zlib.crc32
-    found = [crc32(view[at + _CRC_START : end]) for at, end in pairwise(places)]
-    if (heads["crc"] != np.array(found, np.uint32)).any():
-        raise _Unusual
-    count = len(found)
-    header = legacy.read_header(view, places[0])
-    rows = legacy_rows.rows_at([header], group.window, places[:-1], [count], [True])
+    rows = legacy_rows.plain_rows(group.window, group.places)
     _check_offsets(rows.offsets, rows.offsets, next_offset, end_offset)
     data, bounds = singles(record_batch(rows, _WRITTEN), group.attributes)
     offsets = _numbers(rows.offsets)

@@ -57,6 +57,9 @@ def upgrade(
         def writing(items: Sequence[SegmentItem], task: Callable[[SegmentItem], Any]) -> Iterable[Any]:
             return run(spark, items, task, bytes_of=_size, say=say, name="ottla upgrade")
 
+        if tell is not None:
+            for folder in (folder for root in roots for folder in root.unfinished):
+                tell(f"{folder}: what was interrupted there is ended, or undone, before anything else")
         report = planned.look(looking)
         space = planned.check_space(spark.sparkContext.defaultParallelism)
         if tell is not None:

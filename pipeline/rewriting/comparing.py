@@ -22,11 +22,13 @@ from ..backend import ReadError
 from ..columnar import COLUMNS, Options, decode
 from ..columnar.batches import lone_rows
 from ..columnar.columns import record_batch, schema
+from ..columnar.legacy import plain_rows
 from ..logs.headers import Table
 from .reading import WINDOW_BYTES, stretches
 
 _WANTED = tuple(name for name in COLUMNS if name != "timestamp_type")  # that is compared entry by entry
 _CRC_START = 21
+_WRAPPERS_AT_ONCE = 32
 
 _Stretch = tuple[bytes, list[int]]
 
@@ -38,7 +40,7 @@ class Different(ReadError):
 def compare(files: Files, source: Source, results: Sequence[Source], window_bytes: int = WINDOW_BYTES) -> int:
     """Compares a log with those that were made of it, in their order, and gives the number of old records.
 
-    Raises Different, and ReadError where a file cannot be read.
+    Raises Different, and ReadError where a file cannot be read; neither says which log it is.
     """
     found = _Results(files, results, window_bytes)
     old = place = 0
@@ -49,23 +51,23 @@ def compare(files: Files, source: Source, results: Sequence[Source], window_byte
                 made, made_places = found.take(_of_a_kind(data, places, done))
                 until = done + len(made_places) - 1
                 if until == done:
-                    raise Different(f"{source.log_path} at byte {place + places[done]}: the upgraded log ends before")
+                    raise Different(f"at byte {place + places[done]}: the upgraded log ends before")
                 part = places[done : until + 1]
                 try:
                     old += _compared((data, part), (made, made_places))
                 except (CorruptRecords, InvalidRecords, Different) as error:
                     raise Different(
-                        f"{source.log_path} from byte {place + part[0]} to {place + part[-1]} was not upgraded as it "
-                        f"should be, so it stays as it is: {error}"
+                        f"from byte {place + part[0]} to {place + part[-1]} it was not upgraded as it should be, so it "
+                        f"stays as it is: {error}"
                     ) from error
                 done = until
             place += places[-1]
         if found.take(1)[1][1:]:
-            raise Different(f"{source.log_path}: the upgraded log goes on behind its end")
+            raise Different("the upgraded log goes on behind its end")
     except OSError as error:
-        raise ReadError(f"cannot read what was made of {source.log_path}: {error.strerror or error}") from error
+        raise ReadError(f"it, or what was made of it, cannot be read: {error.strerror or error}") from error
     except CorruptRecords as error:
-        raise Different(f"what was made of {source.log_path} cannot be read: {error}") from error
+        raise Different(f"what was made of it cannot be read: {error}") from error
     return old
 
 
@@ -92,9 +94,13 @@ class _Results:
 
 
 def _of_a_kind(data: bytes, places: Sequence[int], first: int) -> int:
-    """How many entries from one on are of v2 as it is, or not, as it is not."""
-    is_new = np.frombuffer(data, np.uint8)[np.array(places[first:-1], np.int64) + 16] == batch.MAGIC
-    return int(np.argmin(is_new == is_new[0])) or is_new.size
+    """How many entries from one on are of v2, wrappers or plain messages, as it is. Wrappers, which may be large when
+    they are opened, are a few at most."""
+    at, read = np.array(places[first:-1], np.int64), np.frombuffer(data, np.uint8)
+    is_new = read[at + 16] == batch.MAGIC
+    kinds = np.where(is_new, 2, (read[at + 17] & batch.CODEC_BITS) > 0)
+    count = int(np.argmin(kinds == kinds[0])) or kinds.size
+    return min(count, _WRAPPERS_AT_ONCE) if kinds[0] == 1 else count
 
 
 def _compared(source: _Stretch, made: _Stretch) -> int:
@@ -117,7 +123,7 @@ def _compared(source: _Stretch, made: _Stretch) -> int:
     ):
         if not same.all():
             raise Different(f"the {what} of a batch is another")
-    old = _decoded(data, places)
+    old = _plain(data, places) if _are_alike(before) else _decoded(data, places)
     new = _lone(made_data, made_places, after) if _are_lone(after) else _decoded(made_data, made_places)
     if not new.equals(old):
         raise Different("the records are others")
@@ -148,6 +154,16 @@ def _check_headers(records: pa.Table, table: Table) -> None:
 def _decoded(data: bytes, places: Sequence[int]) -> pa.Table:
     found = decode(memoryview(data)[places[0] : places[-1]], Options(columns=_WANTED))
     return pa.Table.from_batches(found, schema(_WANTED))
+
+
+def _are_alike(table: Table) -> bool:
+    """Whether they are plain messages that differ in nothing but their records."""
+    marks = table.data[table.places[:, None] + (16, 17)]
+    return bool((marks == marks[0]).all()) and not table.codecs[0]
+
+
+def _plain(data: bytes, places: Sequence[int]) -> pa.Table:
+    return pa.Table.from_batches([record_batch(plain_rows(data, places), _WANTED)])
 
 
 def _are_lone(table: Table) -> bool:

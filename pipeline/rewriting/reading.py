@@ -5,10 +5,13 @@ Owns the windows, and what of a log goes which way on its way to v2: see columna
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
+import numpy as np
+
 from ...protocol.records import formats
-from ...protocol.records.batch import BatchHeader
+from ...protocol.records.batch import HEADER_BYTES, BatchHeader
 from ...storage.files import MAP_BYTES, File, Files
 from ...storage.rewrite import Read, Run
 from ...storage.stream import entries
@@ -18,6 +21,8 @@ from ..logs.headers import walk
 WINDOW_BYTES = 2 << 20
 """Enough for the array operations of a window to vanish among its entries."""
 
+_SIZE = struct.Struct(">8xI")
+_LEAST_BYTES = np.array([26, 34, HEADER_BYTES], np.int64)  # of a whole entry, by its format
 _PIECE_BYTES = MAP_BYTES - 4096  # more is given as a mapping, which counts as memory as far as it was read
 
 
@@ -25,6 +30,25 @@ def window(file: File, position: int, length: int) -> bytes:
     """So many bytes of a file, and `PADDING`. OSError."""
     pieces = [file.read(position + at, min(_PIECE_BYTES, length - at)) for at in range(0, length, _PIECE_BYTES)]
     return b"".join((*pieces, PADDING))
+
+
+def entry_places(data: bytes) -> list[int]:
+    """Where the whole entries of a window begin, and where the last one ends."""
+    end = len(data) - len(PADDING)
+    places: list[int] = []
+    add, unpack, last, position = places.append, _SIZE.unpack_from, end - formats.MIN_ENTRY_BYTES, 0
+    while position <= last:  # by nothing but the sizes, of which those that are negative lead behind the end
+        add(position)
+        position += 12 + unpack(data, position)[0]
+    if position <= end:
+        add(position)
+    if len(places) > 1:
+        at = np.array(places, np.int64)
+        magics = np.frombuffer(data, np.uint8)[at[:-1] + 16]
+        if magics.max() <= formats.NEWEST_MAGIC and (np.diff(at) >= _LEAST_BYTES[magics]).all():
+            return places
+    found = walk(data, 0, end)
+    return [*found.positions, found.end]
 
 
 def stretches(
@@ -42,10 +66,10 @@ def stretches(
     try:
         while position < size_bytes:
             data = window(file, position, min(window_bytes, size_bytes - position))
-            found = walk(data, 0, len(data) - len(PADDING))
-            if found.positions:
-                yield data, [*found.positions, found.end]
-                position += found.end
+            places = entry_places(data)
+            if len(places) > 1:
+                yield data, places
+                position += places[-1]
             else:
                 entry, _ = next(entries(files, log_path, size_bytes, start=position))
                 yield b"".join((entry, PADDING)), [0, len(entry)]

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from ...protocol.records import batch, formats
 from ...protocol.records.errors import CorruptRecords
+from ...storage.errors import StorageError
 from ...storage.files import DiskFiles, Files
 from ...storage.rewrite import Limits, Rewritten, Source, rewrite
 from ...storage.segment import LOG_SUFFIX, file_name
@@ -87,9 +88,13 @@ Runner = Callable[[Sequence[SegmentItem], Callable[[SegmentItem], Any]], Iterabl
 def one_after_the_other(
     items: Sequence[SegmentItem], task: Callable[[SegmentItem], Any]
 ) -> Iterator[tuple[SegmentItem, Any]]:
-    """The Runner of this process."""
+    """The Runner of this process. An error names the item, as that of a job does."""
     for item in items:
-        yield item, task(item)
+        try:
+            done = task(item)
+        except ReadError as error:
+            raise ReadError(f"{item}: {error}") from error
+        yield item, done
 
 
 def free_bytes(path: str) -> int:
@@ -100,7 +105,8 @@ def free_bytes(path: str) -> int:
 
 
 def look(item: SegmentItem, files: Files | None = None) -> Looked:
-    """Whether a segment holds old messages, by a walk over the headers that ends at the first one. ReadError."""
+    """Whether a segment holds old messages, by a walk over the headers that ends at the first one. ReadError, which
+    does not name it."""
     position, size = 0, item.size_bytes
     try:
         file = (files or DiskFiles()).open(item.path)
@@ -122,7 +128,7 @@ def look(item: SegmentItem, files: Files | None = None) -> Looked:
         finally:
             file.close()
     except OSError as error:
-        raise ReadError(f"cannot read {item.path}: {error.strerror or error}") from error
+        raise ReadError(f"cannot be read: {error.strerror or error}") from error
     except CorruptRecords as error:
         raise ReadError(f"at byte {position}: {error}") from error
     return Looked(False, size)
@@ -140,21 +146,24 @@ def _estimated(data: bytes, size: int) -> int:
 
 
 def write(item: SegmentItem, files: Files | None = None) -> Upgraded:
-    """Writes a segment anew beside itself, and compares. Raises ReadError, StorageError; then nothing is left of it."""
+    """Writes a segment anew beside itself, and compares. ReadError, which does not name it; then nothing is left."""
     files, began = files or DiskFiles(), time.monotonic()
     suffix = own_suffix(UPGRADED)
     source = Source(item.path, item.size_bytes)
-    made = rewrite(
-        files,
-        [source],
-        item.folder,
-        item.base,
-        index_interval_bytes=item.interval_bytes,
-        end_offset=item.end,
-        limits=Limits(index_bytes=item.index_bytes),
-        suffix=suffix,
-        read=upgrading(item.base, item.end),
-    )
+    try:
+        made = rewrite(
+            files,
+            [source],
+            item.folder,
+            item.base,
+            index_interval_bytes=item.interval_bytes,
+            end_offset=item.end,
+            limits=Limits(index_bytes=item.index_bytes),
+            suffix=suffix,
+            read=upgrading(item.base, item.end),
+        )
+    except StorageError as error:
+        raise ReadError(str(error).removeprefix("cannot rewrite ").removeprefix(item.path).lstrip(": ")) from error
     try:
         _check(files, item, source, made, suffix)
     except BaseException:
@@ -174,11 +183,11 @@ def _check(files: Files, item: SegmentItem, source: Source, made: Sequence[Rewri
     ]
     for result in results:
         if files.size(result.log_path) != result.size_bytes:
-            raise Different(f"{result.log_path} has not the {result.size_bytes} bytes that were written")
+            raise Different(f"what was made of it has not the {result.size_bytes} bytes that were written")
     records = compare(files, source, results)
     told = sum(output.converted for output in made)
     if records != told:
-        raise Different(f"{told} records of {item.path} were converted, and {records} are to be found")
+        raise Different(f"{told} of its records were converted, and {records} are to be found")
 
 
 # -- the driver
@@ -267,7 +276,7 @@ class Upgrade:
         return found
 
     def run(self, runner: Runner = one_after_the_other) -> UpgradeReport:
-        """Upgrades what `look` found. Raises ReadError, StorageError, and what the runner raises: what was swapped by
+        """Upgrades what `look` found. Raises ReadError, and what the runner raises: what was swapped by
         then stays so, all else is as it was."""
         began = time.monotonic()
         report = UpgradeReport([root.root for root in self._roots])

@@ -19,6 +19,7 @@ from old_messages import Piece, Row, lay_down, logs_of, magics_of, piece, rows_o
 from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import ReadError
+from ottla.pipeline.commands import pipeline
 from ottla.pipeline.rewriting import upgrading
 from ottla.pipeline.rewriting.comparing import Different, compare
 from ottla.pipeline.rewriting.holding import held
@@ -26,8 +27,9 @@ from ottla.pipeline.rewriting.upgrade_report import UpgradeReport
 from ottla.pipeline.rewriting.upgrading import Upgrade
 from ottla.protocol.records import batch, formats
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import CLEAN_SHUTDOWN
+from ottla.storage.directory import CLEAN_SHUTDOWN, DataDirectory
 from ottla.storage.errors import StorageError
+from ottla.storage.files import DiskFiles
 from ottla.storage.rewrite import Rewritten, Source, rewrite
 
 ROOT, FOLDER, OTHER = "/data", "/data/orders-0", "/data/__consumer_offsets-3"
@@ -81,9 +83,9 @@ def everything(files: SimulatedFiles) -> dict[str, bytes]:
 
 def opened(files: SimulatedFiles, folder: str, rows: list[Row]) -> None:
     """The broker's storage opens the folder, after a clean stop and after a crash, and has all that is to be there."""
-    for clean in (True, False):
-        copy = files.fork()
-        log = open_log(copy, folder, clean=clean, recovery_point=0, config=LogConfig(index_interval_bytes=60))
+    for clean, recovery_point in ((True, rows[-1][0] + 1), (False, 0)):
+        copy, config = files.fork(), LogConfig(index_interval_bytes=60)
+        log = open_log(copy, folder, clean=clean, recovery_point=recovery_point, config=config)
         assert log.cut_bytes == 0 and log.log_end_offset >= rows[-1][0] + 1
         found: list[Row] = []
         offset = log.log_start_offset
@@ -197,7 +199,7 @@ def test_a_damaged_segment_ends_it_and_stays_as_it_is():
     path = f"{FOLDER}/{17:020d}.log"
     files.contents[path].live[30] ^= 1
     before = bytes(files.contents[path].live)
-    with pytest.raises(StorageError, match=f"^{path} at byte 0: "):
+    with pytest.raises(ReadError, match=f"^{path}: at byte 0: "):
         upgraded(files)
     assert files.read_bytes(path) == before and not [n for n in files.list(FOLDER) if n.endswith("upgraded")]
     files.contents[path].live[30] ^= 1
@@ -209,7 +211,7 @@ def test_damage_in_headers_is_met_by_the_look():
     files, _ = world()
     path = f"{FOLDER}/{12:020d}.log"
     files.contents[path].live[16] = 9
-    with pytest.raises(ReadError, match=r"^at byte 0: "):
+    with pytest.raises(ReadError, match=f"^{path}: at byte 0: "):
         upgraded(files)
 
 
@@ -236,9 +238,9 @@ def test_a_result_that_is_not_its_source_is_not_put_in_its_place(monkeypatch: An
         return made
 
     monkeypatch.setattr(upgrading, "rewrite", wrong)
-    with pytest.raises(ReadError) as caught:
+    with pytest.raises(ReadError, match=f"^{FOLDER}/{0:020d}.log: ") as caught:
         upgraded(files)
-    assert isinstance(caught.value, Different) and f"{FOLDER}/{0:020d}.log" in str(caught.value)
+    assert isinstance(caught.value.__cause__, Different)
     assert everything(files) == before
 
 
@@ -275,7 +277,7 @@ def test_a_copied_batch_that_is_another_is_met(monkeypatch: Any):
         return made
 
     monkeypatch.setattr(upgrading, "rewrite", wrong)
-    with pytest.raises(Different, match="batches of format v2 are not the same"):
+    with pytest.raises(ReadError, match="batches of format v2 are not the same"):
         upgraded(files, index_bytes=10**7)
 
 
@@ -356,3 +358,31 @@ def test_a_failing_disk_harms_nothing():
         assert {folder: rows_of(files, folder) for folder in rows} == rows and magics_of(files, FOLDER) == {2}
         step += rng.randint(1, 5)
     assert step > 80
+
+
+# -- the command
+
+
+def test_what_is_refused_is_refused_before_spark_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=0)
+    directory.open_partition("a", 0, config=LogConfig(), now_ms=0)
+
+    def said(*arguments: str) -> str:
+        assert pipeline(["upgrade", *arguments]) == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        return told.err
+
+    assert (
+        said(str(tmp_path))
+        == f"ottla pipeline upgrade: {tmp_path} is in use by a broker, or by another job: stop that first\n"
+    )
+    directory.abandon()
+    assert said("--dry-run", str(tmp_path)).startswith(
+        f"ottla pipeline upgrade: {tmp_path} was not closed cleanly: start"
+    )
+    directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=0)
+    directory.open_partition("a", 0, config=LogConfig(), now_ms=0)
+    directory.close()
+    assert "there is no topic b in" in said("--topic", "b", str(tmp_path))
+    assert "is the folder of a partition" in said(str(tmp_path / "a-0"))

@@ -43,7 +43,7 @@ def test_upgrade_in_place(spark: SparkSession, tmp_path: Path):
     log = min((tmp_path / "a" / "orders-1").glob("*.log"))
     sound = log.read_bytes()
     log.write_bytes(sound[:20] + bytes([sound[20] ^ 1]) + sound[21:])
-    with pytest.raises(JobError, match=f"^{log}: {log} at byte 0: "):
+    with pytest.raises(JobError, match=f"^{log}: at byte 0: "):
         ottla.pipeline.upgrade(spark, paths, topics=["orders", "payments"])
     assert log.read_bytes()[21:] == sound[21:] and not list(tmp_path.rglob("*upgraded*"))
     log.write_bytes(sound)
