@@ -5,13 +5,14 @@
 
 Owns the walk over a segment that asks the chooser about every entry, in their order, and gives what it decides by
 offsets as runs: batches that stay as they are, that go, and that lose records or get a delete horizon, whose records
-are decoded and put together anew by columns. What is unusual, and what is too little to be worth it, is given as it is,
-with its verdict, to be done alone.
+are decoded and put together anew by columns; and old messages that become v2 and stay. What is unusual, and what is too
+little to be worth it, is given as it is, with its verdict, to be done alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from ...storage.files import Files
 from ...storage.rewrite import Run, Verdict, every, none
 from ..columnar import batches
 from ..columnar.rows import Rows
+from ..columnar.upgrading import PADDING, upgraded
 from ..columnar.varints import Int64s, behind_varints, checked_difference, zigzag_widths, zigzags
 from .last_offsets import windows
 
@@ -71,6 +73,11 @@ class _Item(NamedTuple):
         return self.verdict.keep is every and self.horizon_ms is None and self.header.magic == batch.MAGIC
 
     @property
+    def is_upgraded(self) -> bool:
+        """Whether nothing but its format changes, if that does."""
+        return self.header.magic != batch.MAGIC and self.verdict.keep is every and self.horizon_ms is None
+
+    @property
     def is_thinned(self) -> bool:
         """Whether it is one of those that are done together."""
         header, keep = self.header, self.verdict.keep
@@ -94,8 +101,9 @@ class _Thinned(NamedTuple):
 class Stretches:
     """See the module. For one group, as its chooser is."""
 
-    def __init__(self, chooser: Chooser) -> None:
+    def __init__(self, chooser: Chooser, *, keep_old: bool = False) -> None:
         self._chooser = chooser
+        self._keep_old = keep_old
         self._verdict: Verdict | None = None
 
     @property
@@ -131,18 +139,44 @@ class Stretches:
     def _written(self, window: memoryview, items: list[_Item]) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
         thinned = _thinned(window, [item for item in items if item.is_thinned])
         run = _RunOf(window)
+        old: list[_Item] = []
         for item in items:
             made = thinned.get(item.position)
-            if made is not None or item.stays or item.goes:
+            if item.goes:
+                continue
+            if item.is_upgraded and not self._keep_old:
+                if run.last_offsets:
+                    yield run.made()
+                    run = _RunOf(window)
+                old.append(item)
+                continue
+            if old:
+                yield from self._upgraded(window, old)
+                old = []
+            if made is not None or item.stays:
                 run.add(item, made)
                 continue
             if run.last_offsets:
                 yield run.made()
                 run = _RunOf(window)
-            self._verdict = item.verdict
-            yield window[item.position : item.position + item.header.size_bytes], item.header
+            yield self._alone(window, item)
         if run.last_offsets:
             yield run.made()
+        if old:
+            yield from self._upgraded(window, old)
+
+    def _alone(self, window: memoryview, item: _Item) -> tuple[memoryview, BatchHeader]:
+        self._verdict = item.verdict
+        return window[item.position : item.position + item.header.size_bytes], item.header
+
+    def _upgraded(self, window: memoryview, items: list[_Item]) -> Iterator[tuple[memoryview, BatchHeader] | Run]:
+        """Old entries that follow each other, those between them being gone."""
+        entries = [window[item.position : item.position + item.header.size_bytes] for item in items]
+        places = [0, *accumulate(map(len, entries))]
+        by_place = dict(zip(places, items, strict=False))
+        end_offset = items[-1].header.next_offset
+        for found in upgraded(b"".join((*entries, PADDING)), places, next_offset=0, end_offset=end_offset):
+            yield found if isinstance(found, Run) else self._alone(window, by_place[found.position])
 
 
 class _RunOf:
@@ -162,8 +196,6 @@ class _RunOf:
         """Takes the next entry of the source."""
         header = item.header
         self._source_bytes += header.size_bytes
-        if item.goes:
-            return
         if made is None:
             copied = self._window[item.position : item.position + header.size_bytes]
             self._parts.append(copied)

@@ -74,7 +74,7 @@ def rewrite_group(item: GroupItem, files: Files | None = None) -> GroupDone:
     suffix = own_suffix(COMPACTED)
     survivors = OffsetSurvivors(files, item)
     chooser = Chooser(item.task, survivors, CleanedTransactions(item.aborted, item.left), item.from_ms)
-    stretches = Stretches(chooser)
+    stretches = Stretches(chooser, keep_old=item.task.keep_old_formats)
     made = clean_group(files, item.task, item.task.segments, stretches, suffix=suffix, read=stretches.read)
     return GroupDone(tuple(made), suffix, survivors.records, survivors.tombstones)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from compacting_here import FOLDER, ROOT, RandomLog, SimulatedFiles, compact_here, contents, plan_of, run, task
 
+from ottla.pipeline.columnar import upgrading
 from ottla.pipeline.rewriting import stretches
 
 
@@ -29,6 +30,7 @@ def test_any_log_becomes_what_the_cleaner_makes_of_it(
 ) -> None:
     """Also in second passes, which begin anywhere; batches are done together, and one by one."""
     monkeypatch.setattr(stretches, "LEAST_RECORDS", least_records)
+    monkeypatch.setattr(upgrading, "LEAST_ENTRIES", least_records // 4)
     seed = random.randrange(1 << 32)
     print("seed", seed)
     for number in range(scaled(25)):
