@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as _compute
 
+from ...protocol.murmur2 import murmur2 as murmur2_of_one
 from .errors import SinkError
 
 __all__ = ["COLUMNS", "SENT", "assigned", "check_columns", "content", "ordered", "partitions_of"]
@@ -35,6 +36,9 @@ SENT = pa.schema(
     ]
 )
 """What is written of a row; the timestamp in milliseconds, -1 for none."""
+
+LONG_BYTES = 512
+"""Of a key, so that it is hashed alone."""
 
 _NO_TIMESTAMP = -1
 _SEED = 0x9747B28C
@@ -195,24 +199,29 @@ def _extents(column: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.in
     if not len(column) or bounds is None:
         return np.zeros(0, np.uint8), np.zeros(len(column), np.int64), np.zeros(len(column), np.int64)
     edges = np.frombuffer(bounds, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    found = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    # Of a slice only what is its own: it may be a small one of much.
+    found = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[edges[0] : edges[-1]]
+    edges -= edges[0]
     ends = edges[1:]
     if column.null_count:
         ends = np.where(column.is_null().to_numpy(zero_copy_only=False), edges[:-1], ends)
     return found, edges[:-1], ends
 
 
-def murmur2(column: pa.Array) -> npt.NDArray[np.int64]:
+def murmur2(column: Any) -> npt.NDArray[np.int64]:
     """`protocol.murmur2` of every value of a binary column, as unsigned numbers; null as the empty one."""
     data, starts, ends = _extents(column)
     sizes = ends - starts
+    long = np.flatnonzero(sizes > LONG_BYTES)  # each of their words would be a round for few
+    sizes[long] = 0
     hashes = np.uint32(_SEED) ^ sizes.astype(np.uint32)
     padded = np.concatenate([data, np.zeros(4, np.uint8)])
     order = np.argsort(-sizes, kind="stable")  # the longest first: in each round those that are left are a prefix
     ordered_starts, words = starts[order], sizes[order] >> 2
+    fewer = -words
     found = hashes[order]
     for number in range(int(words[0]) if words.size else 0):
-        left = int(np.searchsorted(-words, -number, "left"))  # those with more words than that
+        left = int(np.searchsorted(fewer, -number, "left"))  # those with more words than that
         at = ordered_starts[:left] + 4 * number
         word = _word(padded, at)
         word *= _M
@@ -231,6 +240,8 @@ def murmur2(column: pa.Array) -> npt.NDArray[np.int64]:
     found ^= found >> np.uint32(15)
     result = np.zeros(len(column), np.int64)
     result[order] = found
+    for place in long.tolist():
+        result[place] = murmur2_of_one(data[starts[place] : ends[place]].tobytes())
     return result
 
 

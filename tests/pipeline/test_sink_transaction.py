@@ -258,6 +258,33 @@ def test_a_broker_that_is_restarted_between_any_two_steps(tmp_path: Any) -> None
         assert world.seen(broker, name) == {0: ROWS}
 
 
+def test_coordinators_and_leaders_that_move_between_any_two_steps() -> None:
+    with Embedded(brokers=3) as broker:
+        options, name, owner = world.options(broker), world.topic(broker), "q"
+        down = 0
+
+        def move() -> None:
+            nonlocal down
+            if down:
+                broker.topology.start_node(down)
+            down = down % 3 + 1
+            broker.topology.stop_node(down)
+
+        with SinkTransaction(options, owner) as transaction:
+            for number in range(3):
+                move()
+                grant = transaction.begin()
+                move()
+                transaction.add([(name, 0)])
+                move()
+                send(options, grant, (name, 0), world.rows(world.values(10, 100 * number)))
+                move()
+                transaction.commit(number)
+                move()
+                assert transaction.committed_batch() == number
+        assert world.seen(broker, name) == {0: [one for number in range(3) for one in world.values(10, 100 * number)]}
+
+
 # -- what cannot be
 
 
