@@ -115,7 +115,9 @@ class Committer:
             raise ExportError(f"{root} is in use by another export") from error
         try:
             place = os.path.join(root, layout.SETTINGS)
-            if not disk.exists(place):
+            if disk.exists(place):  # maybe only since it was looked for
+                settings.check(disk.read_bytes(place), root)
+            else:
                 write_atomically(disk, place, settings.to_json())
             for folder in (own, root, os.path.dirname(os.path.abspath(root))):
                 disk.sync_directory(folder)

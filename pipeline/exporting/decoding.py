@@ -322,7 +322,7 @@ class _Avro:
 
 
 _AVRO: dict[str, pa.DataType] = {
-    "null": pa.null(),
+    "null": pa.string(),  # nobody reads columns without a type
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "long": pa.int64(),
@@ -354,7 +354,7 @@ def _arrow(schema: Any, raw: bool, named: dict[str, pa.DataType | None], space: 
         others = [one for one in schema if one != "null"]
         if len(others) > 1:
             raise ExportError("values of Avro are not decoded to unions of several types")
-        return _arrow(others[0], raw, named, space) if others else pa.null()
+        return _arrow(others[0] if others else "null", raw, named, space)
     if isinstance(schema, str):
         if schema in _AVRO:
             return _AVRO[schema]

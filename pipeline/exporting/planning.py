@@ -6,13 +6,13 @@ backend and the manifest; knows no Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from ...protocol.primitives import ZERO_UUID
 from ...storage.partition_metadata import encode_id
-from ..backend import Backend, DataLoss, OffsetRange, Offsets, OnCorrupt, Selection, TopicPartition, Wanted
+from ..backend import Backend, DataLoss, OffsetRange, Offsets, OnCorrupt, Piece, Selection, TopicPartition, Wanted
 from ..logs import FileBackend, FilePiece
 from ..offsets import EARLIEST, LATEST, AtOffset, Limit, positions, split
 from . import layout
@@ -130,7 +130,8 @@ def _topic(
         return TopicPlan(name, topic_id or known.topic_id, known.generation)
     if not request.new_generation:
         raise ExportError(
-            f"topic {name} is not what was exported before: {why}; a new generation is exported beside it"
+            f"topic {name} is not what was exported before: {why}; --new-generation (new_generation=True) exports it "
+            "beside what is there"
         )
     return TopicPlan(name, topic_id, known.generation + 1)
 
@@ -181,7 +182,8 @@ def _works(backend: Source, topics: Mapping[str, TopicPlan], request: Request, r
         for one in of
     ]
     most = None if isinstance(backend, FileBackend) else WIRE_OFFSETS
-    for piece in backend.pieces(split(ranges, most), wanted, at_least=None):
+    pieces = backend.pieces(split(ranges, most), wanted, at_least=None)
+    for piece in _joined(pieces, form.file_bytes // 2):
         reads, size_bytes = _reads(piece)
         yield Work(
             piece=piece,
@@ -195,6 +197,23 @@ def _works(backend: Source, topics: Mapping[str, TopicPlan], request: Request, r
             form=form,
             fail_on_loss=request.fail_on_loss,
         )
+
+
+def _joined(pieces: Iterable[Piece], most_bytes: int) -> Iterator[Piece]:
+    """The pieces, small segments that follow each other as one: each piece makes files of its own."""
+    last: FilePiece | None = None
+    for piece in pieces:
+        if not isinstance(piece, FilePiece):
+            yield piece
+        elif last is None:
+            last = piece
+        elif (last.key, last.end) == (piece.key, piece.start) and last.size_bytes + piece.size_bytes <= most_bytes:
+            last = replace(last, end=piece.end, size_bytes=last.size_bytes + piece.size_bytes)
+        else:
+            yield last
+            last = piece
+    if last is not None:
+        yield last
 
 
 def _reads(piece: Any) -> tuple[OffsetRange, int]:

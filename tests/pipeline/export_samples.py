@@ -59,8 +59,8 @@ def exported(
     table: Any = None,
     **request: Any,
 ) -> ExportReport:
-    """One run, its tasks one after the other in this process."""
-    form = form or Form()
+    """One run, its tasks one after the other in this process, each with about `part_bytes` of the log."""
+    form = form or Form(file_bytes=2 * part_bytes)
     settings = settings or Settings()
     table = (lambda: DeltaTable(str(root), form.schema)) if settings.format == "delta" and table is None else table
     asked = Request(selection or Selection(), committed=settings.isolation == "read_committed", **request)

@@ -166,6 +166,12 @@ def test_names_and_sizes(tmp_path: Path) -> None:
     exported(tmp_path / "data", tmp_path / "bytes", form=Form(file_bytes=1))
     assert [name.last for _, name, _ in tables(tmp_path / "bytes")] == [99]  # a row group is whole
     assert checked(tmp_path / "rows") == checked(tmp_path / "bytes") == told(tmp_path / "data", "orders")
+    a_log(tmp_path / "data", "small", 0, [plain(n, 10) for n in range(0, 100, 10)], segment_bytes=300)
+    assert len(list((tmp_path / "data" / "small-0").glob("*.log"))) == 10
+    for part_bytes, count in ((10**6, 1), (1000, 2), (10, 10)):
+        out, only = tmp_path / str(part_bytes), Selection(topics=("small",))
+        exported(tmp_path / "data", out, selection=only, part_bytes=part_bytes, form=Form(file_bytes=2 * part_bytes))
+        assert len(checked(out)) == 100 and len(visible(out)) == count
     place = layout.Place("a/b=c %", 3, layout.NO_DAY)
     assert layout.place(str(place)) == place and str(place).startswith("topic=a%2Fb%3Dc%20%25/")
     assert layout.place("topic=a/partition=1/date=2023-02-30") is layout.place("topic=a/date=x") is None
@@ -329,7 +335,7 @@ def test_damage_ends_it_or_is_left_out(tmp_path: Path) -> None:
     data[-1] ^= 1
     log.write_bytes(data)
     with pytest.raises(ReadError, match="does not match its CRC"):
-        exported(tmp_path / "data", tmp_path / "out")
+        exported(tmp_path / "data", tmp_path / "out", part_bytes=300)
     assert [row.offset for row in rows(tmp_path / "out")] == list(range(10))  # what was done before stays
     report = exported(tmp_path / "data", tmp_path / "out", on_corrupt="skip")
     assert [row.offset for row in checked(tmp_path / "out")] == [*range(10), *range(20, 40)]

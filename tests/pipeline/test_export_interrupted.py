@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import random
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +37,7 @@ from ottla.storage.files import DiskFiles
 ROOT = "/lake/orders"
 DAY_MS = 86_400_000
 DELTA = Settings("delta")
+SMALL = Form(file_bytes=400)  # each segment makes files of its own
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def expected(source: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
     out = tmp_path_factory.mktemp("export") / "out"
-    exported(source, out)
+    exported(source, out, form=SMALL)
     found = checked(out)
     assert len(found) == 18 and len(visible(out)) == 4
     return found
@@ -96,7 +99,7 @@ class ATable:
 def steps_of(source: Path, table: ATable | None = None) -> list[str]:
     files = a_disk()
     files.restart()
-    exported(source, ROOT, files=files, table=None if table is None else lambda: table)
+    exported(source, ROOT, files=files, form=SMALL, table=None if table is None else lambda: table)
     return list(files.log)
 
 
@@ -125,7 +128,7 @@ def test_at_every_operation(source: Path, expected: list[Row], lost: str, scaled
         files.restart()
         files.fail_at, files.killing, files.portion = step, lost != "operation", rng.choice((0.0, 0.5, 1.0))
         with pytest.raises(OSError if lost == "operation" else Killed):
-            exported(source, ROOT, files=files)
+            exported(source, ROOT, files=files, form=SMALL)
         if lost == "power":
             files.crash(rng)
         elif lost == "process":
@@ -137,18 +140,18 @@ def test_at_every_operation(source: Path, expected: list[Row], lost: str, scaled
         if files.exists(ROOT):
             there = set(visible(ROOT, files))
             assert {file.path for _, file in exported_files(files, ROOT)} <= there
-        exported(source, ROOT, files=files, part_bytes=rng.choice((100, 1000)))
+        exported(source, ROOT, files=files, form=Form(file_bytes=rng.choice((200, 2000))), part_bytes=100)
         assert checked(ROOT, files) == expected
-    assert exported(source, ROOT, files=files).records == 0
+    assert exported(source, ROOT, files=files, form=SMALL).records == 0
 
 
 def test_what_was_done_is_durable(source: Path, expected: list[Row]) -> None:
     done = a_disk()
-    exported(source, ROOT, files=done)
+    exported(source, ROOT, files=done, form=SMALL)
     for seed in range(10):
         files = done.fork()
         files.crash(random.Random(seed))
-        assert exported(source, ROOT, files=files, part_bytes=100).records == 0
+        assert exported(source, ROOT, files=files, form=SMALL).records == 0
         assert checked(ROOT, files) == expected
         assert visible(ROOT, files) == visible(ROOT, done)
 
@@ -162,14 +165,14 @@ def test_twice(source: Path, expected: list[Row], scaled: Callable[[int], int]) 
             files.restart()
             files.fail_at, files.killing = rng.randint(0, 150), True
             try:
-                exported(source, ROOT, files=files)
+                exported(source, ROOT, files=files, form=SMALL)
             except Killed:
                 files.crash(rng) if rng.random() < 0.5 else files.restart()
             files.fail_at = None
             if files.exists(ROOT):
                 once(rows(ROOT, files), expected)
         files.restart()
-        exported(source, ROOT, files=files)
+        exported(source, ROOT, files=files, form=SMALL)
         assert checked(ROOT, files) == expected
 
 
@@ -184,11 +187,11 @@ def test_a_table_has_each_file_once(source: Path, expected: list[Row], scaled: C
         else:
             files.fail_at, files.killing = step, True
         with pytest.raises(Killed):
-            exported(source, ROOT, files=files, table=lambda table=table: table)
+            exported(source, ROOT, files=files, form=SMALL, table=lambda table=table: table)
         files.restart()
         table.dies = ""
         assert set(table.files) <= set(visible(ROOT, files)) if files.exists(ROOT) else not table.files
-        exported(source, ROOT, files=files, table=lambda table=table: table)
+        exported(source, ROOT, files=files, form=SMALL, table=lambda table=table: table)
         assert checked(ROOT, files) == expected
         assert table.files == visible(ROOT, files)
         assert [commit.number for commit in table.commits] == list(range(1, len(table.commits) + 1))
@@ -196,10 +199,10 @@ def test_a_table_has_each_file_once(source: Path, expected: list[Row], scaled: C
 
 def test_a_manifest_that_is_behind_its_table_is_refused(source: Path) -> None:
     files, table = a_disk(), ATable()
-    exported(source, ROOT, files=files, table=lambda: table)
+    exported(source, ROOT, files=files, form=SMALL, table=lambda: table)
     files.remove(f"{ROOT}/{layout.MANIFEST}/{2:020d}.json")
     with pytest.raises(ExportError, match=r"lacks the manifest up to 0{19}2\.json, which its table has"):
-        exported(source, ROOT, files=files, table=lambda: table)
+        exported(source, ROOT, files=files, form=SMALL, table=lambda: table)
 
 
 # --- tasks
@@ -209,7 +212,7 @@ def test_tasks_that_run_twice_or_die(source: Path, expected: list[Row]) -> None:
     """Only the result that the driver takes is ever seen; what another attempt wrote goes."""
     files = a_disk()
     with FileBackend([str(source)]) as logs, Committer.open(ROOT, Settings(), files=files) as committer:
-        made = plan(logs, committer.manifest, Request(Selection()), ROOT, Form())
+        made = plan(logs, committer.manifest, Request(Selection()), ROOT, SMALL)
         for work in made.works:
             write(work, files)  # as speculative tasks do
             with pytest.raises(OSError):
@@ -224,7 +227,7 @@ def test_tasks_that_run_twice_or_die(source: Path, expected: list[Row]) -> None:
     name = f"{ROOT}/{layout.UNFINISHED}/{late.files[0][0]}"
     files.open(name, create=True).close()
     assert rows(ROOT, files) == expected
-    exported(source, ROOT, files=files)
+    exported(source, ROOT, files=files, form=SMALL)
     assert checked(ROOT, files) == expected
 
 
@@ -243,7 +246,7 @@ class Dying:
 def test_a_driver_that_does_not_see_what_tasks_write(source: Path) -> None:
     files = a_disk()
     with FileBackend([str(source)]) as logs, Committer.open(ROOT, Settings(), files=files) as committer:
-        work, other, *_ = plan(logs, Manifest(), Request(Selection()), ROOT, Form()).works
+        work, other, *_ = plan(logs, Manifest(), Request(Selection()), ROOT, SMALL).works
         elsewhere = a_disk()
         elsewhere.make_directory(f"{ROOT}/{layout.UNFINISHED}")
         committer.add(work, write(work, elsewhere), None)
@@ -253,8 +256,32 @@ def test_a_driver_that_does_not_see_what_tasks_write(source: Path) -> None:
         committer.add(other, write(other, files), None)
         committer.commit()  # only who opens the folder anew can tell what is there
         assert files.read_bytes(f"{ROOT}/{layout.PENDING}") == pending and not visible(ROOT, files)
-    exported(source, ROOT, files=files)
+    exported(source, ROOT, files=files, form=SMALL)
     assert len(checked(ROOT, files)) == 18
+
+
+def test_a_process_that_is_killed(tmp_path: Path, scaled: Callable[[int], int]) -> None:
+    """By a signal, at any time: its lock is free at once, and the next one goes on. With a table, which is more."""
+    rng = random.Random(8)
+    records = [[Record(n, NOW_MS, None, b"%d" % n, ()) for n in range(at, at + 4)] for at in range(0, 200, 4)]
+    a_log(tmp_path / "data", "orders", 0, records, segment_bytes=200)
+    child = [sys.executable, str(Path(__file__).parent / "export_child.py"), str(tmp_path / "data")]
+    for turn in range(scaled(1)):
+        out = tmp_path / str(turn)
+        with subprocess.Popen([*child, str(out)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None and process.stdout.readline() == b"begun\n"
+            asked = rng.randint(1, 12)
+            while process.poll() is None and len(list((out / layout.MANIFEST).glob("*.json"))) < asked:
+                time.sleep(0.001)
+            process.kill()
+        seen = [row.offset for row in rows(out)]
+        assert seen == list(range(len(seen)))
+        report = exported(
+            tmp_path / "data", out, settings=DELTA, form=Form(file_bytes=400, for_delta=True), part_bytes=200
+        )
+        assert report.skipped + report.records == 200 and report.skipped > 0
+        assert [row.offset for row in checked(out)] == list(range(200))
+        assert delta_files(out) == visible(out)
 
 
 # --- Delta
@@ -295,11 +322,11 @@ def test_delta_that_is_interrupted(source: Path, tmp_path: Path, expected: list[
     while True:
         root, files = tmp_path / str(at), Dies(at)
         with contextlib.suppress(Killed):
-            exported(source, root, files=files, form=Form(for_delta=True), settings=DELTA)
+            exported(source, root, files=files, form=Form(for_delta=True, file_bytes=400), settings=DELTA)
         if files.left >= 0:
             break
         for _ in range(2):
-            exported(source, root, form=Form(for_delta=True), settings=DELTA)
+            exported(source, root, form=Form(for_delta=True, file_bytes=400), settings=DELTA)
         assert checked(root) == expected and delta_files(root) == visible(root)
         at += 3
     assert at > 15
@@ -317,11 +344,11 @@ def test_delta_that_others_change(source: Path, tmp_path: Path, expected: list[R
     """A table may be optimised and vacuumed between two runs: its rows stay, and none comes twice."""
     from deltalake import DeltaTable as Lake
 
-    exported(source, tmp_path / "t", form=Form(for_delta=True), settings=DELTA)
+    exported(source, tmp_path / "t", form=Form(for_delta=True, file_bytes=400), settings=DELTA)
     Lake(str(tmp_path / "t")).optimize.compact()
     Lake(str(tmp_path / "t")).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert DeltaTable(str(tmp_path / "t"), layout.SCHEMA, DISK).version() == 2
-    report = exported(source, tmp_path / "t", form=Form(for_delta=True), settings=DELTA)
+    report = exported(source, tmp_path / "t", form=Form(for_delta=True, file_bytes=400), settings=DELTA)
     assert (report.records, report.skipped) == (0, 18)
     table = Lake(str(tmp_path / "t")).to_pyarrow_table()
     assert table.num_rows == 18

@@ -1,0 +1,19 @@
+"""A process of its own that exports until it is killed: `export_child.py SOURCE FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from export_samples import exported
+
+from ottla.pipeline.exporting import committing
+from ottla.pipeline.exporting.committing import Settings
+from ottla.pipeline.exporting.writing import Form
+
+committing.GROUP_PIECES = 3
+print("begun", flush=True)
+source, to = sys.argv[1:]
+exported(Path(source), to, form=Form(file_bytes=400, for_delta=True), settings=Settings("delta"), part_bytes=200)
