@@ -93,7 +93,7 @@ class SinkTransaction:
         self._end_asked = False
         self._was_pending = False
         self._patience_s = options.client.max_block_ms / 1000
-        self._commit_patience_s = max(self._patience_s, options.client.delivery_timeout_ms / 1000)
+        self._commit_patience_s = options.client.delivery_timeout_ms / 1000
 
     def __enter__(self) -> Self:
         return self

@@ -221,10 +221,10 @@ def test_what_is_not_ready_is_asked_again(broker: Embedded, api: str, code: str)
 
 
 def test_a_commit_that_is_not_answered_is_found_out_later(each: Embedded) -> None:
-    options = world.options(each, delivery_timeout_ms=150, max_block_ms=150, request_timeout_ms=100)
+    hasty = world.options(each, delivery_timeout_ms=150, request_timeout_ms=150)
     name, owner = world.topic(each), world.transactional_id()
-    with SinkTransaction(options, owner) as transaction:
-        filled(options, transaction, name)
+    with SinkTransaction(hasty, owner) as transaction:
+        filled(world.options(each), transaction, name)
         with each.faults.disconnect("EndTxn", "after"):
             with pytest.raises(SinkError, match="whether the micro-batch is committed is not known: ") as unknown:
                 transaction.commit(4)
