@@ -39,6 +39,7 @@ MODULES = [
     "spark",
     "spark_sink",
     "spark_rewritten",
+    "spark_moved",
 ]
 
 

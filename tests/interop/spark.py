@@ -152,7 +152,8 @@ def transacted(address: str, topic: str) -> tuple[list[Sent], Producer]:
     """Two committed transactions, with an aborted one between them, and one that stays open while the producer lives:
     the committed records."""
     create(address, topic)
-    settings = {"bootstrap.servers": address, "transactional.id": topic, "log_level": 0}
+    settings: dict[str, Any] = {"bootstrap.servers": address, "transactional.id": topic, "log_level": 0}
+    settings["transaction.timeout.ms"] = 900_000  # it stays open as long as the check takes
     producer = Producer(settings)
     producer.init_transactions(SECONDS)
     rows = spark_session.records(topic, 0, 0, 80)

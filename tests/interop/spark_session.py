@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from checks import ROOT, Failed, Missing, jars
 
 sys.path.insert(0, str(ROOT / "tests" / "clients"))
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from running_broker import RunningBroker  # type: ignore[import-not-found]
@@ -179,7 +179,7 @@ def consumed(address: str, topic: str, partitions: int) -> list[Sent]:
     consumer = Consumer({**settings, "enable.auto.commit": False})
     found: list[Sent] = []
     try:
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
         ended = 0
         while ended < partitions:
             message = consumer.poll(SECONDS)
