@@ -195,6 +195,7 @@ class Committer:
             end=work.end,
             records=written.records,
             undecoded=written.undecoded,
+            lost=written.lost,
             files=tuple(file for _, file in written.files),
         )
         self._waiting.append((exported, tuple(name for name, _ in written.files)))

@@ -143,13 +143,11 @@ def _checked_text(value: bytes) -> str:
     return text
 
 
-def _loads(text: str) -> Any:
-    """RFC 8259: no NaN and no Infinity."""
-    return json.loads(text, parse_constant=_no_constant)
-
-
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not of JSON")
+
+
+_loads = json.JSONDecoder(parse_constant=_no_constant).decode  # RFC 8259: no NaN and no Infinity
 
 
 class _Json:
@@ -221,9 +219,9 @@ def _map(of: Convert) -> Convert:
     return convert
 
 
-def _exactly(kinds: tuple[type, ...], what: str) -> Convert:
+def _exactly(kind: type, what: str) -> Convert:
     def convert(value: Any) -> Any:
-        if value is None or type(value) in kinds:
+        if value is None or type(value) is kind:
             return value
         raise ValueError(f"{_shown(value)} is no {what}")
 
@@ -266,10 +264,10 @@ def _bytes(value: Any) -> Any:
 
 
 _OF_JSON: tuple[tuple[Callable[[pa.DataType], bool], Convert], ...] = (
-    (pa.types.is_boolean, _exactly((bool,), "boolean")),
-    (pa.types.is_integer, _exactly((int,), "whole number")),
+    (pa.types.is_boolean, _exactly(bool, "boolean")),
+    (pa.types.is_integer, _exactly(int, "whole number")),
     (pa.types.is_floating, _nullable(_float)),
-    (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), _exactly((str,), "text")),
+    (lambda kind: pa.types.is_string(kind) or pa.types.is_large_string(kind), _exactly(str, "text")),
     (pa.types.is_decimal, _nullable(_decimal)),
     (pa.types.is_timestamp, _nullable(_time)),
     (pa.types.is_date32, _nullable(_date)),

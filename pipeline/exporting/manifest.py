@@ -45,7 +45,8 @@ class Exported:
     """A piece of work that is done: offsets `start` up to but without `end`, and where their records are.
 
     `topic_id` as Kafka writes ids, None where none was known. `generation` counts how often the topic was made anew.
-    `undecoded`: so many values did not decode. `gone`: these offsets were deleted before they could be exported.
+    `undecoded`: so many values did not decode. `gone`: these offsets were deleted before they could be exported; `lost`
+    tells what of the others was gone when it was read.
     """
 
     topic: str
@@ -57,6 +58,7 @@ class Exported:
     records: int = 0
     undecoded: int = 0
     gone: bool = False
+    lost: str = ""
     files: tuple[ExportedFile, ...] = ()
 
     @property

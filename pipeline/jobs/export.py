@@ -106,10 +106,10 @@ def export(
 
 
 def _export(spark: SparkSession, made: Plan, committer: Committer, report: ExportReport, say: Say | None) -> None:
-    committer.skip(made.gone)
     try:
         for work, written in running.run(spark, made.works, write, bytes_of=_bytes_of, say=say, name="ottla export"):
             report.add(committer.add(work, written, made.topics[work.topic].topic_id), written)
+        committer.skip(made.gone)  # noted when there is a report that tells it
     finally:
         committer.commit()
 
@@ -187,6 +187,8 @@ def _tell_plan(
             offsets = sum(one.size for of in topic.todo.values() for one in of)
             there = sum(topic.skipped.values())
             tell(f"{topic.topic}: {topic.partitions} partitions, {offsets:,} offsets, {there:,} are there already")
+    if gone := sum(one.end - one.start for one in made.gone):
+        tell(f"{gone:,} offsets were deleted before they were exported")
     tasks = running.tasks(spark, made.works, bytes_of=_bytes_of)
     told = amount(sum(map(_bytes_of, made.works)))
     tell(

@@ -68,10 +68,10 @@ def exported(
     with backend as logs, Committer.open(str(root), settings, files=files, table=table) as committer:
         made = plan(logs, committer.manifest, asked, str(root), form)
         report = ExportReport(str(root), settings.format, made)
-        committer.skip(made.gone)
         try:
             for work, written in done(made, files):
                 report.add(committer.add(work, written, made.topics[work.topic].topic_id), written)
+            committer.skip(made.gone)
         finally:
             committer.commit()
     return report

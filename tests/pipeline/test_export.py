@@ -22,7 +22,7 @@ from ottla.broker import Embedded
 from ottla.pipeline.backend import DataLoss, OffsetRange, ReadError, Selection, TopicPartition
 from ottla.pipeline.exporting import layout, writing
 from ottla.pipeline.exporting.committing import Settings
-from ottla.pipeline.exporting.manifest import ExportError, exported_files
+from ottla.pipeline.exporting.manifest import ExportError, commits, exported_files
 from ottla.pipeline.exporting.ranges import Range, merged, without
 from ottla.pipeline.exporting.writing import CODECS, Form
 from ottla.pipeline.logs import FileBackend
@@ -240,6 +240,11 @@ def test_records_that_were_deleted(tmp_path: Path) -> None:
     assert "! partition 0: offsets 15 to 29 were deleted before they were exported" in report.to_text()
     assert [row.offset for row in checked(tmp_path / "out")] == [*range(15), *range(30, 40)]
     assert exported(tmp_path / "data", tmp_path / "out").gone == 0
+    assert [(*one.range, one.gone) for commit in commits(DISK, str(tmp_path / "out")) for one in commit.exported] == [
+        (0, 15, False),
+        (30, 40, False),
+        (15, 30, True),
+    ]
     # Of a log that was never exported nothing is known to be missing.
     assert exported(tmp_path / "data", tmp_path / "other", fail_on_loss=True).records == 10
 
@@ -259,6 +264,10 @@ def test_records_that_are_deleted_while_they_are_read(tmp_path: Path, monkeypatc
     report = exported(tmp_path / "data", tmp_path / "other")
     assert [row.offset for row in checked(tmp_path / "other")] == list(range(20, 40))
     assert "! orders-0: offsets 10 to 19 are gone" in report.to_text()
+    (one,) = {one for one, _ in exported_files(DISK, str(tmp_path / "other"))}
+    assert (one.start, one.end) == (10, 40) and one.lost.startswith(
+        "orders-0: offsets 10 to 19 are gone: the log begins"
+    )
 
 
 def made_anew(tmp_path: Path, topic_id: bytes, batches: int) -> None:
