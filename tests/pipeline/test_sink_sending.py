@@ -179,7 +179,7 @@ def test_a_zombie_goes_on_beside_its_successor(some: Embedded, at: int) -> None:
     assert committed(some, work) == IN_ORDER
 
 
-@settings(max_examples=8)
+@settings(max_examples=max(1, settings().max_examples // 12))
 @given(st.lists(st.integers(0, 2), min_size=4, max_size=40))
 def test_attempts_in_any_order_write_the_same(broker: Embedded, turns: list[int]) -> None:
     def work(options: SinkOptions, grant: Grant, where: tuple[str, int]) -> None:
@@ -272,7 +272,7 @@ def test_what_fails_is_sent_again(some: Embedded, kind: str, after: int) -> None
     assert committed(some, send_all) == IN_ORDER
 
 
-@settings(max_examples=12)
+@settings(max_examples=max(1, settings().max_examples // 8))
 @given(st.lists(FAULT, min_size=1, max_size=4))
 def test_whatever_fails_each_row_is_there_once(broker: Embedded, faults: list[tuple[str, int, int]]) -> None:
     broker.faults.clear()
