@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .job import Job, Report, Tell, UsageError, pattern, setting
+from .job import FAILED, Job, Report, Tell, UsageError, pattern, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +91,7 @@ def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | 
         tell=None if parsed.dry_run else tell,  # then the report tells the same
         say=say,
     )
-    return report, 0
+    return report, FAILED if report.problems else 0
 
 
 JOB = Job(

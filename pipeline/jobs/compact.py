@@ -64,8 +64,9 @@ def compact(
     `min_dirty_ratio` are left alone. `release` is what the cleaners of releases differ in. Deletes are judged by
     `now_ms`, the clock if None. A `dry_run` changes nothing. `tell` hears the plan line by line, `say` progress.
 
-    Raises ReadError for directories that are in use or were not closed, for topics that are not there or not compacted,
-    and for damage; JobError if Spark fails. What was put in place until then stays, and another run goes on.
+    A partition with damage is left as it is, as a broker does: `report.problems` say where. Raises ReadError for
+    directories that are in use or were not closed, and for topics that are not there or not compacted; JobError if
+    Spark or a disk fails. What was put in place until then stays, and another run goes on.
     """
     began = time.monotonic()
     roots = [paths] if isinstance(paths, str) else list(paths)
@@ -73,21 +74,27 @@ def compact(
     with contextlib.ExitStack() as stack:
         holdings = [stack.enter_context(held(root, looking=dry_run)) for root in roots]
         chosen = chosen_topics(holdings, topics=topics, like=like, force=force, configs=configs)
-        plans = [
-            plan_partition(
-                holding, *key, chosen[key[0]], now_ms=now_ms, release=release, min_dirty_ratio=min_dirty_ratio
-            )
-            for holding in holdings
-            for key in sorted((folder.topic, folder.partition) for folder in holding.partitions)
-            if key[0] in chosen
-        ]
+        plans: list[PartitionPlan] = []
+        unplanned: list[tuple[str, str]] = []
+        for holding, folder in [(one, folder) for one in holdings for folder in one.partitions]:
+            if (settings := chosen.get(folder.topic)) is None:
+                continue
+            key = folder.topic, folder.partition
+            try:
+                plans.append(
+                    plan_partition(
+                        holding, *key, settings, now_ms=now_ms, release=release, min_dirty_ratio=min_dirty_ratio
+                    )
+                )
+            except ReadError as error:
+                unplanned.append((folder.topic, str(error)))
         for line in plan_lines(plans):
             if tell is not None:
                 tell(line)
         outcomes = [Outcome(plan.segments, plan.bytes) for plan in plans]
         if not dry_run:
             outcomes = _done(spark, plans, say)
-        report = report_of(roots, list(chosen), plans, outcomes)
+        report = report_of(roots, list(chosen), plans, outcomes, unplanned)
     report.dry_run = dry_run
     report.seconds = time.monotonic() - began
     return report
@@ -147,6 +154,7 @@ def _done(spark: SparkSession, plans: Sequence[PartitionPlan], say: Say | None) 
         with contextlib.suppress(ReadError):  # what ends the job is to be told, not this
             work.clear()
         raise
+    work.clear()
     return work.outcomes
 
 

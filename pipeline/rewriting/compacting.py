@@ -212,7 +212,7 @@ def _facts(segment: Segment, *, with_times: bool) -> SegmentFacts:
 @dataclass(slots=True)
 class Outcome:
     """What became of a partition; records and tombstones before and after are those below `end_offset`, without what
-    was aborted afterwards."""
+    was aborted afterwards. With a problem it was left as it is."""
 
     segments: int = 0
     bytes: int = 0
@@ -221,6 +221,7 @@ class Outcome:
     tombstones_before: int = 0
     tombstones_after: int = 0
     done: bool = False
+    problem: str | None = None
 
 
 class _Partition:
@@ -242,7 +243,8 @@ class _Partition:
 class Compaction:
     """The steps of the driver, in order: `keys_items` are done in tasks, and each answer given to `found`; `buckets`
     say how what was found is shuffled, and `settled` hears of each; `group_items` are done in tasks, and each answer
-    given to `put`. `clear` removes what is left, whatever happened. Raises ReadError."""
+    given to `put`. `clear` removes what is left, whatever happened. A partition with a damaged segment is left as it
+    is. Raises ReadError."""
 
     def __init__(self, files: Files, plans: Sequence[PartitionPlan]) -> None:
         self._files = files
@@ -281,6 +283,9 @@ class Compaction:
         """Takes what is in a segment."""
         partition = self._partitions[item.partition]
         partition.found[item.index] = found
+        if found.problem is not None:
+            partition.outcome.problem = partition.outcome.problem or f"{partition.plan}: {found.problem}"
+            return
         partition.outcome.records_before += found.records
         partition.outcome.tombstones_before += found.tombstones
 
@@ -290,7 +295,7 @@ class Compaction:
         """How the rows of each partition are parted by hash, into buckets of about so many."""
         found: list[Buckets] = []
         for number, partition in enumerate(self._partitions):
-            if partition.rows:
+            if partition.rows and not partition.outcome.problem:
                 count = -(-partition.rows // rows)
                 names = [(index, keys.name) for index, keys in sorted(partition.found.items()) if keys.rows]
                 found.append(Buckets(number, partition.plan.directory, count, partition.rows, tuple(names)))
@@ -303,8 +308,9 @@ class Compaction:
     # The third: new segments
 
     def group_items(self) -> list[GroupItem]:
-        """A piece of work for each group."""
-        return [item for number in range(len(self._partitions)) for item in self._groups_of(number)]
+        """A piece of work for each group of the partitions that have no problem."""
+        sound = [number for number, partition in enumerate(self._partitions) if not partition.outcome.problem]
+        return [item for number in sound for item in self._groups_of(number)]
 
     def _groups_of(self, number: int) -> Iterator[GroupItem]:
         partition = self._partitions[number]

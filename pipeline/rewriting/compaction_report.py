@@ -8,6 +8,7 @@ Owns the putting together and the words. Pure. The document of `to_dict` and `to
     segments, bytes                     {before, after}: of all partitions
     records, tombstones                 {before, after}: of the part that was gone over; markers do not count
     rewritten_bytes                     of the segments that were, or would be, read and written anew
+    problems                            why partitions were left as they are, a sentence for each
 
 `after` is null in a dry run, and so is what only reading could tell.
 """
@@ -38,19 +39,23 @@ class TopicCompaction:
     records_after: int = 0
     tombstones_before: int = 0
     tombstones_after: int = 0
+    problems: list[str] = field(default_factory=list)
 
     def add(self, plan: PartitionPlan, outcome: Outcome) -> None:
         """Adds a partition."""
         self.partitions += 1
-        self.compacted += bool(plan.groups)
-        self.rewritten_bytes += plan.rewritten_bytes
+        if outcome.problem is not None:
+            self.problems.append(outcome.problem)
+        else:
+            self.compacted += bool(plan.groups)
+            self.rewritten_bytes += plan.rewritten_bytes
+            self.records_before += outcome.records_before
+            self.tombstones_before += outcome.tombstones_before
         self.segments_before += plan.segments
         self.segments_after += outcome.segments
         self.bytes_before += plan.bytes
         self.bytes_after += outcome.bytes
-        self.records_before += outcome.records_before
         self.records_after += outcome.records_after
-        self.tombstones_before += outcome.tombstones_before
         self.tombstones_after += outcome.tombstones_after
 
 
@@ -62,6 +67,11 @@ class CompactReport:
     topics: list[TopicCompaction] = field(default_factory=list)
     seconds: float = 0.0
     dry_run: bool = False
+
+    @property
+    def problems(self) -> list[str]:
+        """Why partitions were left as they are."""
+        return [problem for topic in self.topics for problem in topic.problems]
 
     def to_dict(self) -> dict[str, Any]:
         """The document that this module's docstring describes."""
@@ -89,6 +99,7 @@ class CompactReport:
             "bytes": pair("bytes"),
             "records": pair("records", is_read=True),
             "tombstones": pair("tombstones", is_read=True),
+            "problems": found.problems,
         }
 
     def to_json(self) -> str:
@@ -99,6 +110,7 @@ class CompactReport:
         """For people."""
         lines: list[str] = []
         for topic in self.topics:
+            lines += [f"left as it is: {problem}" for problem in topic.problems]
             if not topic.compacted:
                 lines.append(f"{topic.topic}: {topic.partitions} partitions, nothing to compact")
                 continue
@@ -127,10 +139,18 @@ _WHEN = ("before", "after")
 
 
 def report_of(
-    paths: Sequence[str], topics: Sequence[str], plans: Sequence[PartitionPlan], outcomes: Sequence[Outcome]
+    paths: Sequence[str],
+    topics: Sequence[str],
+    plans: Sequence[PartitionPlan],
+    outcomes: Sequence[Outcome],
+    unplanned: Sequence[tuple[str, str]] = (),
 ) -> CompactReport:
-    """The report on these topics; of a dry run the outcomes are what there is now."""
+    """The report on these topics; of a dry run the outcomes are what there is now. `unplanned` are partitions for which
+    there could be no plan: the topic, and why."""
     found = {topic: TopicCompaction(topic) for topic in topics}
+    for topic, problem in unplanned:
+        found[topic].partitions += 1
+        found[topic].problems.append(problem)
     for plan, outcome in zip(plans, outcomes, strict=True):
         found[plan.topic].add(plan, outcome)
     return CompactReport(list(paths), list(found.values()))

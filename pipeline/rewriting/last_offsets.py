@@ -83,7 +83,8 @@ class KeysItem:
 class KeysFound(NamedTuple):
     """What a segment holds: the name of the file with its keys, how many rows that has, its records but for markers,
     those of them below the first dirty offset that were not aborted, and its tombstones that were not; and of each
-    producer with transactions in it, whether a batch is left of the one that it is in at the end."""
+    producer with transactions in it, whether a batch is left of the one that it is in at the end. Of a segment that is
+    damaged nothing but the problem."""
 
     name: str
     rows: int
@@ -91,12 +92,21 @@ class KeysFound(NamedTuple):
     clean_records: int
     tombstones: int
     left: dict[int, bool]
+    problem: str | None = None
 
 
 def keys_of(item: KeysItem, files: Files | None = None) -> KeysFound:
     """Goes through a segment and writes what it found beside it, under a name that no other attempt has. Every checksum
-    is compared. Raises StorageError for damage, OSError."""
-    files = files or DiskFiles()
+    is compared; damage is told as the problem. OSError."""
+    try:
+        return _keys_of(item, files or DiskFiles())
+    except StorageError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        return KeysFound("", 0, 0, 0, 0, {}, str(error))
+
+
+def _keys_of(item: KeysItem, files: Files) -> KeysFound:
     name = f"{item.base_offset:020d}.keys{own_suffix(COMPACTED)}"
     with _Blocks(files, os.path.join(item.directory, name)) as blocks:
         keys = _Keys(item, blocks)

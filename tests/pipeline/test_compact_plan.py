@@ -20,7 +20,6 @@ from ottla.protocol.records.batch import Record
 from ottla.storage import checkpoint
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import DataDirectory
-from ottla.storage.errors import StorageError
 from ottla.storage.files import DiskFiles
 from ottla.storage.log import PartitionLog
 
@@ -132,7 +131,7 @@ def test_a_directory_on_the_disk_is_compacted_and_told_of(tmp_path: Path) -> Non
     assert json.loads(report.to_json())["topics"][0]["records"] == {"before": None, "after": None}
 
 
-def test_damage_ends_it_before_anything_is_changed() -> None:
+def test_what_is_damaged_is_left_as_it_is() -> None:
     rng = random.Random(1)
     for _ in range(5):
         files, log = SimulatedFiles(), RandomLog(rng)
@@ -150,6 +149,13 @@ def test_damage_ends_it_before_anything_is_changed() -> None:
         with held(ROOT, files=files) as holding:
             plan = plan_partition(holding, "orders", 0, Settings(), now_ms=NOW)
             before = contents(files)
-            with pytest.raises(StorageError, match=f"{path}, in the window from byte 0: "):
-                compact_here(files, [plan])
-            assert contents(files) == before
+            (outcome,) = compact_here(files, [plan])
+            assert contents(files) == before and not outcome.done
+            assert outcome.problem is not None
+            assert outcome.problem.startswith(f"orders-0: {path}, in the window from byte 0: ")
+    report = report_of([], ["orders"], [plan], [outcome], [("orders", "orders-1 cannot be compacted: it is gone")])
+    assert report.problems == ["orders-1 cannot be compacted: it is gone", outcome.problem]
+    assert report.to_text().startswith(
+        "left as it is: orders-1 cannot be compacted: it is gone\nleft as it is: orders-0"
+    )
+    assert report.topics[0].compacted == 0 and report.topics[0].partitions == 2
