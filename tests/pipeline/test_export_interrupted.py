@@ -266,7 +266,7 @@ def test_a_process_that_is_killed(tmp_path: Path, scaled: Callable[[int], int]) 
     records = [[Record(n, NOW_MS, None, b"%d" % n, ()) for n in range(at, at + 4)] for at in range(0, 200, 4)]
     a_log(tmp_path / "data", "orders", 0, records, segment_bytes=200)
     child = [sys.executable, str(Path(__file__).parent / "export_child.py"), str(tmp_path / "data")]
-    for turn in range(scaled(1)):
+    for turn in range(min(scaled(1), 10)):
         out = tmp_path / str(turn)
         with subprocess.Popen([*child, str(out)], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None and process.stdout.readline() == b"begun\n"
