@@ -220,20 +220,20 @@ def test_what_is_not_ready_is_asked_again(broker: Embedded, api: str, code: str)
     assert world.seen(broker, name) == {0: ROWS}
 
 
-def test_a_commit_that_is_not_answered_is_found_out_later(each: Embedded) -> None:
-    hasty = world.options(each, delivery_timeout_ms=150, request_timeout_ms=150)
-    name, owner = world.topic(each), world.transactional_id()
+def test_a_commit_that_is_not_answered_is_found_out_later(some: Embedded) -> None:
+    hasty = world.options(some, delivery_timeout_ms=150, request_timeout_ms=150)
+    name, owner = world.topic(some), world.transactional_id()
     with SinkTransaction(hasty, owner) as transaction:
-        filled(world.options(each), transaction, name)
-        with each.faults.disconnect("EndTxn", "after"):
+        filled(world.options(some), transaction, name)
+        with some.faults.disconnect("EndTxn", "after"):
             with pytest.raises(SinkError, match="whether the micro-batch is committed is not known: ") as unknown:
                 transaction.commit(4)
             assert "\n" not in str(unknown.value)
             transaction.abort()  # must not undo it
-    with SinkTransaction(world.options(each), owner) as successor:
+    with SinkTransaction(world.options(some), owner) as successor:
         successor.begin()
         assert successor.committed_batch() == 4
-    assert world.seen(each, name) == {0: ROWS}
+    assert world.seen(some, name) == {0: ROWS}
 
 
 def test_a_broker_that_is_restarted_between_any_two_steps(tmp_path: Any) -> None:
@@ -298,14 +298,14 @@ class Clock:
 
 
 @pytest.mark.parametrize("step", ["add", "commit", "send", "abort"])
-def test_a_transaction_that_took_too_long_is_told_as_such(each: Embedded, step: str) -> None:
-    options = world.options(each, transaction_timeout_ms=2000, rows_per_batch=4)
-    name, owner, clock = world.topic(each, 2), world.transactional_id(), Clock()
+def test_a_transaction_that_took_too_long_is_told_as_such(some: Embedded, step: str) -> None:
+    options = world.options(some, transaction_timeout_ms=2000, rows_per_batch=4)
+    name, owner, clock = world.topic(some, 2), world.transactional_id(), Clock()
     with SinkTransaction(options, owner, clock=clock) as transaction:
         grant = transaction.begin()
         transaction.add([(name, 0)])
         send(options, grant, (name, 0), world.rows(ROWS))
-        each.clock.advance(ms=60_000)
+        some.clock.advance(ms=60_000)
         clock.now_s += 60
         if step == "send":
             with pytest.raises(SinkError, match="ended for its age"):
@@ -317,7 +317,7 @@ def test_a_transaction_that_took_too_long_is_told_as_such(each: Embedded, step: 
                 transaction.add([(name, 1)]) if step == "add" else transaction.commit(0)
         filled(options, transaction, name, ROWS[:2])
         transaction.commit(0)
-    assert world.seen(each, name) == {0: ROWS[:2]}
+    assert world.seen(some, name) == {0: ROWS[:2]}
 
 
 def test_calls_in_another_order(broker: Embedded) -> None:
