@@ -53,7 +53,7 @@ def settings_of(topic: str, configs: Configs | None, defaults: Mapping[str, str]
     for name, default in _DEFAULTS.items():
         text = own.get(name, given.get(name, str(default)))
         if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) < _LEAST.get(name, 0):
-            raise ReadError(f"topic {topic}: {name}={text} is not what that may be")
+            raise ReadError(f"{f'topic {topic}: ' if topic else ''}{name}={text} is not what that may be")
         found[name.replace(".", "_")] = min(int(text), 2**63 - 1)
     return Settings(**found)
 
