@@ -7,9 +7,10 @@ those of one batch of v2, with the same codec and the same type of timestamp, wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
@@ -24,11 +25,11 @@ from ..columnar.batches import lone_rows
 from ..columnar.columns import record_batch, schema
 from ..columnar.legacy import plain_rows
 from ..logs.headers import Table
-from .reading import WINDOW_BYTES, stretches
+from .reading import PADDING, WINDOW_BYTES, stretches
 
 _WANTED = tuple(name for name in COLUMNS if name != "timestamp_type")  # that is compared entry by entry
 _CRC_START = 21
-_WRAPPERS_AT_ONCE = 32
+_WRAPPED_BYTES = 256 << 10
 
 _Stretch = tuple[bytes, list[int]]
 
@@ -46,21 +47,16 @@ def compare(files: Files, source: Source, results: Sequence[Source], window_byte
     old = place = 0
     try:
         for data, places in stretches(files, source.log_path, source.size_bytes, window_bytes):
-            done = 0
-            while done < len(places) - 1:
-                made, made_places = found.take(_of_a_kind(data, places, done))
-                until = done + len(made_places) - 1
-                if until == done:
-                    raise Different(f"at byte {place + places[done]}: the upgraded log ends before")
-                part = places[done : until + 1]
+            for part, made in found.beside(data, places):
+                if len(part) == 1:
+                    raise Different(f"at byte {place + part[0]}: the upgraded log ends before")
                 try:
-                    old += _compared((data, part), (made, made_places))
+                    old += _compared((data, part), made)
                 except (CorruptRecords, InvalidRecords, Different) as error:
                     raise Different(
-                        f"from byte {place + part[0]} to {place + part[-1]} it was not upgraded as it should be, so it "
+                        f"from byte {place + part[0]} to {place + part[-1]} it was not upgraded as it should be, and "
                         f"stays as it is: {error}"
                     ) from error
-                done = until
             place += places[-1]
         if found.take(1)[1][1:]:
             raise Different("the upgraded log goes on behind its end")
@@ -92,24 +88,53 @@ class _Results:
         first, self._done = self._done, min(self._done + count, len(places) - 1)
         return data, places[first : self._done + 1]
 
+    def beside(self, data: bytes, places: list[int]) -> Iterator[tuple[list[int], _Stretch]]:
+        """The entries at these places, some at a time, each part with as many of these; one place alone, and no entry,
+        where these end before."""
+        done = 0
+        for until in _cuts(data, places):
+            while done < until:
+                made = self.take(until - done)
+                count = len(made[1]) - 1
+                yield places[done : done + count + 1], made
+                if not count:
+                    return
+                done += count
 
-def _of_a_kind(data: bytes, places: Sequence[int], first: int) -> int:
-    """How many entries from one on are of v2, wrappers or plain messages, as it is. Wrappers, which may be large when
-    they are opened, are a few at most."""
-    at, read = np.array(places[first:-1], np.int64), np.frombuffer(data, np.uint8)
-    is_new = read[at + 16] == batch.MAGIC
-    kinds = np.where(is_new, 2, (read[at + 17] & batch.CODEC_BITS) > 0)
-    count = int(np.argmin(kinds == kinds[0])) or kinds.size
-    return min(count, _WRAPPERS_AT_ONCE) if kinds[0] == 1 else count
+
+def _cuts(data: bytes, places: Sequence[int]) -> Iterator[int]:
+    """Up to which entries to compare at once: all, unless there are wrappers, which may be large once opened."""
+    at = np.array(places, np.int64)
+    read = np.frombuffer(data, np.uint8)
+    is_wrapper = (read[at[:-1] + 16] != batch.MAGIC) & ((read[at[:-1] + 17] & batch.CODEC_BITS) > 0)
+    wrapped = np.cumsum(np.where(is_wrapper, np.diff(at), 0))
+    done = 0
+    while done < wrapped.size:
+        before = int(wrapped[done - 1]) if done else 0
+        done = max(int(np.searchsorted(wrapped, before + _WRAPPED_BYTES, "right")), done + 1)
+        yield done
+
+
+def _only(stretch: _Stretch, wanted: npt.NDArray[np.bool_]) -> _Stretch:
+    """Some of the entries, one behind the other."""
+    if wanted.all():
+        return stretch
+    data, places = memoryview(stretch[0]), stretch[1]
+    parts = [data[places[index] : places[index + 1]] for index in np.flatnonzero(wanted).tolist()]
+    return b"".join((*parts, PADDING)), [0, *accumulate(map(len, parts))]
 
 
 def _compared(source: _Stretch, made: _Stretch) -> int:
     """Compares as many entries; how many records of old formats they hold. Raises Different, or what a decoder does."""
-    (data, places), (made_data, made_places) = source, made
-    if data[places[0] + 16] == batch.MAGIC:
+    magics = np.frombuffer(source[0], np.uint8)[np.array(source[1][:-1], np.int64) + 16]
+    is_new = magics == batch.MAGIC
+    if is_new.any():
+        (data, places), (made_data, made_places) = _only(source, is_new), _only(made, is_new)
         if data[places[0] : places[-1]] != made_data[made_places[0] : made_places[-1]]:
             raise Different("batches of format v2 are not the same")
-        return 0
+        if is_new.all():
+            return 0
+    (data, places), (made_data, made_places) = _only(source, ~is_new), _only(made, ~is_new)
     before, after = Table.of(data, places[:-1], 0), Table.of(made_data, made_places[:-1], 0)
     if not after.is_new.all():
         raise Different("an entry is not of format v2")
