@@ -2,7 +2,7 @@
 
 Owns the command line: a job is the module of its name in this package, and only the one that is asked for is imported.
 The report is printed on stdout, the plan and progress on stderr. Exit code 0; 1 where the audit found anything, or a
-job did not come to its end; 2, with one line on stderr, for a mistake.
+job left something undone; 2, with one line on stderr, for a mistake.
 
 Run by `spark-submit`, Spark's own flags say where: `spark-submit --master M $(ottla pipeline --script) census PATH`.
 """
