@@ -33,6 +33,7 @@ from .running import Progress, Say, amount
 
 __all__ = ["CODECS", "ImportReport", "import_records"]
 
+LOOK_HERE_FILES, LOOK_HERE_BYTES = 32, 32 << 20
 CODECS = tuple(codec.name.lower() for codec in Codec)
 
 
@@ -124,8 +125,10 @@ def _pattern(like: str | None) -> re.Pattern[str] | None:
 
 
 def _looked(spark: SparkSession, folder: str | os.PathLike[str]) -> list[files.Found]:
-    """What is in each of the files."""
+    """What is in each of the files. A few of them are looked into sooner than Spark has begun."""
     listed = files.listed(folder)
+    if len(listed) <= LOOK_HERE_FILES and sum(map(_size_of, listed)) <= LOOK_HERE_BYTES:
+        return [files.look(file) for file in listed]
     found = running.run(spark, listed, files.look, bytes_of=_size_of, name="ottla import: a look into the files")
     return sorted((of for _, of in found), key=lambda of: of.file.name)
 

@@ -58,6 +58,7 @@ class Replay:
     told: Callable[[ReplayReport], object] = lambda report: None
     _at: Offsets = field(default_factory=dict)
     _ends: Offsets = field(default_factory=dict)
+    _sent: int = 0
 
     def all(self, report: ReplayReport) -> None:
         """Replays all, or until it is over; `report` is true after every round, `told` hears of it."""
@@ -81,6 +82,7 @@ class Replay:
             before_s = self.clock()
             works = self._works(upto, begun_s if self.settings.speed is not None else start_s, origin_ms)
             sent = self._played(works, report)
+            self._sent += sent
             took_s = self.clock() - before_s
             if self.settings.rate is not None:
                 start_s = max(start_s + sent / self.settings.rate, self.clock() - BEHIND_S)
@@ -122,7 +124,10 @@ class Replay:
                 upto[key] = self._ends[key] if offset is None else min(max(offset, self._at[key]), self._ends[key])
             return upto
         if self.settings.rate is not None:
-            offsets = max(1, int(self.settings.rate * ROUND_S))
+            # Offsets that hold no record take no time: as many more as there were so far.
+            done = sum(at - one.start for one, at in zip(self.ranges, self._at.values(), strict=True))
+            thin = max(1.0, done / self._sent) if self._sent else 1.0 + done
+            offsets = max(1, int(min(self.settings.rate * ROUND_S * thin, MOST_OFFSETS)))
         left = self._left()
         upto: Offsets = {}
         for key, at in self._at.items():

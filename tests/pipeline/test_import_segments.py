@@ -127,6 +127,9 @@ def test_a_topic_that_exists_is_refused(tmp_path: Path) -> None:
     found = read(tmp_path / "data")
     assert found[TopicPartition("t", 0)] == found[TopicPartition("u", 0)] == seen(some(5))
     sound(tmp_path / "data")
+    with Embedded(data_dir=tmp_path / "data") as broker:
+        for topic in ("t", "u"):
+            assert [one[5] for one in consumed(broker, topic)] == [b"v%d" % n for n in range(5)]
 
 
 def test_into_a_history(tmp_path: Path) -> None:
@@ -225,6 +228,7 @@ def in_process(files: DiskFiles):  # type: ignore[no-untyped-def]
     return call
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["new", "kafka", "history"])
 def test_interrupted_anywhere_a_second_run_completes_it(
     tmp_path: Path, kind: str, scaled: Callable[[int], int]

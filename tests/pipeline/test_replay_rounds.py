@@ -220,6 +220,13 @@ def test_at_a_rate_over_all(tmp_path: Path, time: Time, log: Log) -> None:
         assert values == sorted(values)
 
 
+def test_a_rate_counts_records_where_offsets_are_missing(tmp_path: Path, time: Time, log: Log) -> None:
+    log_of(tmp_path, [record(1000 * n, NOW_MS) for n in range(300)])
+    report = replayed(tmp_path, time, log, rate=10.0)
+    assert report.records == 300 and report.rounds < 30
+    assert 28 <= time() - START_S <= 34
+
+
 @pytest.mark.parametrize("speed", [1.0, 60.0])
 def test_at_the_original_pace(tmp_path: Path, time: Time, log: Log, speed: float) -> None:
     minute = 60_000
