@@ -23,11 +23,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from ...storage import checkpoint
 from ...storage.files import DiskFiles
 from ..backend import ReadError
 from ..census.pieces import topic_configs
-from ..rewriting.compacting import Buckets, Compaction, Outcome, PartitionPlan, Release, offsets, plan_partition
+from ..rewriting.compacting import Buckets, Compaction, Outcome, PartitionPlan, Release, checkpoints, plan_partition
 from ..rewriting.compaction_configs import Settings, compacted_topics
 from ..rewriting.compaction_report import CompactReport, report_of
 from ..rewriting.holding import Held, held
@@ -74,6 +73,7 @@ def compact(
     with contextlib.ExitStack() as stack:
         holdings = [stack.enter_context(held(root, looking=dry_run)) for root in roots]
         chosen = chosen_topics(holdings, topics=topics, like=like, force=force, configs=configs)
+        known = {holding.root: checkpoints(holding) for holding in holdings}
         plans: list[PartitionPlan] = []
         unplanned: list[tuple[str, str]] = []
         for holding, folder in [(one, folder) for one in holdings for folder in one.partitions]:
@@ -83,7 +83,13 @@ def compact(
             try:
                 plans.append(
                     plan_partition(
-                        holding, *key, settings, now_ms=now_ms, release=release, min_dirty_ratio=min_dirty_ratio
+                        holding,
+                        *key,
+                        settings,
+                        now_ms=now_ms,
+                        release=release,
+                        min_dirty_ratio=min_dirty_ratio,
+                        known=known[holding.root],
                     )
                 )
             except ReadError as error:
@@ -112,7 +118,7 @@ def chosen_topics(
     return compacted_topics(
         {folder.topic for holding in holdings for folder in holding.partitions},
         topic_configs([holding.root for holding in holdings]),
-        {topic for holding in holdings for topic, _ in offsets(holding, checkpoint.CLEANER_OFFSET)},
+        {topic for holding in holdings for topic, _ in checkpoints(holding).cleaner_offsets},
         topics=topics,
         like=like,
         force=force,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...protocol.records.validate import Rules
 from ...storage import checkpoint
@@ -72,6 +73,32 @@ class PartitionPlan:
         return f"{self.topic}-{self.partition}"
 
 
+class Checkpoints(NamedTuple):
+    """The checkpoints of a directory, by topic and partition. Of one that cannot be read nothing is known, as for a
+    broker."""
+
+    recovery_points: dict[tuple[str, int], int]
+    log_starts: dict[tuple[str, int], int]
+    watermarks: dict[tuple[str, int], int]
+    cleaner_offsets: dict[tuple[str, int], int]
+
+
+def checkpoints(held: Held) -> Checkpoints:
+    """Reads them."""
+    found: list[dict[tuple[str, int], int]] = []
+    for name in (
+        checkpoint.RECOVERY_POINT,
+        checkpoint.LOG_START_OFFSET,
+        checkpoint.REPLICATION_OFFSET,
+        checkpoint.CLEANER_OFFSET,
+    ):
+        try:
+            found.append(checkpoint.read_offsets(held.files, os.path.join(held.root, name)))
+        except StorageError:
+            found.append({})
+    return Checkpoints(*found)
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
     """What depends on the release whose cleaner this one is like; the defaults are Ottla's own, and those of 4.0."""
@@ -90,16 +117,19 @@ def plan_partition(
     now_ms: int,
     release: Release | None = None,
     min_dirty_ratio: float = 0.0,
+    known: Checkpoints | None = None,
 ) -> PartitionPlan:
     """What a pass over a partition would do, without changing anything. `min_dirty_ratio`: nothing is done to a log
-    that is dirty by no more than this part. Raises ReadError."""
+    that is dirty by no more than this part. `known` are the directory's checkpoints, if they were read already. Raises
+    ReadError."""
+    known = known or checkpoints(held)
     directory = os.path.join(held.root, f"{topic}-{partition}")
     below = ReadOnlyFiles() if isinstance(held.files, DiskFiles) else held.files
     try:
         with Overlay(below) as files:
-            log = _opened(files, held, directory, (topic, partition), settings, now_ms)
+            log = _opened(files, known, directory, (topic, partition), settings, now_ms)
             try:
-                return _plan(files, held, log, settings, now_ms, release or Release(), min_dirty_ratio)
+                return _plan(files, held.root, known, log, settings, now_ms, release or Release(), min_dirty_ratio)
             finally:
                 log.abandon()
     except (StorageError, OSError) as error:
@@ -107,7 +137,7 @@ def plan_partition(
 
 
 def _opened(
-    files: Files, held: Held, directory: str, key: tuple[str, int], settings: Settings, now_ms: int
+    files: Files, known: Checkpoints, directory: str, key: tuple[str, int], settings: Settings, now_ms: int
 ) -> PartitionLog:
     """The log as its broker knows it. What opening changes stays above the disk."""
     config = LogConfig(
@@ -124,22 +154,15 @@ def _opened(
         config=config,
         now_ms=now_ms,
         clean_shutdown=True,
-        recovery_point=offsets(held, checkpoint.RECOVERY_POINT).get(key, 0),
-        log_start_offset=offsets(held, checkpoint.LOG_START_OFFSET).get(key, 0),
+        recovery_point=known.recovery_points.get(key, 0),
+        log_start_offset=known.log_starts.get(key, 0),
     )
-
-
-def offsets(held: Held, name: str) -> dict[tuple[str, int], int]:
-    """A checkpoint of a directory; of one that cannot be read nothing is known, as for a broker."""
-    try:
-        return checkpoint.read_offsets(held.files, os.path.join(held.root, name))
-    except StorageError:
-        return {}
 
 
 def _plan(
     files: Files,
-    held: Held,
+    root: str,
+    known: Checkpoints,
     log: PartitionLog,
     settings: Settings,
     now_ms: int,
@@ -149,10 +172,10 @@ def _plan(
     key = (log.topic, log.partition)
     facts = [_facts(segment, with_times=settings.min_compaction_lag_ms > 0) for segment in log.segments]
     # A replica that was not shut down as a leader may have records behind it that its leader will not have.
-    committed = offsets(held, checkpoint.REPLICATION_OFFSET).get(key, log.log_end_offset)
+    committed = known.watermarks.get(key, log.log_end_offset)
     dirty = dirtiness(
         facts,
-        cleaner_offset=offsets(held, checkpoint.CLEANER_OFFSET).get(key),
+        cleaner_offset=known.cleaner_offsets.get(key),
         log_start_offset=log.log_start_offset,
         last_stable_offset=min(log.last_stable_offset, committed),
         now_ms=now_ms,
@@ -173,7 +196,7 @@ def _plan(
         segment_index_bytes=settings.segment_index_bytes,
         index_interval_bytes=settings.index_interval_bytes,
     )
-    return planned(files, held.root, key, task, dirty, facts, is_due=dirty.ratio > min_dirty_ratio)
+    return planned(files, root, key, task, dirty, facts, is_due=dirty.ratio > min_dirty_ratio)
 
 
 def planned(
