@@ -172,32 +172,13 @@ class Place:
             topic = f"pipeline-{label.replace(' ', '-')}"
             raw.make_topic(self.broker.address, topic, partitions=PARTITIONS)
             size, codec = LABELS[label]
-            self._fill(topic, size, codec, self.count(label))
+            fill(self.broker.bootstrap, topic, size, codec, self.count(label))
+            self._await_checkpoint(topic, self.count(label) // PARTITIONS)
             self._topics[label] = topic
         return self._topics[label]
 
     def count(self, label: str) -> int:
         return self.sizes.records[" ".join(label.split()[:2])]
-
-    def _fill(self, topic: str, size: int, codec: str, count: int) -> None:
-        failed: list[str] = []
-        settings = {"bootstrap.servers": self.broker.bootstrap, "compression.type": codec, "log_level": 0}
-        settings |= {"linger.ms": 20, "batch.size": 65_536, "delivery.report.only.error": True}
-        producer = Producer({**settings, "on_delivery": lambda error, _: failed.append(str(error))})
-        random_ = random.Random(size)
-        values = [value(number, size, random_) for number in range(5000)]
-        for first in range(0, count, 1000):
-            messages = [
-                {"value": values[number % len(values)], "key": b"c-%06d" % (number % 50_000)}
-                for number in range(first, min(count, first + 1000))
-            ]
-            while messages:
-                queued = producer.produce_batch(topic, messages, partition=first // 1000 % PARTITIONS)
-                messages = messages[queued:]
-                producer.poll(0.01 if messages else 0)
-        if producer.flush(CLIENT_SECONDS) or failed:
-            raise BenchError(f"records of {topic} could not be written: {failed[:1]}")
-        self._await_checkpoint(topic, count // PARTITIONS)
 
     def _await_checkpoint(self, topic: str, end: int) -> None:
         """While a broker has a directory, its files are read up to the high watermarks that it has written down."""
@@ -242,12 +223,13 @@ class Place:
 
     def job_seconds(self, master: str, job: str, label: str) -> float:
         """One run of a job over a topic's folders; before the first of its kind, one that warms up."""
-        command = {"paths": [str(folder) for folder in sorted(self.data.glob(f"{self.topic(label)}-*"))]}
+        paths = [str(folder) for folder in sorted(self.data.glob(f"{self.topic(label)}-*"))]
+        command = {"name": job, "given": [paths], "more": {}}
         worker = self.worker(master)
         if (master, job, label) not in self._warm:
-            worker.ask(job, **command)
+            worker.ask("job", **command)
             self._warm.add((master, job, label))
-        return worker.ask(job, **command)
+        return worker.ask("job", **command)
 
     def close(self) -> None:
         """Ends all processes, and removes the data."""
@@ -255,6 +237,30 @@ class Place:
             worker.stop()
         if self._broker is not None:
             self._broker.stop()
+
+
+def fill(bootstrap: str, topic: str, size: int, codec: str, count: int, keys: int | None = None) -> None:
+    """Records with values of a size into all partitions of a topic; with `keys` each has one of so many, at random.
+    BenchError."""
+    failed: list[str] = []
+    settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "log_level": 0}
+    settings |= {"linger.ms": 20, "batch.size": 65_536, "delivery.report.only.error": True}
+    producer = Producer({**settings, "on_delivery": lambda error, _: failed.append(str(error))})
+    random_ = random.Random(size)
+    values = [value(number, size, random_) for number in range(5000)]
+    for first in range(0, count, 1000):
+        numbers = range(first, min(count, first + 1000))
+        chosen = [random_.randrange(keys) if keys else number % 50_000 for number in numbers]
+        messages = [
+            {"value": values[number % len(values)], "key": b"c-%06d" % key}
+            for number, key in zip(numbers, chosen, strict=True)
+        ]
+        while messages:
+            queued = producer.produce_batch(topic, messages, partition=first // 1000 % PARTITIONS)
+            messages = messages[queued:]
+            producer.poll(0.01 if messages else 0)
+    if producer.flush(CLIENT_SECONDS) or failed:
+        raise BenchError(f"records of {topic} could not be written: {failed[:1]}")
 
 
 def takes(names: Sequence[str], place: Place) -> list[tuple[str, str, Take]]:

@@ -4,14 +4,17 @@
 
 `{"do": "check", "source": ..., "options": {...}}` answers how many records a source gives and the sum of their offsets
 and of the bytes of their values; `{"do": "read", ...}` the seconds until all rows are in Spark's noop sink, with every
-column; `{"do": "census" | "audit", "paths": [...]}` the seconds of a job. The source "consumer" is librdkafka in tasks,
-one for each partition. Ends with its standard input.
+column; `{"do": "job", "name": ..., "given": [...], "more": {...}}` the seconds of a job; `{"do": "sink", "sink": ...,
+"rows": FOLDER, "options": {...}}` those of the micro-batches in which a stream brings files to a topic, by
+`write_exactly_once` in foreachBatch or by a sink of that name. The source "consumer" is librdkafka in tasks, one for
+each partition. Ends with its standard input.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 CONSUMER = "consumer"
+FOREACH = "foreachBatch"
 SECONDS = 60.0
 SCHEMA = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 CHECKED = ("count(*)", "sum(offset)", "sum(length(value))")
@@ -71,6 +75,28 @@ def frame(spark: SparkSession, command: dict[str, Any]) -> DataFrame:
     return spark.read.format(command["source"]).options(**options).load()
 
 
+def written(spark: SparkSession, command: dict[str, Any]) -> float:
+    """The seconds of all micro-batches, of two files each, as Spark itself measures them."""
+    from ottla.pipeline import write_exactly_once
+
+    options = command["options"]
+    source = spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", 2)
+    stream = source.parquet(command["rows"]).writeStream
+    if command["sink"] == FOREACH:
+        stream = stream.foreachBatch(lambda rows, number: write_exactly_once(rows, number, options) and None)
+    else:
+        stream = stream.format(command["sink"]).options(**options)
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as checkpoint:
+        query = stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+        if (error := query.exception()) is not None:
+            raise error
+        done = [json.loads(one.json) for one in query.recentProgress]
+    if sum(one["numInputRows"] for one in done) != command["count"]:
+        raise RuntimeError(f"{sum(one['numInputRows'] for one in done)} of {command['count']} rows were written")
+    return sum(one["durationMs"]["triggerExecution"] for one in done if one["numInputRows"]) / 1000
+
+
 def answer(spark: SparkSession, command: dict[str, Any]) -> Any:
     """What a line asks for."""
     what = command["do"]
@@ -79,10 +105,12 @@ def answer(spark: SparkSession, command: dict[str, Any]) -> Any:
     started = time.perf_counter()
     if what == "read":
         frame(spark, command).write.format("noop").mode("overwrite").save()
+    elif what == "sink":
+        return written(spark, command)
     else:
         import ottla.pipeline
 
-        getattr(ottla.pipeline, what)(spark, command["paths"])
+        getattr(ottla.pipeline, command["name"])(spark, *command["given"], **command["more"])
     return time.perf_counter() - started
 
 
@@ -95,7 +123,8 @@ def main() -> None:
         try:
             found = {"answer": answer(spark, json.loads(line))}
         except Exception as error:
-            found = {"error": f"{type(error).__name__}: {str(error)[-500:]}"}
+            words = str(error).partition("=== Streaming Query")[0]
+            found = {"error": f"{type(error).__name__}: {words[-500:]}"}
         print(json.dumps(found), flush=True)
     spark.stop()
 

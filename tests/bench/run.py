@@ -28,6 +28,7 @@ import embedded
 import measures
 import own_client
 import peers
+import pipeline_jobs
 import pipeline_measures
 import stats
 import storage_measures
@@ -44,8 +45,14 @@ from ottla.client import ClientError
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = tuple(STARTERS)
 NAMES = (*measures.NAMES, *storage_measures.NAMES, *embedded.NAMES, *pipeline_measures.NAMES)
-MEASURES = (*measures.MEASURES, *storage_measures.MEASURES, *embedded.MEASURES, *pipeline_measures.MEASURES)
-AIMS = (*measures.AIMS, *storage_measures.AIMS, *embedded.AIMS, *pipeline_measures.AIMS)
+MEASURES = (
+    *measures.MEASURES,
+    *storage_measures.MEASURES,
+    *embedded.MEASURES,
+    *pipeline_measures.MEASURES,
+    *pipeline_jobs.MEASURES,
+)
+AIMS = (*measures.AIMS, *storage_measures.AIMS, *embedded.AIMS, *pipeline_measures.AIMS, *pipeline_jobs.AIMS)
 STARTED_ALONE = ("ottla", "tansu")  # the mock starts a Python and a client around itself: nothing to compare with
 OTTLAS_OWN = ("ping", "client", "flight", "numbered")  # need a broker, and Ottla alone
 OTHERS = {
@@ -126,15 +133,18 @@ class Bench:
     def _take_pipeline(self) -> None:
         """Spark starts once for all rounds."""
         place = pipeline_measures.Place(self.pipeline_sizes)
+        stock = pipeline_jobs.Stock(place, pipeline_jobs.FULL if self.pipeline_sizes.cores else pipeline_jobs.QUICK)
         try:
             for _ in range(self.pipeline_sizes.rounds):
-                for what, whose, take in pipeline_measures.takes(self.names, place):
+                takes = pipeline_measures.takes(self.names, place) + pipeline_jobs.takes(self.names, stock)
+                for what, whose, take in takes:
                     if f"{what} of {whose}" not in self.missing:
                         self._alone(what, take, whose)
             if place.missing:
                 self.missing["pipeline beside Spark's connector"] = place.missing
         finally:
             place.close()
+            stock.close()
 
     def _alone(self, what: str, take: storage_measures.Take, whose: str = OTTLA) -> None:
         """One sample of several measures, each by who reached it, while nothing else runs."""
@@ -272,7 +282,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     print(f"\nOttla's benchmark, {mode}: {bench.rounds_done} rounds, {bench.seconds:.0f} s; measured: {names}")
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     print(f"\n{measures.ABOUT}\n{storage_measures.ABOUT}\n{embedded.ABOUT}")
-    print(f"{pipeline_measures.ABOUT}\n")
+    print(f"{pipeline_measures.ABOUT}\n{pipeline_jobs.ABOUT}\n")
     print("median (lowest..highest) of the rounds; /peer is Ottla's median over the peer's")
     columns = (*PEERS, *(name for what, name in OTHERS.items() if bench.wanted(what)))
     if any(map(bench.wanted, measures.NAMES)):
@@ -285,7 +295,8 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
         print(stats.figures(embedded.MEASURES, embedded.PEERS, bench.samples))
     if any(map(bench.wanted, pipeline_measures.NAMES)):
         print(f"\nof {bench.pipeline_sizes.rounds} rounds, in Spark")
-        print(stats.figures(pipeline_measures.MEASURES, pipeline_measures.PEERS, bench.samples))
+        measured = (*pipeline_measures.MEASURES, *pipeline_jobs.MEASURES)
+        print(stats.figures(measured, pipeline_measures.PEERS, bench.samples))
     asked = [aim for aim in AIMS if aim.measure.split()[0] in bench.names]
     print()
     print(stats.verdicts(asked, MEASURES, bench.samples))
