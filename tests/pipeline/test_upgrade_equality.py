@@ -68,10 +68,10 @@ def both(
         return slow, result(read=upgrading(base, end, window_bytes))
 
 
-def long_segment(rng: random.Random) -> bytes:
+def long_segment(rng: random.Random, stretches: int = 12) -> bytes:
     """Stretches of every format and codec, some longer than others."""
     offset, found = 5, b""
-    for _ in range(12):
+    for _ in range(stretches):
         magic, codec = rng.choice(((0, 0), (1, 0), (1, 0), (2, 0), (0, 1), (0, 3), (1, 1), (1, 2), (1, 3), (2, 4)))
         append_time = rng.choice((None, None, 70 + offset))
         for _ in range(rng.choice((1, 3, 20))):
@@ -82,8 +82,7 @@ def long_segment(rng: random.Random) -> bytes:
     return found
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("least", [1, 9])
+@pytest.mark.parametrize(("seed", "least"), [(0, 1), (1, 1), (2, 9)])
 def test_mixed_segments_become_the_same_bytes(seed: int, least: int):
     data = long_segment(random.Random(seed))
     for window_bytes in (200, 4096, 1 << 20):
@@ -131,7 +130,7 @@ def test_extremes_become_the_same():
 @given(st.data())
 def test_damage_anywhere_is_met_alike(data: st.DataObject):
     rng = random.Random(data.draw(st.integers(0, 999)))
-    sound = bytearray(long_segment(rng))
+    sound = bytearray(long_segment(rng, 4))
     for _ in range(data.draw(st.integers(1, 2))):
         at = data.draw(st.integers(0, len(sound) - 1)) if data.draw(st.booleans()) else rng.randrange(len(sound))
         sound[at] ^= 1 << rng.randrange(8)
