@@ -38,14 +38,13 @@ def sound(target: Path) -> None:
     assert [finding for finding in Verification(target).findings() if finding.wrong] == []
 
 
-@pytest.mark.parametrize("codec", [0, 4])
-def test_every_format_comes_back(tmp_path: Path, codec: int, scaled: Callable[[int], int]) -> None:
+def test_every_format_comes_back(tmp_path: Path, scaled: Callable[[int], int]) -> None:
     logs, target = tmp_path / "logs", tmp_path / "data"
     for number, (magic, of_codec) in enumerate(FORMATS):
         written(logs / f"t{magic}-{of_codec}", [(magic, of_codec, 1 + 5 * n) for n in range(scaled(4))], seed=number)
-    written(logs / "mixed-0", [(m, c, 9) for m, c in FORMATS], seed=codec, first=2**33, rolls=(5,))
+    written(logs / "mixed-0", [(m, c, 9) for m, c in FORMATS], seed=77, first=2**33, rolls=(5,))
     exported(logs, tmp_path / "parquet", rows_per_file=17)
-    layout = Layout(codec=codec, segment_bytes=20_000, batch_bytes=3_000, index_interval_bytes=500)
+    layout = Layout(codec=4, segment_bytes=20_000, batch_bytes=3_000, index_interval_bytes=500)
     report = imported(tmp_path / "parquet", target, layout)
     before = read(logs)
     assert read(target) == before
@@ -59,7 +58,7 @@ def test_every_format_comes_back(tmp_path: Path, codec: int, scaled: Callable[[i
     assert f"{report.records} records" in report.to_text()
 
 
-@pytest.mark.parametrize("codec", [1, 2, 3])
+@pytest.mark.parametrize("codec", [0, 1, 2, 3])
 def test_every_codec_is_written(tmp_path: Path, codec: int) -> None:
     put_records(tmp_path / "in", "t", 0, some(300))
     imported(tmp_path / "in", tmp_path / "data", Layout(codec=codec, batch_bytes=1000))
@@ -269,7 +268,7 @@ def test_interrupted_anywhere_a_second_run_completes_it(
     steps = 10**9 - count.left
     shutil.rmtree(target)
     shutil.rmtree(staging_path(str(target)), ignore_errors=True)
-    every = max(1, steps // scaled(10))
+    every = max(1, steps // scaled(4))
     for last in range(0, steps, every):
         if kind != "new":
             shutil.copytree(before, target)
