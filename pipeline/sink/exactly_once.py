@@ -1,9 +1,10 @@
 """A DataFrame into topics, once: Spark shuffles its rows to the partitions they go to, and each task sends its own.
 
 Owns the Spark job and the order of the steps around it. A row is assigned to its partition, the shuffle brings all rows
-of a partition into one task, and that task sorts them by what they hold: so it has the same rows in the same order
-however often it is tried. The driver begins the transaction before and commits it behind the job. What Spark says of a
-task that failed is brought back to the sentence that the task raised.
+of a partition into one task, and that task sorts them by orderBy, by time, and then by a checksum and all else that is
+written: so it has the same rows in the same order however often it is tried. The driver begins the transaction before
+and commits it behind the job. What Spark says of a task that failed is brought back to the sentence that the task
+raised.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -30,7 +31,7 @@ from .gathering import needed
 from .options import SinkOptions
 from .report import SinkReport
 from .rows import SENT, assigned, check_columns, content
-from .sending import Sent, send
+from .sending import Sent, TaskSender
 from .transaction import Grant, SinkTransaction
 
 __all__ = ["own_error", "refuse_speculation", "write_exactly_once"]
@@ -45,7 +46,9 @@ what it has to send."""
 QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
 SPECULATION = "spark.speculation"
-TARGET = "target"
+TARGET, ORDER, PLACE, CHECK = "target", "order", "place", "check"
+PLACE_BITS = 43  # for what is sorted by; the rest are for targets
+MOST_TARGETS = 1 << 63 - PLACE_BITS
 _ANEW = "has to be written anew"
 _OURS = re.compile(r"ottla\.pipeline\.sink\.errors\.(SinkFenced|SinkError): (.*)")
 _RESULT = pa.schema(
@@ -203,6 +206,10 @@ def _send(
     targets = [(topic, number) for topic, count in sorted(counts.items()) for number in range(count)]
     if not targets:
         return []
+    if len(targets) > MOST_TARGETS:
+        raise SinkError(
+            f"the topics have {len(targets)} partitions, more than the {MOST_TARGETS} that go into one write"
+        )
     transaction.add(targets)
     cores = rows.sparkSession.sparkContext.defaultParallelism
     work = _Work(options, grant, tuple(targets), min(len(targets), cores * TASKS_PER_CORE), now_ms)
@@ -211,16 +218,34 @@ def _send(
 
 def run(rows: DataFrame, work: _Work) -> list[Sent]:
     """The Spark job: to the partitions, into order, and out. Raises SinkError with the sentence of the task."""
-    order = {f"order{number}": F.col(_quoted(name)) for number, name in enumerate(work.options.order_by)}
+    order = {f"{ORDER}{number}": F.col(_quoted(name)) for number, name in enumerate(work.options.order_by)}
     rows = rows.withColumns(order) if order else rows
     given = to_arrow_schema(rows.schema, timezone="UTC")
     out = pa.schema([pa.field(TARGET, pa.int32()), *(given.field(name) for name in order), *SENT])
     placed = rows.mapInArrow(partial(_assign, work), from_arrow_schema(out))
+    placed = placed.withColumn(CHECK, F.xxhash64("key", "value", "headers"))
+    placed = placed.withColumn(PLACE, _place(placed, "timestamp" in rows.columns))
     shuffled = placed.repartitionById(work.tasks, F.col(TARGET) % F.lit(work.tasks))
-    shuffled = shuffled.sortWithinPartitions(TARGET, *order, *SENT.names)
+    shuffled = shuffled.sortWithinPartitions(PLACE, *order, "timestamp", CHECK, "key", "value", "headers")
     sent = shuffled.select(TARGET, *SENT.names).mapInArrow(partial(_send_task, work), from_arrow_schema(_RESULT))
     with _own_sentences():
         return sorted(Sent(*row) for row in sent.collect())
+
+
+def _place(rows: DataFrame, has_times: bool) -> Column:
+    """Where a row stands among those of its task, as far as 63 bits tell: its target, and something of what is sorted
+    by next. Spark compares the first column in place, but copies the bytes of others for every comparison."""
+    by = next(iter(name for name in rows.columns if name.startswith(ORDER)), "timestamp" if has_times else CHECK)
+    kind = dict(rows.dtypes)[by]
+    if by == CHECK:
+        hint = F.shiftrightunsigned(F.col(CHECK), 64 - PLACE_BITS)
+    elif kind in ("tinyint", "smallint", "int", "bigint", "timestamp"):
+        number = F.unix_millis(by) if kind == "timestamp" else F.col(by).cast("bigint")
+        most = 1 << PLACE_BITS - 1
+        hint = F.coalesce(F.least(F.greatest(number, F.lit(-most)), F.lit(most - 1)) + F.lit(most), F.lit(0))
+    else:
+        hint = F.lit(0)
+    return F.shiftleft(F.col(TARGET).cast("bigint"), PLACE_BITS) + hint
 
 
 def _quoted(name: str) -> str:
@@ -273,7 +298,7 @@ def _assign(work: _Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
     for number, (topic, partition) in enumerate(work.targets):
         counts[topic] = partition + 1
         bases.setdefault(topic, number)
-    order = [f"order{number}" for number in range(len(work.options.order_by))]
+    order = [f"{ORDER}{number}" for number in range(len(work.options.order_by))]
     for batch in batches:
         placed = assigned(batch, work.options.topic, counts)
         numbers = placed.column("partition").to_numpy()
@@ -289,12 +314,13 @@ def _assign(work: _Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
 def _send_task(work: _Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of some partitions, one partition behind the other; what became of them."""
     seen = -1
-    for target, slices in groupby(_slices(batches), key=itemgetter(0)):
-        if target <= seen:
-            raise SinkError("Spark did not sort the rows of a task: nothing of this micro-batch is committed")
-        seen = target
-        sent = send(work.options, work.grant, work.targets[target], (one.rows for one in slices))
-        yield pa.RecordBatch.from_pylist([sent._asdict()], schema=_RESULT)
+    with TaskSender(work.options, work.grant) as sender:
+        for target, slices in groupby(_slices(batches), key=itemgetter(0)):
+            if target <= seen:
+                raise SinkError("Spark did not sort the rows of a task: nothing of this micro-batch is committed")
+            seen = target
+            sent = sender.send(work.targets[target], (one.rows for one in slices))
+            yield pa.RecordBatch.from_pylist([sent._asdict()], schema=_RESULT)
 
 
 def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[_Slice]:

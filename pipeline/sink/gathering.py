@@ -17,7 +17,7 @@ from .errors import SinkError
 from .options import SinkOptions
 from .report import SinkReport
 from .rows import COLUMNS, assigned, content, ordered
-from .sending import Sent, send
+from .sending import Sent, TaskSender
 from .staging import Staged, staged_rows
 from .transaction import Grant, SinkTransaction, idempotent_grant
 
@@ -135,7 +135,6 @@ def _parts(table: pa.Table) -> Iterator[tuple[Target, pa.Table]]:
 
 def _send_all(options: SinkOptions, grant: Grant, targets: dict[Target, pa.Table]) -> tuple[Sent, ...]:
     """Sends what goes to each partition, one after the other. Raises SinkError."""
-    return tuple(
-        send(options, grant, target, iter(rows.to_batches()))
-        for target, rows in sorted(targets.items(), key=itemgetter(0))
-    )
+    parts = sorted(targets.items(), key=itemgetter(0))
+    with TaskSender(options, grant) as sender:
+        return tuple(sender.send(target, iter(rows.to_batches())) for target, rows in parts)

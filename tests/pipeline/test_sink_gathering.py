@@ -102,7 +102,7 @@ def test_what_cannot_be_written_leaves_nothing(broker: Embedded) -> None:
 
 def test_who_is_overtaken_writes_nothing(broker: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.create_topic("three")
-    send = gathering.send
+    send = gathering.TaskSender.send
 
     def overtaken(*arguments: Any) -> Any:
         sent = send(*arguments)
@@ -111,7 +111,7 @@ def test_who_is_overtaken_writes_nothing(broker: Embedded, monkeypatch: pytest.M
         return sent
 
     given = options(broker, topic="three")
-    monkeypatch.setattr(gathering, "send", overtaken)
+    monkeypatch.setattr(gathering.TaskSender, "send", overtaken)
     with pytest.raises(SinkFenced, match="another query with transactional id 'three-id' took over"):
         write_staged(given, "three-id", 0, [stage([rows(("k", b"lost", 0))], None)])
     monkeypatch.undo()
