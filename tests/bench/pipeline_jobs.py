@@ -275,8 +275,10 @@ def write_by_connector(stock: Stock, size: str) -> Figures:
 
 
 def rate(stock: Stock, sink: str, size: str) -> float:
-    """Thousands of rows per second of one stream into a new topic; before the first of a sink, one that warms up."""
+    """Thousands of rows per second of one stream into a new topic; before the first of a sink, two that warm up: the
+    JVM compiles for some seconds."""
     if not stock.is_warm(CORES[0], sink, size):
+        rate(stock, sink, size)
         rate(stock, sink, size)
     broker, made = stock.place.broker, stock.new()
     topic, staging = made.name, made.with_name(f"{made.name}-staging")
