@@ -51,12 +51,12 @@ class TopicCompaction:
             self.rewritten_bytes += plan.rewritten_bytes
             self.records_before += outcome.records_before
             self.tombstones_before += outcome.tombstones_before
+            self.records_after += outcome.records_after
+            self.tombstones_after += outcome.tombstones_after
         self.segments_before += plan.segments
         self.segments_after += outcome.segments
         self.bytes_before += plan.bytes
         self.bytes_after += outcome.bytes
-        self.records_after += outcome.records_after
-        self.tombstones_after += outcome.tombstones_after
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from ...storage.directory import CLEAN_SHUTDOWN, LOCK
 from ...storage.errors import StorageError
 from ...storage.files import DiskFiles, Files
 from ...storage.inspect import PartitionFolder
-from ...storage.segment import LOG_SUFFIX
+from ...storage.segment import LOG_SUFFIX, file_name
 from ...storage.swap import CLEANED, DELETED, OF_JOBS, SWAP, finish_leftovers, swap_in
 from ..backend import ReadError
 
@@ -98,13 +98,17 @@ def own_suffix(suffix: str) -> str:
     return f".{uuid.uuid4().hex[:12]}{suffix}"
 
 
-def put_in_place(files: Files, folder: str, new: list[int], old: list[int], suffix: str) -> None:
+def put_in_place(
+    files: Files, folder: str, new: list[int], old: list[int], suffix: str, size_bytes: int | None = None
+) -> None:
     """Swaps new segments of a partition, written and synced under names that end with `suffix`, for old ones; both by
     base offset, and the first of both is the same. Durable on return.
 
+    `size_bytes` is how much their logs have together, by who wrote them: nothing is changed if that is not here.
     One at a time in a folder. Interrupted anywhere, the next `held`, or the next broker, completes or undoes it. Raises
     ReadError; then the folder is to be left alone until it is held anew.
     """
+    _check_here(files, folder, new, suffix, size_bytes)
     try:
         names = set(files.list(folder))
         for base in new:
@@ -120,6 +124,21 @@ def put_in_place(files: Files, folder: str, new: list[int], old: list[int], suff
         raise ReadError(f"cannot replace segments of {folder}: {error.strerror or error}") from error
     except StorageError as error:
         raise ReadError(str(error)) from error
+
+
+def _check_here(files: Files, folder: str, new: list[int], suffix: str, size_bytes: int | None) -> None:
+    """Whether what a task says that it wrote is what is here."""
+    found = 0
+    for base in new:
+        path = os.path.join(folder, file_name(base) + suffix)
+        try:
+            found += files.size(path)
+        except OSError as error:
+            raise ReadError(
+                f"{path} was written where a task ran, but is not here: the workers must see the same files"
+            ) from error
+    if not new or found != (found if size_bytes is None else size_bytes):
+        raise ReadError(f"in {folder} {found} bytes of new segments are here where {size_bytes} were written")
 
 
 def sweep(files: Files, folder: str, suffix: str = "") -> None:

@@ -61,8 +61,8 @@ _ROW_WORDS = 3  # two of the hash, the offset
 
 @dataclass(frozen=True, slots=True)
 class KeysItem:
-    """A segment to be gone through: the `index`-th of the partition with number `partition` in the plan. `aborted` are
-    the aborted transactions that may have batches in it."""
+    """A segment to be gone through: the `index`-th of the partition with number `partition` in the plan. Its offsets
+    lie below `end_offset`. `aborted` are the aborted transactions that may have batches in it."""
 
     partition: int
     index: int
@@ -70,6 +70,7 @@ class KeysItem:
     base_offset: int
     size_bytes: int
     first_dirty_offset: int
+    end_offset: int = 2**63 - 1
     aborted: tuple[AbortedTransaction, ...] = ()
 
     @property
@@ -274,6 +275,7 @@ class _Keys:
 
     def __init__(self, item: KeysItem, blocks: _Blocks) -> None:
         self._first_dirty = item.first_dirty_offset
+        self._next_offset, self._end_offset = item.base_offset, item.end_offset
         self._dirty, self._clean = _Rows(DIRTY, blocks), _Rows(CLEAN, blocks)
         self._keyless, self._tombstones = _Offsets(KEYLESS, blocks), _Offsets(TOMBSTONES, blocks)
         self._transactions = CleanedTransactions(item.aborted)
@@ -282,6 +284,7 @@ class _Keys:
 
     def add(self, rows: Rows) -> None:
         """Takes in the next rows."""
+        self._check_offsets(rows)
         included = self._included(rows)
         offsets = rows.offsets
         if not offsets.size:
@@ -305,6 +308,23 @@ class _Keys:
             return
         self._add_clean(keys.filter(pa.array(~dirty)), offsets[~dirty])
         self._add_dirty(keys.filter(pa.array(dirty)), offsets[dirty])
+
+    def _check_offsets(self, rows: Rows) -> None:
+        """No checksum covers the offsets of entries, and what is damaged must not decide what goes. CorruptRecords."""
+        first = 0
+        for number, (header, count) in enumerate(zip(rows.entries, rows.counts.tolist(), strict=True)):
+            begin, last = header.base_offset, header.last_offset
+            if count:
+                own = rows.offsets[first : first + count]
+                begin, last = min(begin, int(own[0])), max(last, int(own[-1]))
+                if count > 1 and not (own[1:] > own[:-1]).all():
+                    raise CorruptRecords(f"offsets do not rise behind {begin}")
+            if begin < self._next_offset and not (rows.goes_on and not number):
+                raise CorruptRecords(f"offset {begin} where {self._next_offset} is next")
+            if last >= self._end_offset:
+                raise CorruptRecords(f"offset {last} where {self._end_offset} is the end")
+            self._next_offset = last + 1
+            first += count
 
     def _add_dirty(self, keys: pa.Array, offsets: Int64s) -> None:
         hashes, codes, offsets = _hashed(keys, offsets)

@@ -21,6 +21,7 @@ import numpy as np
 from ...protocol.records.batch import MAGIC, BatchHeader
 from ...storage.cleaned_transactions import CleanedTransactions
 from ...storage.compaction import Chooser, Clean, clean_group
+from ...storage.errors import StorageError
 from ...storage.files import DiskFiles, Files
 from ...storage.rewrite import Rewritten, Verdict, every, none
 from ...storage.segment import file_name
@@ -60,22 +61,29 @@ class GroupItem:
 
 class GroupDone(NamedTuple):
     """New segments, complete and synced under names that end with `suffix`, and what stays in them: records without
-    markers, and how many of these are tombstones."""
+    markers, and how many of these are tombstones. Of a group that cannot be rewritten nothing but the problem."""
 
     new: tuple[Rewritten, ...]
     suffix: str
     records: int
     tombstones: int
+    problem: str | None = None
 
 
 def rewrite_group(item: GroupItem, files: Files | None = None) -> GroupDone:
-    """Rewrites a group beside itself. Raises StorageError; then nothing of it is left, unless the disk refuses."""
+    """Rewrites a group beside itself; what is in it that cannot be, is told as the problem. Raises OSError, and
+    StorageError where the disk fails; then nothing of it is left, unless the disk refuses."""
     files = files or DiskFiles()
     suffix = own_suffix(COMPACTED)
     survivors = OffsetSurvivors(files, item)
     chooser = Chooser(item.task, survivors, CleanedTransactions(item.aborted, item.left), item.from_ms)
     stretches = Stretches(chooser, keep_old=item.task.keep_old_formats)
-    made = clean_group(files, item.task, item.task.segments, stretches, suffix=suffix, read=stretches.read)
+    try:
+        made = clean_group(files, item.task, item.task.segments, stretches, suffix=suffix, read=stretches.read)
+    except StorageError as error:
+        if isinstance(error.__cause__, OSError):
+            raise
+        return GroupDone((), suffix, 0, 0, str(error))
     return GroupDone(tuple(made), suffix, survivors.records, survivors.tombstones)
 
 

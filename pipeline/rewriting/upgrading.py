@@ -285,7 +285,9 @@ class Upgrade:
         try:
             files = self._roots[0].files if self._roots else None
             for item, done in runner(items, _task(write, files)) if items else ():
-                put_in_place(self._items[item].files, item.folder, list(done.bases), [item.base], done.suffix)
+                put_in_place(
+                    self._items[item].files, item.folder, list(done.bases), [item.base], done.suffix, done.size_bytes
+                )
                 _count(report.topic(item.topic), item, done)
         finally:
             for folder in sorted({item.folder for item in items}):

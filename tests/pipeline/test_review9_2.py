@@ -1,0 +1,94 @@
+"""Upgrade and compact against hostile disks: tasks elsewhere, offsets that lie, disks that are full."""
+
+# pyright: reportAttributeAccessIssue=false
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+sys.path.insert(0, str(Path(__file__).parent))
+
+from compacting_here import ROOT, Laid, SimulatedFiles, close, compact_directory, data, lay
+from old_messages import lay_down, piece  # type: ignore[import-not-found]
+
+from ottla.pipeline.backend import ReadError
+from ottla.pipeline.rewriting.compaction_configs import Settings
+from ottla.pipeline.rewriting.holding import UPGRADED, held, put_in_place
+from ottla.pipeline.rewriting.upgrading import SegmentItem, Upgrade, Upgraded, write
+
+FOLDER = "/data/orders-0"
+SETTINGS = Settings(segment_bytes=1, delete_retention_ms=500)
+
+
+def old_world() -> SimulatedFiles:
+    files = SimulatedFiles()
+    lay_down(files, [(0, [piece(1, 0, 0, (1,) * 20, (5,))]), (30, [piece(0, 0, 30, (1,), (0,))])], FOLDER)
+    close(files)
+    return files
+
+
+def everything(files: SimulatedFiles) -> dict[str, bytes]:
+    return {path: bytes(content.live) for path, content in files.contents.items()}
+
+
+def test_what_a_worker_has_written_on_another_disk_is_not_taken_for_done() -> None:
+    files = old_world()
+    before = everything(files)
+
+    def elsewhere(items: Sequence[SegmentItem], task: Any) -> Iterator[tuple[SegmentItem, Any]]:
+        other = files.fork()
+        for item in items:
+            found = task(item)
+            yield item, (write(item, other) if isinstance(found, Upgraded) else found)
+            if isinstance(found, Upgraded):
+                raise AssertionError("it was taken")
+
+    with held(ROOT, files=files) as root:
+        job = Upgrade([root])
+        job.look(elsewhere)
+        with pytest.raises(ReadError, match=r"\.upgraded was written where a task ran, but is not here"):
+            job.run(elsewhere)
+    assert {path: found for path, found in everything(files).items() if not path.endswith("lock")} == before
+
+
+def test_one_of_several_new_segments_that_is_missing_or_torn_keeps_all_the_old_ones() -> None:
+    for harm in ("missing", "torn"):
+        files = old_world()
+        suffix = f".abc{UPGRADED}"
+        for base in (0, 10):
+            file = files.open(f"{FOLDER}/{base:020d}.log{suffix}", create=True)
+            file.write(0, bytes(50))
+        if harm == "missing":
+            files.remove(f"{FOLDER}/{10:020d}.log{suffix}")
+        else:
+            files.open(f"{FOLDER}/{10:020d}.log{suffix}").truncate(49)
+        before = everything(files)
+        with pytest.raises(ReadError, match=r"not here|99 bytes of new segments are here where 100"):
+            put_in_place(files, FOLDER, [0, 10], [0], suffix, 100)
+        assert everything(files) == before
+
+
+@pytest.mark.parametrize("offset", [0, 3, 7, 40, 2**62])
+def test_an_offset_that_lies_decides_nothing(offset: int) -> None:
+    """The offset of a batch is covered by no checksum."""
+    files = SimulatedFiles()
+    batches = [data(at, (b"k%d" % (at // 2 % 2), b"v"), (b"k2", b"w")) for at in range(0, 10, 2)]
+    laid = [Laid(base, 1000, [bytes(made)]) for base, made in zip(range(0, 10, 2), batches, strict=True)]
+    lay(files, [*laid, Laid(10, 1000, [])], {})
+    close(files)
+    with held(ROOT, files=files):
+        pass
+    live = files.contents[f"{FOLDER}/{4:020d}.log"].live
+    live[:8] = offset.to_bytes(8, "big")
+    before = everything(files)
+    (outcome,) = compact_directory(files, SETTINGS)
+    assert outcome.problem is not None and f"{FOLDER}/{4:020d}.log" in outcome.problem
+    assert everything(files) == before
+    live[:8] = (4).to_bytes(8, "big")
+    (outcome,) = compact_directory(files, SETTINGS)
+    assert outcome.done and outcome.problem is None
