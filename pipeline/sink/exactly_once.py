@@ -212,7 +212,9 @@ def _send(
         )
     transaction.add(targets)
     cores = rows.sparkSession.sparkContext.defaultParallelism
-    work = _Work(options, grant, tuple(targets), min(len(targets), cores * TASKS_PER_CORE), now_ms)
+    work = _Work(
+        options, grant, tuple(targets), min(len(targets), cores * TASKS_PER_CORE), now_ms, "headers" in rows.columns
+    )
     return run(rows, work)
 
 
@@ -221,13 +223,15 @@ def run(rows: DataFrame, work: _Work) -> list[Sent]:
     order = {f"{ORDER}{number}": F.col(_quoted(name)) for number, name in enumerate(work.options.order_by)}
     rows = rows.withColumns(order) if order else rows
     given = to_arrow_schema(rows.schema, timezone="UTC")
-    out = pa.schema([pa.field(TARGET, pa.int32()), *(given.field(name) for name in order), *SENT])
+    names = work.names
+    written = [field for field in SENT if field.name in names]
+    out = pa.schema([pa.field(TARGET, pa.int32()), *(given.field(name) for name in order), *written])
     placed = rows.mapInArrow(partial(_assign, work), from_arrow_schema(out))
-    placed = placed.withColumn(CHECK, F.xxhash64("key", "value", "headers"))
+    placed = placed.withColumn(CHECK, F.xxhash64(*names[1:]))
     placed = placed.withColumn(PLACE, _place(placed, "timestamp" in rows.columns))
     shuffled = placed.repartitionById(work.tasks, F.col(TARGET) % F.lit(work.tasks))
-    shuffled = shuffled.sortWithinPartitions(PLACE, *order, "timestamp", CHECK, "key", "value", "headers")
-    sent = shuffled.select(TARGET, *SENT.names).mapInArrow(partial(_send_task, work), from_arrow_schema(_RESULT))
+    shuffled = shuffled.sortWithinPartitions(PLACE, *order, "timestamp", CHECK, *names[1:])
+    sent = shuffled.select(TARGET, *names).mapInArrow(partial(_send_task, work), from_arrow_schema(_RESULT))
     with _own_sentences():
         return sorted(Sent(*row) for row in sent.collect())
 
@@ -284,6 +288,13 @@ class _Work:
     targets: tuple[Target, ...]
     tasks: int
     now_ms: int
+    has_headers: bool
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that go from task to task: to lead a list through Spark takes most of the time, so headers only
+        where there are some."""
+        return [name for name in SENT.names if name != "headers" or self.has_headers]
 
 
 class _Slice(NamedTuple):
@@ -307,15 +318,16 @@ def _assign(work: _Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
             first = np.array([bases[name] for name in topics.dictionary.to_pylist()], np.int32)
             numbers = numbers + first[topics.indices.to_numpy()]
         written = content(batch, work.now_ms)
-        columns = [pa.array(numbers, pa.int32()), *(batch.column(name) for name in order), *written.columns]
-        yield pa.RecordBatch.from_arrays(columns, names=[TARGET, *order, *SENT.names])
+        columns = [pa.array(numbers, pa.int32()), *(batch.column(name) for name in order)]
+        columns += [written.column(name) for name in work.names]
+        yield pa.RecordBatch.from_arrays(columns, names=[TARGET, *order, *work.names])
 
 
 def _send_task(work: _Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of some partitions, one partition behind the other; what became of them."""
     seen = -1
     with TaskSender(work.options, work.grant) as sender:
-        for target, slices in groupby(_slices(batches), key=itemgetter(0)):
+        for target, slices in groupby(_slices(work.names, batches), key=itemgetter(0)):
             if target <= seen:
                 raise SinkError("Spark did not sort the rows of a task: nothing of this micro-batch is committed")
             seen = target
@@ -323,13 +335,13 @@ def _send_task(work: _Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
             yield pa.RecordBatch.from_pylist([sent._asdict()], schema=_RESULT)
 
 
-def _slices(batches: Iterable[pa.RecordBatch]) -> Iterator[_Slice]:
+def _slices(names: list[str], batches: Iterable[pa.RecordBatch]) -> Iterator[_Slice]:
     """Batches cut where another partition begins."""
     for batch in batches:
         if not batch.num_rows:
             continue
         targets = batch.column(TARGET).to_numpy()
-        rows = batch.select(SENT.names)
+        rows = batch.select(names)
         edges = [0, *(np.flatnonzero(np.diff(targets)) + 1).tolist(), batch.num_rows]
         for start, stop in pairwise(edges):
             yield _Slice(int(targets[start]), rows.slice(start, stop - start))
