@@ -357,7 +357,9 @@ def run_compact(release: str) -> str:
             same(f"{topic} compacted, where Kafka {release} has the other", batches(ours / f"{topic}-0"), theirs[topic])
             left += sum(len(one.records) for one in theirs[topic])
             count += sum(len(one.records) for one in uncleaned[topic])
-        dumped.check("4.3.1", partitions(ours))
+        # The oldest one's own time indexes have the offsets of records within batches of transactions: complained of.
+        left_out = ("compacted-open", "compacted-transactions") if release == OLDEST else ()
+        dumped.check("4.3.1", [ours / f"{topic}-0" for topic in topics if topic not in left_out])
         verified(ours, "compacted", "__")
         shutil.rmtree(kafka.logs)
         shutil.copytree(ours, kafka.logs)
