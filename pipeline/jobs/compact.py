@@ -26,7 +26,16 @@ from pyspark.sql import SparkSession
 from ...storage.files import DiskFiles
 from ..backend import ReadError
 from ..census.pieces import topic_configs
-from ..rewriting.compacting import Buckets, Compaction, Outcome, PartitionPlan, Release, checkpoints, plan_partition
+from ..rewriting.compacting import (
+    Buckets,
+    Compaction,
+    Outcome,
+    PartitionPlan,
+    Release,
+    check_space,
+    checkpoints,
+    plan_partition,
+)
 from ..rewriting.compaction_configs import Settings, compacted_topics
 from ..rewriting.compaction_report import CompactReport, report_of
 from ..rewriting.holding import Held, held
@@ -64,8 +73,8 @@ def compact(
     `now_ms`, the clock if None. A `dry_run` changes nothing. `tell` hears the plan line by line, `say` progress.
 
     A partition with damage is left as it is, as a broker does: `report.problems` say where. Raises ReadError for
-    directories that are in use or were not closed, and for topics that are not there or not compacted; JobError if
-    Spark or a disk fails. What was put in place until then stays, and another run goes on.
+    directories that are in use, were not closed or lack room, and for topics that are not there or not compacted;
+    JobError if Spark or a disk fails. What was put in place until then stays, and another run goes on.
     """
     began = time.monotonic()
     roots = [paths] if isinstance(paths, str) else list(paths)
@@ -94,7 +103,9 @@ def compact(
                 )
             except ReadError as error:
                 unplanned.append((folder.topic, str(error)))
-        for line in plan_lines(plans):
+        space = check_space(plans, spark.sparkContext.defaultParallelism)
+        rooms = [f"{root}: {amount(need)} needed, {amount(left)} free" for root, need, left in space]
+        for line in (*plan_lines(plans), *rooms):
             if tell is not None:
                 tell(line)
         outcomes = [Outcome(plan.segments, plan.bytes) for plan in plans]

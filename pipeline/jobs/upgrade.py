@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from ...storage import inspect
 from ..census.pieces import topic_configs
 from ..rewriting.holding import held
+from ..rewriting.room import Room
 from ..rewriting.upgrade_report import UpgradeReport
 from ..rewriting.upgrading import SegmentItem, Upgrade
 from .running import Say, amount, run, tasks
@@ -69,9 +70,7 @@ def upgrade(
         return planned.run(writing)
 
 
-def _tell_plan(
-    tell: Callable[[str], object], report: UpgradeReport, space: Sequence[tuple[str, int, int]], count: int
-) -> None:
+def _tell_plan(tell: Callable[[str], object], report: UpgradeReport, space: Sequence[Room], count: int) -> None:
     total = report.total()
     tell(
         f"{total.segments} of {report.all_segments} segments hold messages of format v0 or v1: {len(report.topics)} "

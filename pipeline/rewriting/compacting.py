@@ -41,6 +41,7 @@ from ..backend import ReadError
 from .compaction_configs import Settings
 from .holding import COMPACTED, Held, put_in_place, sweep
 from .last_offsets import ROWS, KeysFound, KeysItem
+from .room import Free, Room, check_room, free_bytes, under_way
 from .surviving import GroupDone, GroupItem
 
 # -- the plan
@@ -227,6 +228,16 @@ def _facts(segment: Segment, *, with_times: bool) -> SegmentFacts:
     return SegmentFacts(
         segment.base_offset, segment.size_bytes, segment.next_offset, segment.modified_ns(), largest_ms, first_ms
     )
+
+
+def check_space(plans: Sequence[PartitionPlan], parallel: int, free: Free = free_bytes) -> list[Room]:
+    """The room in each directory that has something to be done, for so many tasks at a time, if all stays. Raises
+    ReadError where it does not suffice."""
+    sizes: dict[str, list[int]] = {}
+    for plan in plans:
+        for group in plan.groups:
+            sizes.setdefault(plan.root, []).append(sum(segment.size_bytes for segment in group))
+    return check_room([(root, under_way(own, parallel)) for root, own in sizes.items()], "compaction", free)
 
 
 # -- what the driver does

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -28,21 +27,16 @@ from ..logs.headers import walk
 from .comparing import Different, compare
 from .holding import UPGRADED, Held, own_suffix, put_in_place, sweep
 from .reading import PADDING, upgrading, window
+from .room import Free, Room, check_room, free_bytes, under_way
 from .upgrade_report import TopicUpgrade, UpgradeReport
 
 INTERVAL_BYTES = 4096
 """index.interval.bytes, unless a topic says otherwise."""
 
-LARGEST_BUNDLE_BYTES = 64 << 20
-"""What a task may have written before its results are known: see jobs/running.py."""
-
 _SAMPLE_BYTES = 1 << 20
 _HOP_BYTES = 64 << 10
 _GROWTH_BYTES = (44, 36)  # of a plain message, by its format: the most that a batch takes besides
 _OFFSETS_END = 2**63 - 1
-
-Free = Callable[[str], int]
-"""How many bytes are free where a path lies."""
 
 
 class SegmentItem(NamedTuple):
@@ -95,10 +89,6 @@ def one_after_the_other(
         except ReadError as error:
             raise ReadError(f"{item}: {error}") from error
         yield item, done
-
-
-def free_bytes(path: str) -> int:
-    return shutil.disk_usage(path).free
 
 
 # -- the tasks
@@ -251,29 +241,16 @@ class Upgrade:
         """The segments that are to be upgraded, by folder and offset; after `look`."""
         return sorted(self._looked)
 
-    def check_space(self, parallel: int, free: Free = free_bytes) -> list[tuple[str, int, int]]:
-        """(directory, bytes needed, bytes free) of each, for so many tasks at a time. Raises ReadError where it does
-        not suffice: nothing was changed then."""
-        found: list[tuple[str, int, int]] = []
-        needs: dict[int, int] = {}
+    def check_space(self, parallel: int, free: Free = free_bytes) -> list[Room]:
+        """The room in each directory that has something to be done, for so many tasks at a time. Raises
+        ReadError where it does not suffice: nothing was changed then."""
+        needs: list[tuple[str, int]] = []
         for root in self._roots:
             sizes = {item: looked for item, looked in self._looked.items() if self._items[item] is root}
-            if not sizes:
-                continue
-            added = sum(max(looked.size_bytes - item.size_bytes, 0) for item, looked in sizes.items())
-            largest = max(looked.size_bytes for looked in sizes.values())
-            everything = sum(looked.size_bytes for looked in sizes.values())
-            need = added + min(parallel * max(largest, LARGEST_BUNDLE_BYTES), everything)
-            left = free(root.root)
-            device = _device(root.root)
-            needs[device] = needs.get(device, 0) + need
-            if needs[device] > left:
-                raise ReadError(
-                    f"the disk of {root.root} has {left} bytes free, and the upgrade may need {needs[device]}: make "
-                    "room, or upgrade some topics at a time (--topic)"
-                )
-            found.append((root.root, need, left))
-        return found
+            if sizes:
+                added = sum(max(looked.size_bytes - item.size_bytes, 0) for item, looked in sizes.items())
+                needs.append((root.root, added + under_way([looked.size_bytes for looked in sizes.values()], parallel)))
+        return check_room(needs, "upgrade", free)
 
     def run(self, runner: Runner = one_after_the_other) -> UpgradeReport:
         """Upgrades what `look` found. Raises ReadError, and what the runner raises: what was swapped by
@@ -313,10 +290,3 @@ def _count(topic: TopicUpgrade, item: SegmentItem, done: Upgraded) -> None:
 
 def _number(text: str | None, default: int) -> int:
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else default
-
-
-def _device(path: str) -> int:
-    try:
-        return os.stat(path).st_dev
-    except OSError:
-        return -1

@@ -13,13 +13,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from compacting_here import ROOT, Laid, SimulatedFiles, close, compact_directory, data, lay
-from old_messages import lay_down, piece  # type: ignore[import-not-found]
+from compacting_here import ROOT, Laid, SimulatedFiles, close, compact_directory, contents, data, lay, live
+from old_messages import lay_down, piece, wrapper  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import ReadError
+from ottla.pipeline.rewriting import room
+from ottla.pipeline.rewriting.compacting import check_space, plan_partition
 from ottla.pipeline.rewriting.compaction_configs import Settings
 from ottla.pipeline.rewriting.holding import UPGRADED, held, put_in_place
 from ottla.pipeline.rewriting.upgrading import SegmentItem, Upgrade, Upgraded, write
+from ottla.storage.errors import StorageError
 
 FOLDER = "/data/orders-0"
 SETTINGS = Settings(segment_bytes=1, delete_retention_ms=500)
@@ -92,3 +95,68 @@ def test_an_offset_that_lies_decides_nothing(offset: int) -> None:
     live[:8] = (4).to_bytes(8, "big")
     (outcome,) = compact_directory(files, SETTINGS)
     assert outcome.done and outcome.problem is None
+
+
+def keyed(segments: int = 4) -> SimulatedFiles:
+    """A closed log of small segments, of which only the last records of two keys will stay."""
+    files = SimulatedFiles()
+    ends = [*range(0, 2 * segments, 2)]
+    laid = [Laid(at, 1000, [bytes(data(at, (b"k", b"v%d" % at), (b"l", b"w")))]) for at in ends]
+    lay(files, [*laid, Laid(2 * segments, 1000, [])], {})
+    close(files)
+    return files
+
+
+def test_a_compaction_without_room_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = keyed()
+    with held(ROOT, files=files, looking=True) as holding:
+        plan = plan_partition(holding, "orders", 0, SETTINGS, now_ms=10_000)
+    sizes = [segment.size_bytes for segment in plan.task.segments]
+    assert check_space([plan], 2, lambda path: sum(sizes)) == [(ROOT, sum(sizes), sum(sizes))]
+    with pytest.raises(ReadError, match=f"^the disk of {ROOT} has {sum(sizes) - 1} bytes free, and the compaction may"):
+        check_space([plan], 2, lambda path: sum(sizes) - 1)
+    monkeypatch.setattr(room, "LARGEST_BUNDLE_BYTES", 0)
+    assert check_space([plan], 2, lambda path: 10**9)[0].needed_bytes == 2 * max(sizes)
+    other = plan_partition(holding, "orders", 0, SETTINGS, now_ms=10_000)
+    other.root = "/data2"  # on the same disk
+    with pytest.raises(ReadError, match=f"^the disk of /data2 .* may need {4 * max(sizes)}:"):
+        check_space([plan, other], 2, lambda path: 4 * max(sizes) - 1)
+    plan.groups = []
+    assert check_space([plan], 2, lambda path: 0) == []
+    assert room.free_bytes("/") > 0
+
+
+def test_a_disk_that_is_full_at_any_byte_of_a_compaction_loses_nothing() -> None:
+    whole = keyed()
+    compact_directory(whole, SETTINGS)
+    for free in range(0, 3000, 90):
+        files = keyed()
+        before, files.capacity = live(files), files.used() + free
+        try:
+            compact_directory(files, SETTINGS)
+        except (StorageError, ReadError, OSError) as error:
+            assert "no space" in str(error).lower()
+        else:
+            assert free > 200
+            break
+        files.capacity = 1 << 40
+        assert live(files) == before and not [n for n in files.list(FOLDER) if n.endswith(".compacted")]
+        compact_directory(files, SETTINGS)
+        assert contents(files) == contents(whole)
+    else:
+        raise AssertionError("never done")
+
+
+def test_what_cannot_be_rewritten_leaves_its_partition_and_ends_nothing_else() -> None:
+    """Its checksums match, and its timestamps lie too far from each other for one batch of v2."""
+    inner = wrapper(1, 1, [(4, b"k", b"v", -(2**63)), (5, b"x", b"v", 2**62)])
+    files = SimulatedFiles()
+    first = [bytes(data(0, (b"k", b"v"), (b"m", b"w"), (b"k", b"w"), (b"n", b"n")))]
+    lay(files, [Laid(0, 1000, first), Laid(4, 1000, [bytes(inner)]), Laid(6, 1000, [])], {})
+    close(files)
+    before = files.read_bytes(f"{FOLDER}/{4:020d}.log")
+    (outcome,) = compact_directory(files, SETTINGS)
+    assert not outcome.done and outcome.problem is not None and f"{FOLDER}/{4:020d}.log" in outcome.problem
+    assert files.read_bytes(f"{FOLDER}/{4:020d}.log") == before
+    assert live(files) == {b"k": b"v", b"m": b"w", b"n": b"n", b"x": b"v"}
+    assert not [name for name in files.list(FOLDER) if name.endswith(".compacted")]
