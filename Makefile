@@ -47,20 +47,21 @@ check: $(STAMP) ## lint, formatting, types, and the quick tests
 	$(BIN)/pyright
 	$(if $(filter test test-spark,$(MAKECMDGOALS)),,$(PYTEST) -q -n 2 -m "not slow" tests/test_tidy.py tests/protocol)
 
-# Spark's session costs seconds and a gigabyte, so the tests that need it share one, in a process of their own; and not
+# Spark's session costs seconds and a gigabyte, so the tests that need it share two, in processes of their own; and not
 # beside the others, some of which measure times. Continuous integration runs the two parts as goals of their own.
 # Three processes on two cores: tests with clients wait a third of their time.
 SOME_TESTS = @folder=$$(mktemp -d "$(TESTS_IN)/ottla-test-XXXXXX") && failed=0 && set -x && \
 	for tests in "$(1)" "$(2)"; do [ -z "$$tests" ] || TMPDIR="$$folder" $(PYTEST) -q $$tests || failed=1; done; \
 	[ $$failed = 0 ] && rm -rf "$$folder"
 SPARK_TESTS := tests/pipeline/spark
+IN_TWO := -n 2 --dist loadfile
 OTHER_TESTS := -n 3 --ignore $(SPARK_TESTS)
 
 test: $(STAMP) clients ## all tests, in parallel and in random order
-	$(call SOME_TESTS,$(SPARK_TESTS),$(OTHER_TESTS))
+	$(call SOME_TESTS,$(IN_TWO) $(SPARK_TESTS),$(OTHER_TESTS))
 
 test-spark: $(STAMP)
-	$(call SOME_TESTS,$(SPARK_TESTS))
+	$(call SOME_TESTS,$(IN_TWO) $(SPARK_TESTS))
 
 test-others: $(STAMP) clients
 	$(call SOME_TESTS,$(OTHER_TESTS))

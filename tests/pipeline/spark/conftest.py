@@ -1,6 +1,6 @@
-"""One Spark session for all tests here, which need it: they fail where it cannot start.
+"""A Spark session for all tests here of one process: they fail where it cannot start.
 
-They run in a process of their own (`make test`), without pytest-xdist: each session costs seconds and a gigabyte.
+They run in two processes of their own (`make test`), file by file: each session costs seconds and a gigabyte.
 """
 
 from __future__ import annotations
