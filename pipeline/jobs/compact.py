@@ -38,7 +38,7 @@ from ..rewriting.compacting import (
 )
 from ..rewriting.compaction_configs import Settings, compacted_topics
 from ..rewriting.compaction_report import CompactReport, report_of
-from ..rewriting.holding import Held, held
+from ..rewriting.holding import Held, distinct, held
 from ..rewriting.last_offsets import ROWS, KeysItem, Part, keys_of, settle, split, write_settled
 from ..rewriting.surviving import GroupItem, rewrite_group
 from . import running
@@ -77,7 +77,7 @@ def compact(
     JobError if Spark or a disk fails. What was put in place until then stays, and another run goes on.
     """
     began = time.monotonic()
-    roots = [paths] if isinstance(paths, str) else list(paths)
+    roots = distinct([paths] if isinstance(paths, str) else paths)
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     with contextlib.ExitStack() as stack:
         holdings = [stack.enter_context(held(root, looking=dry_run)) for root in roots]
@@ -157,6 +157,8 @@ def plan_lines(plans: Sequence[PartitionPlan]) -> list[str]:
 
 def _done(spark: SparkSession, plans: Sequence[PartitionPlan], say: Say | None) -> list[Outcome]:
     work = Compaction(DiskFiles(), plans)
+    if not any(plan.groups for plan in plans):
+        return work.outcomes
     try:
         for item, found in running.run(
             spark, work.keys_items(), keys_of, bytes_of=_size_of, say=say, name="ottla compact: keys"

@@ -11,15 +11,13 @@ see them at the same paths as the driver.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ...storage import inspect
 from ..census.pieces import topic_configs
-from ..rewriting.holding import held
+from ..rewriting.holding import distinct, held
 from ..rewriting.room import Room
 from ..rewriting.upgrade_report import UpgradeReport
 from ..rewriting.upgrading import SegmentItem, Upgrade
@@ -46,8 +44,7 @@ def upgrade(
     JobError for a segment that is damaged, and if Spark fails: segments that were swapped by then stay upgraded, all
     others stay as they are.
     """
-    chosen = list(dict.fromkeys(inspect.followed(path) for path in ([paths] if isinstance(paths, str) else paths)))
-    chosen = list({os.path.realpath(path): path for path in chosen}.values())
+    chosen = distinct([paths] if isinstance(paths, str) else paths)
     with contextlib.ExitStack() as stack:
         roots = [stack.enter_context(held(path, looking=dry_run)) for path in chosen]
         planned = Upgrade(roots, topics=topics, configs=topic_configs(chosen) or {})

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,6 +53,11 @@ class Held:
     was_closed: bool
     partitions: tuple[PartitionFolder, ...]
     unfinished: tuple[str, ...] = ()
+
+
+def distinct(paths: Iterable[str]) -> list[str]:
+    """Directories, each once however often, and by whatever links, it was named."""
+    return list({os.path.realpath(path): path for path in map(inspect.followed, map(os.fspath, paths))}.values())
 
 
 @contextlib.contextmanager

@@ -6,7 +6,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,12 +18,16 @@ from compacting_here import ROOT, Laid, SimulatedFiles, close, compact_directory
 from old_messages import lay_down, piece, wrapper  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import ReadError
+from ottla.pipeline.jobs.compact import compact
 from ottla.pipeline.rewriting import room
 from ottla.pipeline.rewriting.compacting import check_space, plan_partition
 from ottla.pipeline.rewriting.compaction_configs import Settings
-from ottla.pipeline.rewriting.holding import UPGRADED, held, put_in_place
+from ottla.pipeline.rewriting.holding import UPGRADED, distinct, held, put_in_place
 from ottla.pipeline.rewriting.upgrading import SegmentItem, Upgrade, Upgraded, write
+from ottla.storage.config import LogConfig
+from ottla.storage.directory import DataDirectory
 from ottla.storage.errors import StorageError
+from ottla.storage.files import DiskFiles
 
 FOLDER = "/data/orders-0"
 SETTINGS = Settings(segment_bytes=1, delete_retention_ms=500)
@@ -160,3 +165,20 @@ def test_what_cannot_be_rewritten_leaves_its_partition_and_ends_nothing_else() -
     assert files.read_bytes(f"{FOLDER}/{4:020d}.log") == before
     assert live(files) == {b"k": b"v", b"m": b"w", b"n": b"n", b"x": b"v"}
     assert not [name for name in files.list(FOLDER) if name.endswith(".compacted")]
+
+
+def test_a_directory_that_is_named_twice_is_one(tmp_path: Path) -> None:
+    directory, link = tmp_path / "data", tmp_path / "link"
+    directory.mkdir()
+    link.symlink_to(directory)
+    assert distinct([str(directory), f"{directory}/", f"{directory}/.", str(link)]) == [str(link)]
+    report = compact(cast("Any", SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))), kept(directory))
+    assert [topic.partitions for topic in report.topics] == [1]
+
+
+def kept(directory: Path) -> list[str]:
+    """A directory with nothing to compact, by two names."""
+    opened = DataDirectory.open(DiskFiles(), directory, node_id=0)
+    opened.open_partition("__consumer_offsets", 0, config=LogConfig(), now_ms=0)
+    opened.close()
+    return [str(directory), f"{directory}/../{directory.name}"]
