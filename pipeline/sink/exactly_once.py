@@ -21,20 +21,21 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
 from .errors import SinkError, SinkFenced
 from .gathering import needed
 from .options import SinkOptions
 from .report import SinkReport
-from .rows import SENT, assigned, check_columns, content
+from .rows import COLUMNS, SENT, assigned, check_columns, content
 from .sending import Sent, TaskSender
 from .transaction import Grant, SinkTransaction
 
-__all__ = ["own_error", "refuse_speculation", "write_exactly_once"]
+__all__ = ["checked", "own_error", "refuse_speculation", "write_exactly_once"]
 
 ATTEMPTS = 3
 """So often a micro-batch is written, where a task finds that it cannot go on from what another attempt of it left."""
@@ -95,9 +96,45 @@ def write_exactly_once(df: DataFrame, batch_id: int, options: Mapping[str, Any])
 # -- checks
 
 
+def checked(schema: StructType, options: SinkOptions, *, of_all: bool = False) -> list[str]:
+    """The columns that are looked at. Others may be of any type, but where tasks get them `of_all`. Raises SinkError,
+    which names a column."""
+    looked_at = {*COLUMNS, *options.order_by}
+    fields = [_arrow_field(field) for field in schema if of_all or field.name in looked_at]
+    check_columns(pa.schema(fields), options.topic)
+    found = needed(schema.names, options)
+    for field in schema:
+        if field.name in options.order_by and not _has_order(field.dataType):
+            raise SinkError(f"orderBy names {field.name}, of type {field.dataType.simpleString()}, which has no order")
+    return found
+
+
+def _arrow_field(field: StructField) -> pa.Field:
+    try:
+        return to_arrow_schema(StructType([field]), timezone="UTC").field(0)
+    except (PySparkException, ValueError):
+        raise SinkError(
+            f"column {field.name} is of type {field.dataType.simpleString()}, which tasks in Python cannot have"
+        ) from None
+
+
+def _has_order(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return all(_has_order(field.dataType) for field in kind)
+    return _has_order(kind.elementType) if isinstance(kind, ArrayType) else not isinstance(kind, MapType | VariantType)
+
+
+def _chosen(df: DataFrame, options: SinkOptions) -> DataFrame:
+    """The rows with the columns that are looked at. Raises SinkError."""
+    try:
+        return df.select(*(_quoted(name) for name in needed(df.columns, options)))
+    except AnalysisException as error:
+        raise SinkError(f"which columns are meant Spark cannot tell: {str(error).splitlines()[0]}") from None
+
+
 def _check(df: DataFrame, options: SinkOptions) -> None:
-    check_columns(to_arrow_schema(df.schema, timezone="UTC"), options.topic)
-    needed(df.columns, options)
+    checked(df.schema, options)
+    _chosen(df, options)
     if options.idempotency_key is not None or options.staging_location is not None:
         name = "idempotencyKey" if options.idempotency_key is not None else "stagingLocation"
         raise SinkError(f"{name} is an option of the format ottla; here transactionalId and the batch id say the same")
@@ -167,7 +204,7 @@ def _write(df: DataFrame, batch_id: int, options: SinkOptions, transactional_id:
         done = transaction.committed_batch()
         if done is not None and done >= batch_id:
             return None
-        rows = df.select(*needed(df.columns, options))
+        rows = _chosen(df, options)
         if options.topic is not None:
             counts = transaction.partitions([options.topic])
             sent = _send(rows, options, grant, transaction, counts, now_ms)

@@ -132,6 +132,9 @@ class SinkOptions:
     @classmethod
     def read(cls, options: Mapping[str, str]) -> SinkOptions:
         """The options as a query gives them. Raises SinkError, in one sentence."""
+        for name, value in options.items():
+            if value is None:
+                raise SinkError(f"{name} has no value")
         given = {str(name).lower(): str(value).strip() for name, value in options.items()}
         _check_names(given)
         kafka = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}

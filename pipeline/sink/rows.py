@@ -297,6 +297,8 @@ def _header_bytes(headers: Any) -> bytes | None:
         return None
     parts: list[bytes] = []
     for header in headers:
+        if header is None or header["key"] is None:
+            return None  # no record has it: whoever sends it is told
         key, value = header["key"].encode(), header["value"]
         parts += [
             len(key).to_bytes(4, "big"),

@@ -138,9 +138,14 @@ class _Stage(io.RawIOBase):
         size = memoryview(data).nbytes
         if self._file is None and self._bytes + size > self._most:
             self._file = self._opened()
-            self._file.write(self._memory.getbuffer())
+            with _told(self._file):
+                self._file.write(self._memory.getbuffer())
             self._memory = io.BytesIO()
-        (self._memory if self._file is None else self._file).write(data)
+        if self._file is None:
+            self._memory.write(data)
+        else:
+            with _told(self._file):
+                self._file.write(data)
         self._bytes += size
         return size
 
@@ -148,13 +153,15 @@ class _Stage(io.RawIOBase):
         """What was written, at the end."""
         if self._file is None:
             return Staged(rows, self._bytes, inline=self._memory.getvalue() if rows else None)
-        self._file.close()
+        with _told(self._file):
+            self._file.close()
         self._done = True
         return Staged(rows, self._bytes, file=self._file.name)
 
     def close(self) -> None:
         if self._file is not None and not self.closed:
-            self._file.close()
+            with contextlib.suppress(OSError):  # on a disk that is full: what is not done is told already
+                self._file.close()
             if not self._done:
                 _unlink(Path(self._file.name))
         super().close()
@@ -171,6 +178,15 @@ class _Stage(io.RawIOBase):
             return path.open("xb")
         except OSError as error:
             raise SinkError(f"stagingLocation: {path} cannot be written: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def _told(file: IO[bytes]) -> Iterator[None]:
+    """Makes a sentence of what the disk says."""
+    try:
+        yield
+    except OSError as error:
+        raise SinkError(f"stagingLocation: {file.name} cannot be written: {error.strerror or error}") from None
 
 
 def _of_file(path: str, size_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ..sink.errors import SinkError
-from ..sink.gathering import needed, send_rows, write_staged
+from ..sink.exactly_once import checked
+from ..sink.gathering import send_rows, write_staged
 from ..sink.options import SinkOptions
-from ..sink.rows import check_columns
 from ..sink.staging import Place, Staged, folder, remove, stage, sweep
 
 __all__ = ["BatchWriter", "StagedBatchWriter", "StreamWriter", "batch_writer", "stream_writer"]
@@ -65,11 +64,10 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 def _checked(schema: StructType, options: SinkOptions) -> list[str]:
     """The columns that are looked at. Raises SinkError."""
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    check_columns(arrow, options.topic)
+    names = checked(schema, options, of_all=True)  # Spark leaves none out
     if options.staging_location is not None:
         folder(options.staging_location)
-    return needed(arrow.names, options)
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
             transactional_id = self._options.transactional_id or (f"ottla-{query}" if query else None)
             if transactional_id is None:
                 raise SinkError("Spark does not say which query this is: transactionalId must be given")
-            write_staged(self._options, transactional_id, batchId, _staged(messages), query=query)
+            report = write_staged(self._options, transactional_id, batchId, _staged(messages), query=query)
+            if not report.written:
+                _log.warning("ottla: %s", report.to_text())
             if (place := self._place(query, batchId)) is not None:
                 sweep(place)
 

@@ -1,0 +1,145 @@
+"""What the sink is given that it does not expect: full disks, columns of no use, options without a value, replays."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sink_world as world
+from pyspark.sql import types as T
+
+from ottla.broker.embedded import Embedded
+from ottla.pipeline.sink import SinkError, SinkOptions, idempotent_grant, send
+from ottla.pipeline.sink.exactly_once import checked
+from ottla.pipeline.sink.gathering import write_staged
+from ottla.pipeline.sink.rows import SENT, ordered
+from ottla.pipeline.sink.sending import Sending
+from ottla.pipeline.sink.staging import Place, _Stage, stage
+from ottla.pipeline.sources.writer import BatchWriter, StagedRows, batch_writer, stream_writer
+
+AT = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+VALUE = T.StructField("value", T.StringType())
+
+
+def random_rows() -> pa.RecordBatch:
+    return next(world.rows([bytes([number % 251]) * 997 + b"%d" % (number**9) for number in range(300)]))
+
+
+# -- staging
+
+
+def test_a_disk_that_is_full_is_told_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the file is written, and where what was kept back is written at its end."""
+    path = tmp_path / "0-full.arrow"
+
+    def full(of: _Stage, buffering: int) -> Any:
+        path.symlink_to("/dev/full")
+        return path.open("wb", buffering=buffering)
+
+    for buffering in (0, 1 << 20):
+        monkeypatch.setattr(_Stage, "_opened", lambda of, buffering=buffering: full(of, buffering))
+        with pytest.raises(SinkError, match=r"^stagingLocation: .*0-full.arrow cannot be written: No space left"):
+            stage([random_rows()], Place(str(tmp_path), "q", 0), message_bytes=100)
+        assert not path.is_symlink()
+    assert Path("/dev/full").exists()
+
+
+# -- rows and columns
+
+
+@pytest.mark.parametrize("headers", [[{"key": None, "value": b"x"}], [None]])
+def test_headers_without_a_key_are_refused_by_the_driver_too(headers: list[Any]) -> None:
+    kind = SENT.field("headers").type
+    rows = pa.record_batch({"value": pa.array([b"v", b"w"]), "headers": pa.array([headers, []], kind)})
+    assert ordered(pa.table(rows)).num_rows == 2
+    with Embedded() as broker:
+        name = world.topic(broker)
+        with pytest.raises(SinkError, match="a header's key is null"):
+            write_staged(world.options(broker, topic=name), "headers", 0, [stage([rows], None)])
+        assert world.seen(broker, name) == {}
+
+
+def test_columns_that_are_not_written_may_be_of_any_type_but_where_all_go_to_the_tasks() -> None:
+    schema = T.StructType([VALUE, T.StructField("age", T.YearMonthIntervalType()), T.StructField("age", T.LongType())])
+    assert checked(schema, SinkOptions.read(AT)) == ["value"]
+    with pytest.raises(SinkError, match=r"^column age is of type interval year to month, which tasks in Python"):
+        stream_writer(AT, schema)
+
+
+@pytest.mark.parametrize(
+    ("more", "order", "told"),
+    [
+        (T.StructField("headers", T.ArrayType(T.NullType(), False)), None, r"^column headers is of type array<void>"),
+        (T.StructField("key", T.YearMonthIntervalType()), None, r"^column key is of type interval year to month"),
+        (
+            T.StructField("by", T.MapType(T.StringType(), T.StringType())),
+            "by",
+            r"^orderBy names by, .* map<.* no order",
+        ),
+        (T.StructField("by", T.ArrayType(T.VariantType())), "by", r"^orderBy names by, .* array<variant>, .* no order"),
+    ],
+)
+def test_columns_that_cannot_be_written_are_named(more: T.StructField, order: str | None, told: str) -> None:
+    schema = T.StructType([VALUE, more])
+    with pytest.raises(SinkError, match=told):
+        stream_writer(AT | ({"orderBy": order} if order else {}), schema)
+
+
+# -- options
+
+
+@pytest.mark.parametrize("name", ["topic", "transactionalId", "kafka.batch.size"])
+def test_an_option_without_a_value_is_not_one_called_none(name: str) -> None:
+    given: Any = AT | {name: None}
+    with pytest.raises(SinkError, match=f"{name} has no value"):
+        SinkOptions.read(given)
+
+
+# -- what is said
+
+
+def test_a_batch_without_a_key_is_at_least_once_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    schema = T.StructType([VALUE])
+    assert isinstance(batch_writer(AT, schema, overwrite=False), BatchWriter)
+    assert "at least once" in caplog.text
+    caplog.clear()
+    batch_writer(AT | {"idempotencyKey": "k"}, schema, overwrite=False)
+    stream_writer(AT, schema)
+    assert caplog.text == ""
+
+
+def test_a_stream_that_leaves_out_a_micro_batch_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    with Embedded() as broker:
+        name = world.topic(broker)
+        options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": name}
+        writer = stream_writer(options, T.StructType([VALUE]))
+        for number, batch_id in enumerate((0, 0)):
+            messages = [StagedRows(stage(world.rows([b"%d" % number]), None), "query")]
+            writer.commit(messages, batch_id)
+            assert ("micro-batch 0" in caplog.text and "committed before" in caplog.text) == bool(number)
+        assert world.seen(broker, name) == {0: [b"0"]}
+
+
+# -- in flight
+
+
+def test_five_batches_are_without_an_answer_and_never_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as were not looked at when an answer is waited for; on the way are these, or fewer."""
+    windows: list[int] = []
+    taking = Sending._take_answer
+
+    async def counted(sending: Sending) -> None:
+        windows.append(len(sending._answers))
+        await taking(sending)
+
+    monkeypatch.setattr(Sending, "_take_answer", counted)
+    with Embedded() as broker:
+        options, name = world.options(broker, rows_per_batch=2), world.topic(broker)
+        some = world.values(40)
+        assert send(options, idempotent_grant(options), (name, 0), world.rows(some)).records == 40
+        assert world.seen(broker, name) == {0: some}
+    assert windows == [1, *([5] * 15), 4, 3, 2, 1]
