@@ -48,6 +48,9 @@ FIELDS: dict[str, pa.Field] = _fields(
 a record has none. `batchOffset` is the offset field of the record's batch or message. What the old formats lack is -1.
 `file` is the path of the segment; null over the wire."""
 
+EXACT_TIME = pa.field("timestampMs", pa.int64())
+"""What jobs read for `timestamp`: epoch milliseconds as they are in the log; the source has no such column."""
+
 RECORD_COLUMNS: tuple[str, ...] = tuple(list(FIELDS)[:7])
 """Spark's seven, in its order; `headers` comes behind them with includeHeaders."""
 
@@ -93,6 +96,7 @@ _DECODED = {
     "value": "value",
     "offset": "offset",
     "timestamp": "timestamp",
+    EXACT_TIME.name: "timestamp",
     "timestampType": "timestamp_type",
     "headers": "headers",
     "magic": "magic",
@@ -107,13 +111,14 @@ _DECODED = {
     "crcOk": "crc_ok",
 }
 _CODECS = pa.array([codec.name.lower() for codec in sorted(Codec)])
+_ALL_FIELDS = {**FIELDS, EXACT_TIME.name: EXACT_TIME}
 _US_PER_MS = 1000
 _MS_MAX = (2**63 - 1) // _US_PER_MS
 
 
 def schema(columns: Sequence[str]) -> pa.Schema:
-    """The schema of rows with these columns of `FIELDS`. KeyError for a name that is none."""
-    return pa.schema([FIELDS[name] for name in columns])
+    """The schema of rows with these columns of `FIELDS`, or EXACT_TIME. KeyError for a name that is none."""
+    return pa.schema([_ALL_FIELDS[name] for name in columns])
 
 
 def batch_schema(columns: Sequence[str]) -> pa.Schema:
@@ -134,7 +139,7 @@ def assemble(
     constants: dict[str, Any] = {"topic": topic, "partition": partition, "file": file}
     arrays: list[pa.Array] = []
     for name in columns:
-        kind = FIELDS[name].type
+        kind = _ALL_FIELDS[name].type
         if name in constants:
             arrays.append(repeated(constants[name], kind, count))
         else:

@@ -71,6 +71,7 @@ def check(parsed: argparse.Namespace) -> None:
     from ..exporting import asking
 
     parsed.to = asking.folder(parsed.to)
+    asking.check_folder(parsed.to, parsed.format, parsed.paths)
     parsed.starting = asking.limit(parsed.starting, "--from")
     parsed.ending = asking.limit(parsed.ending, "--until")
     if parsed.schema is not None:

@@ -50,15 +50,16 @@ def check(parsed: argparse.Namespace) -> None:
         raise UsageError("either PATH or --source says where to read")
     if parsed.rate is not None and parsed.speed is not None:
         raise UsageError("either --rate or --speed says how fast")
-    for name in ("rate", "speed"):
-        if (number := getattr(parsed, name)) is not None and not 0 < number < float("inf"):
-            raise UsageError(f"--{name} {number}: it must be above 0")
     if parsed.from_offsets is not None and parsed.starting != "earliest":
         raise UsageError("either --from or --from-offsets says where to begin")
     from ..exporting import asking
     from ..importing.sending import options_of
     from ..offsets import AtOffsets, parse_offsets
+    from ..replaying.pacing import LEAST, MOST
 
+    for name in ("rate", "speed"):
+        if (number := getattr(parsed, name)) is not None and not LEAST <= number <= MOST:
+            raise UsageError(f"--{name} {number}: it must be above 0, from {LEAST:g} to {MOST:g}")
     parsed.starting = asking.limit(parsed.starting, "--from")
     if parsed.from_offsets is not None:
         parsed.starting = AtOffsets(parse_offsets(_offsets(parsed.from_offsets), "--from-offsets"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -44,6 +45,15 @@ def folder(path: str) -> str:
             raise ExportError(f"cannot export to {path}: only folders that are mounted, here and where the tasks run")
         path = unquote(url.path)
     return os.path.abspath(path)
+
+
+def check_folder(root: str, format: str, paths: Sequence[str]) -> None:
+    """Whether a folder can be exported to from these directories. Raises ExportError."""
+    for path in map(os.path.realpath, paths):
+        if os.path.commonpath([path, os.path.realpath(root)]) == path:
+            raise ExportError(f"cannot export to {root}: it lies in {path}, whose broker would not know what it is")
+    if format == "delta" and "%" in root:
+        raise ExportError(f"cannot export to {root}: the library deltalake takes no % in the path of a table")
 
 
 def schema_text(text: str) -> str:

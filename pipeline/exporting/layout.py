@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 import pyarrow as pa
 
-from ..columns import HEADERS
+from ..columns import EXACT_TIME, HEADERS
 
 TIMESTAMP = pa.timestamp("ms", tz="UTC")
 DELTA_TIMESTAMP = pa.timestamp("us", tz="UTC")  # the only unit that Delta has
@@ -37,6 +37,9 @@ SCHEMA = pa.schema(
 `headers` is null where a record has none. A header's key may come several times, and its value may be null."""
 
 COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
+READ: tuple[str, ...] = tuple(EXACT_TIME.name if name == "timestamp" else name for name in COLUMNS)
+"""What is read of a log for them."""
+
 DECODED = "decoded"
 """The name of one more column: the decoded value, where decoding was asked for."""
 

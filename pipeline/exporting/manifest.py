@@ -89,12 +89,20 @@ def parse(data: bytes, path: str) -> Commit:
         if told["version"] != VERSION:
             raise ExportError(f"{path} is of version {told['version']}, which this release does not know")
         return Commit(int(told["number"]), tuple(_exported(one) for one in told["exported"]))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ExportError(f"{path} is no document of an export: {type(error).__name__}: {error}") from error
 
 
 def _exported(told: Mapping[str, Any]) -> Exported:
-    return Exported(**{**told, "files": tuple(ExportedFile(**one) for one in told["files"])})
+    files = tuple(ExportedFile(**one) for one in told["files"])
+    for file in files:
+        folder, _, name = file.path.rpartition("/")  # what is undone is removed: nothing outside of the folder may be
+        if layout.place(folder) is None or layout.file_name(name) is None:
+            raise ValueError(f"{file.path!r} is no file of an export")
+    made = Exported(**{**told, "files": files})
+    if any(type(number) is not int or number < 0 for number in (made.partition, made.start, made.end, made.generation)):
+        raise ValueError("a number is none")
+    return made
 
 
 @dataclass(slots=True)

@@ -174,7 +174,7 @@ def _refuse_loss(topics: Mapping[str, TopicPlan], request: Request) -> None:
 
 def _works(backend: Source, topics: Mapping[str, TopicPlan], request: Request, root: str, form: Form) -> Iterator[Work]:
     """The tasks' items. What a partition lacks in several places is several ranges."""
-    wanted = Wanted(columns=layout.COLUMNS, committed=request.committed, on_corrupt=request.on_corrupt)
+    wanted = Wanted(columns=layout.READ, committed=request.committed, on_corrupt=request.on_corrupt)
     ranges = [
         OffsetRange(topic.topic, partition, *one)
         for topic in topics.values()

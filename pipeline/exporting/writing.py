@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from ...storage.files import DiskFiles, File, Files
 from ..backend import DataLoss, Piece, ReadError, TopicPartition
+from ..columns import EXACT_TIME
 from . import layout
 from .decoding import Decoding
 from .layout import FileName, Place
@@ -29,6 +30,8 @@ GROUP_BYTES = 32 << 20
 """A row group holds about so many bytes of Arrow: enough for columns to compress, and few for a reader to hold."""
 
 WAITING_BYTES = 2 * GROUP_BYTES
+_LAST_MS = (2**63 - 1) // 1000  # of Delta: what is later becomes that
+
 OPEN_FILES = 64
 """So much waits at most, and so many files are open at once, when records of many days lie next to each other."""
 
@@ -221,8 +224,8 @@ class _Writer:
         self._problem = ""
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows of the columns of `layout.COLUMNS`, behind those before."""
-        times = rows.column("timestamp").view(pa.int64()).to_numpy() // 1000
+        """Rows of the columns of `layout.READ`, behind those before."""
+        times = rows.column(EXACT_TIME.name).to_numpy()
         found = self._shaped(rows, times)
         self._records += rows.num_rows
         days = layout.days(times)
@@ -243,7 +246,7 @@ class _Writer:
         """The rows with the columns of the files."""
         form = self._work.form
         unknown = times == -1
-        whole = times * 1000 if form.for_delta else times
+        whole = np.clip(times, -_LAST_MS, _LAST_MS) * 1000 if form.for_delta else times
         stamped = pa.array(whole, mask=unknown if unknown.any() else None).view(form.timestamp)
         arrays = [stamped if name == "timestamp" else rows.column(name) for name in layout.COLUMNS]
         if self._decoder is not None:

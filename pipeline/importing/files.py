@@ -28,9 +28,17 @@ pc: Any = _compute
 SUFFIX = ".parquet"
 DELTA_LOG = "_delta_log"
 COLUMNS = ("value", "key", "headers", "timestamp", "topic", "partition", "offset")
+_OTHER_ROWS = {"deletionVectors", "columnMapping"}
+"""Features of Delta tables by which rows or columns are not those of the files."""
+
 _HIVE = re.compile(r"(topic|partition)=(.+)")
 _CHECKED_BYTES = 8 << 20
 _INT32_MAX = 2**31 - 1
+_BUFFER_BYTES = 1 << 20
+"""So much of a column is in memory as it lies in the file, however large its row group is."""
+
+DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
+"""What pyarrow makes of a file that is not as it must be: names that are no text among it."""
 
 
 class ParquetFile(NamedTuple):
@@ -86,6 +94,8 @@ def _walked(root: str) -> Iterator[str]:
         raise ReadError(f"cannot read {error.filename}: {error.strerror}")
 
     for folder, folders, names in os.walk(root, onerror=failed, followlinks=True):
+        if DELTA_LOG in folders:
+            raise ReadError(f"{folder} is a Delta table, which is imported by itself: its files are not all its rows")
         folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
         yield from (
             os.path.join(folder, name)
@@ -103,9 +113,22 @@ def _of_delta(root: str) -> list[str]:
     except ImportError:
         raise MissingExtra(f"{root} is a Delta table: pip install 'ottla[delta]'") from None
     try:
-        return sorted(uri.removeprefix("file://") for uri in DeltaTable(root).file_uris())
-    except DeltaError as error:
-        raise ReadError(f"{root} is no Delta table that can be read: {error}") from error
+        table = DeltaTable(root)
+        features = set(table.protocol().reader_features or ()) & _OTHER_ROWS
+        names: list[str] = pa.table(table.get_add_actions()).column("path").to_pylist()
+    except (DeltaError, pa.ArrowException, OSError, ValueError) as error:
+        raise ReadError(f"{root} is no Delta table that can be read: {_line(error)}") from error
+    if features:
+        raise ReadError(f"{root} is a Delta table with {', '.join(sorted(features))}: its files do not tell its rows")
+    return sorted(_path_of(root, name) for name in names)
+
+
+def _path_of(root: str, name: str) -> str:
+    """Where a file lies by its name in a table's log: a URL, of what lies below the table without its front."""
+    url = urllib.parse.urlsplit(name)
+    if url.scheme not in ("", "file"):
+        raise ReadError(f"{root} has files elsewhere: {name}")
+    return os.path.join(root, urllib.parse.unquote(url.path))
 
 
 def _file(path: str, root: str) -> ParquetFile:
@@ -127,8 +150,8 @@ def _file(path: str, root: str) -> ParquetFile:
 def opened(path: str) -> pq.ParquetFile:
     """The file, its columns checked. ReadError."""
     try:
-        file = pq.ParquetFile(path, pre_buffer=False)
-    except (pa.ArrowException, OSError) as error:
+        file = pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    except DAMAGE as error:
         raise ReadError(f"{path} is no Parquet file that can be read: {_line(error)}") from error
     try:
         _check(path, file.schema_arrow)
@@ -147,7 +170,7 @@ def look(file: ParquetFile) -> Found:
             told = parquet.metadata
             plain = sum(told.row_group(number).total_byte_size for number in range(told.num_row_groups))
             parts = _parts(file, parquet)
-    except (pa.ArrowException, OSError) as error:
+    except DAMAGE as error:
         raise ReadError(f"{file.path} cannot be read: {_line(error)}") from error
     return Found(file, size_bytes, plain, mark, parts)
 
@@ -247,7 +270,7 @@ def _parts(file: ParquetFile, parquet: pq.ParquetFile) -> tuple[Part, ...]:
     if not in_columns:
         return (_part(file.topic, file.partition, _numbers(table, "offset")),)
     found: list[Part] = []
-    numbered = table.append_column("row", pa.array(np.arange(rows)))
+    numbered = table.append_column("row", pa.array(np.arange(table.num_rows)))
     groups = numbered.group_by(in_columns, use_threads=False).aggregate([("row", "min"), ("row", "count")])
     for group in sorted(groups.to_pylist(), key=lambda group: group["row_min"]):
         topic = group.get("topic", file.topic)

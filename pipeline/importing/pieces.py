@@ -6,6 +6,7 @@ Owns the choice of topics and their names, the numbering of rows without offsets
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ..backend import ReadError, TopicPartition
+from ..exporting.layout import file_name
 from ..logs.catalog import INTERNAL
 from . import rows
 from .files import Found, Part
@@ -151,7 +153,22 @@ def _chosen(found: Sequence[Found], topics: set[str] | None, like: re.Pattern[st
                 chosen.append(_Source(one, part, FilePart(one.file.path, topic, partition, None, part.rises)))
     if not chosen:
         raise ReadError("there are no rows to be imported")
+    _check_makings(chosen)
     return chosen
+
+
+def _check_makings(chosen: Iterable[_Source]) -> None:
+    """Raises ReadError for an export of a topic that was made anew meanwhile: offsets count from 0 in each."""
+    found: dict[str, str] = {}
+    for source in chosen:
+        name = file_name(os.path.basename(source.found.file.path))
+        if source.part.topic is not None and name is not None:
+            making = f"g{name.generation}-" if name.generation else "no g"
+            if found.setdefault(source.part.topic, making) != making:
+                raise ReadError(
+                    f"the files are of several topics {source.part.topic}, for it was made anew (their names begin "
+                    f"with {found[source.part.topic]} and {making}): import those of one from a folder of their own"
+                )
 
 
 def _is_wanted(topic: str | None, topics: set[str] | None, like: re.Pattern[str] | None) -> bool:
@@ -163,10 +180,10 @@ def _is_wanted(topic: str | None, topics: set[str] | None, like: re.Pattern[str]
 def _pieces(key: TopicPartition, sources: list[_Source], piece_bytes: int) -> Iterator[Piece]:
     clusters = _clusters(key, sources)
     taken: list[list[_Source]] = []
-    number = 0
+    number = size = 0
     for index, cluster in enumerate(clusters):
         taken.append(cluster)
-        size = sum(source.plain_bytes for of in taken for source in of)
+        size += sum(source.plain_bytes for source in cluster)
         if size >= piece_bytes or index == len(clusters) - 1:
             parts = [source.part for of in taken for source in of]
             yield Piece(
@@ -179,7 +196,7 @@ def _pieces(key: TopicPartition, sources: list[_Source], piece_bytes: int) -> It
                 max(part.last for part in parts if part.last is not None),
                 size,
             )
-            taken, number = [], number + 1
+            taken, number, size = [], number + 1, 0
 
 
 def _clusters(key: TopicPartition, sources: list[_Source]) -> list[list[_Source]]:

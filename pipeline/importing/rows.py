@@ -16,12 +16,16 @@ import pyarrow.compute as _compute
 
 from ..backend import ReadError
 from ..columnar.columns import HEADER
-from .files import mask_of, opened
+from .files import DAMAGE, mask_of, opened
 
 pc: Any = _compute
 
 READ_BYTES = 16 << 20
 """About so many are decoded at once of each file."""
+
+OPEN_FILES = 32
+"""Of more files that overlap, each is read a row group at a time, and closed in between: exports of records of many
+days have small ones then."""
 
 SORTED_BYTES = 1 << 30
 """Rows whose offsets do not rise are sorted in memory, if what they take there is no more."""
@@ -78,7 +82,8 @@ def _merged(cluster: Sequence[FilePart]) -> Iterator[pa.RecordBatch]:
     if len(cluster) == 1:
         yield from of_file(cluster[0])
         return
-    streams = [of_file(part) for part in cluster]
+    many = len(cluster) > OPEN_FILES
+    streams = [of_file(part, READ_BYTES // (len(cluster) if many else 1)) for part in cluster]
     heads: list[pa.RecordBatch | None] = [next(stream, None) for stream in streams]
     while any(head is not None for head in heads):
         bound = min(head.column("offset")[-1].as_py() for head in heads if head is not None)
@@ -99,14 +104,14 @@ def _sorted(taken: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return found.to_batches()[0]
 
 
-def of_file(part: FilePart) -> Iterator[pa.RecordBatch]:
+def of_file(part: FilePart, at_once_bytes: int = READ_BYTES) -> Iterator[pa.RecordBatch]:
     """The rows of one file; none of these is empty."""
     try:
         if part.rises:
-            yield from _streamed(part)
+            yield from _streamed(part, at_once_bytes)
         else:
             yield from _in_memory(part)
-    except (pa.ArrowException, OSError) as error:
+    except DAMAGE as error:
         raise ReadError(f"{part.path} cannot be read: {' '.join(str(error).split())[:300]}") from error
 
 
@@ -121,26 +126,40 @@ def _in_memory(part: FilePart) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_batches([_sorted(taken)]).to_batches(max_chunksize=_ROWS_AT_ONCE)
 
 
-def _streamed(part: FilePart) -> Iterator[pa.RecordBatch]:
-    with opened(part.path) as file:
-        wanted = [name for name in file.schema_arrow.names if name in SCHEMA.names]
-        filters = [
-            name
-            for name, of in (("topic", part.topic), ("partition", part.partition))
-            if of is not None and name in file.schema_arrow.names
-        ]
-        told = file.metadata
-        plain = sum(told.row_group(number).total_byte_size for number in range(told.num_row_groups))
-        each = max(1, plain // max(told.num_rows, 1))
-        at_once = max(1, min(_ROWS_AT_ONCE, READ_BYTES // each))
-        next_offset = part.start
-        for rows in file.iter_batches(batch_size=at_once, columns=[*wanted, *filters]):
-            if filters:
-                rows = rows.filter(mask_of(rows, part.topic, part.partition))
-            if rows.num_rows:
-                yield records(rows, next_offset)
-            if next_offset is not None:
-                next_offset += rows.num_rows
+def _streamed(part: FilePart, at_once_bytes: int = READ_BYTES) -> Iterator[pa.RecordBatch]:
+    next_offset = part.start
+    for rows in _decoded(part, at_once_bytes):
+        filters = [name for name in ("topic", "partition") if name in rows.schema.names]
+        if filters:
+            rows = rows.filter(mask_of(rows, part.topic, part.partition))
+        if rows.num_rows:
+            yield records(rows, next_offset)
+        if next_offset is not None:
+            next_offset += rows.num_rows
+
+
+def _decoded(part: FilePart, at_once_bytes: int) -> Iterator[pa.RecordBatch]:
+    """The columns that are needed, some rows of a row group at a time; by its own size, for they may differ much."""
+    group, groups = 0, 1
+    while group < groups:
+        with opened(part.path) as file:
+            names = file.schema_arrow.names
+            wanted = [name for name in names if name in SCHEMA.names]
+            wanted += [name for name in ("topic", "partition") if getattr(part, name) is not None and name in names]
+            groups = file.metadata.num_row_groups
+            if not groups:
+                return
+            told = file.metadata.row_group(group)
+            each = max(1, told.total_byte_size // max(told.num_rows, 1))
+            at_once = max(1, min(_ROWS_AT_ONCE, at_once_bytes // each))
+            found = file.iter_batches(batch_size=at_once, row_groups=[group], columns=wanted)
+            kept: list[pa.RecordBatch] = []
+            if at_once_bytes < READ_BYTES:  # one of many files: it does not stay open
+                kept += found
+            else:
+                yield from found
+        yield from kept
+        group += 1
 
 
 def records(rows: pa.RecordBatch, start: int | None = None) -> pa.RecordBatch:

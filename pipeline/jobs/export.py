@@ -90,6 +90,8 @@ def export(
         fail_on_loss=fail_on_loss,
     )
     root = asking.folder(to)
+    paths = () if isinstance(source, Mapping) else [source] if isinstance(source, str) else source
+    asking.check_folder(root, format, paths)
     with _backend(source, file_bytes) as backend:
         if dry_run:
             made = plan(backend, check(root, settings), request, root, form)

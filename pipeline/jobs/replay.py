@@ -25,6 +25,7 @@ from ..importing.sending import options_of
 from ..importing.topics import check_wide, counts, ensure
 from ..logs import FileBackend
 from ..offsets import Limit, positions, resolve
+from ..replaying.pacing import LEAST, MOST
 from ..replaying.playing import Played, Work, replay_part
 from ..replaying.report import Replayed, ReplayReport
 from ..replaying.rounds import Replay, Settings
@@ -162,8 +163,8 @@ def _check(rate: float | None, speed: float | None, timestamps: str, partitions:
     if rate is not None and speed is not None:
         raise ReadError("either rate or speed says how fast")
     for name, number in (("rate", rate), ("speed", speed)):
-        if number is not None and not 0 < number < float("inf"):
-            raise ReadError(f"{name} is {number}: it must be above 0")
+        if number is not None and not LEAST <= number <= MOST:
+            raise ReadError(f"{name} is {number}: it must be above 0, from {LEAST:g} to {MOST:g}")
     for name, value, choices in (
         ("timestamps", timestamps, ("keep", "new")),
         ("partitions", partitions, ("keep", "key")),

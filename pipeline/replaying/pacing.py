@@ -14,7 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ..columns import EXACT_TIME
+
 SLICE_S = 0.1
+LEAST, MOST = 1e-6, 1e9
+"""Rates and speeds: with others sums of times would leave what a number holds."""
+
 NAP_S = 0.5
 """Nobody sleeps longer without a look whether it is to end."""
 
@@ -65,8 +70,8 @@ def at_pace(batches: Iterable[pa.RecordBatch], start_s: float, origin_ms: int, s
 
 
 def milliseconds(rows: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The timestamps of rows as the readers give them, in microseconds; -1 for none."""
-    return rows.column("timestamp").view(pa.int64()).to_numpy() // 1000
+    """The timestamps of rows as they are in the log; -1 for none."""
+    return rows.column(EXACT_TIME.name).to_numpy()
 
 
 def wait(until_s: float, clock: Clock, sleep: Sleep, is_over: Callable[[], bool] = lambda: False) -> bool:

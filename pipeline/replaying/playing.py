@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..backend import Piece, TopicPartition
+from ..columns import EXACT_TIME
 from ..sink.asking import Asker
 from ..sink.batches import Batch, cut
 from ..sink.options import SinkOptions
@@ -26,7 +27,7 @@ from ..sink.transaction import idempotent_grant
 from . import pacing
 from .pacing import Clock, Sleep, Slice
 
-COLUMNS = ("key", "value", "timestamp", "headers")
+COLUMNS = ("key", "value", EXACT_TIME.name, "headers")
 UNPACED_BYTES = 4 << 20
 """Where nothing is waited for, so much is cut into batches at once."""
 
@@ -194,11 +195,12 @@ class _Lanes:
     def add(self, key: TopicPartition, rows: pa.RecordBatch, time_ms: int | None) -> None:
         work = self._work
         topic = work.to_topic or key.topic
+        stamps = rows.column(EXACT_TIME.name)
         if time_ms is not None:
             stamps = pa.array(np.full(rows.num_rows, time_ms, np.int64))
-            names = [name for name in rows.schema.names if name != "timestamp"]
-            columns = [stamps, *(rows.column(name) for name in names)]
-            rows = pa.RecordBatch.from_arrays(columns, names=["timestamp", *names])
+        names = [name for name in rows.schema.names if name != EXACT_TIME.name]
+        columns = [stamps, *(rows.column(name) for name in names)]
+        rows = pa.RecordBatch.from_arrays(columns, names=["timestamp", *names])
         if not work.by_key:
             self._lane((topic, key.partition)).add(rows)
             return

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..backend import Backend, OffsetRange, Offsets, TopicPartition, Wanted
+from ..columns import EXACT_TIME
 from ..sink.options import SinkOptions
 from . import pacing
 from .pacing import Clock, Sleep
@@ -103,7 +104,7 @@ class Replay:
 
     def _origin(self) -> int:
         """The earliest time among the first records of the partitions: when it all begins."""
-        wanted = Wanted(("timestamp",), committed=self.settings.committed)
+        wanted = Wanted((EXACT_TIME.name,), committed=self.settings.committed)
         found: list[int] = []
         for one in self.ranges:
             for piece in self.backend.pieces([one], wanted, at_least=None) if one.size else ():
@@ -117,7 +118,7 @@ class Replay:
     def _upto(self, offsets: int, origin_ms: int, number: int) -> Offsets:
         """Where each partition is after the round."""
         if self.settings.speed is not None:
-            until_ms = origin_ms + int(number * ROUND_S * 1000 * self.settings.speed)
+            until_ms = min(origin_ms + int(number * ROUND_S * 1000 * self.settings.speed), 2**63 - 1)
             found = self.backend.at_times({key: until_ms for key, at in self._at.items() if at < self._ends[key]})
             upto = dict(self._at)
             for key, offset in found.items():

@@ -34,7 +34,7 @@ def exported(source: Path, target: Path, *, rows_per_file: int | None = None, co
     unfinished = target / layout.UNFINISHED
     unfinished.mkdir(parents=True, exist_ok=True)
     for key in keys:
-        for piece in backend.pieces([OffsetRange(*key, starts[key], ends[key])], Wanted(layout.COLUMNS)):
+        for piece in backend.pieces([OffsetRange(*key, starts[key], ends[key])], Wanted(layout.READ)):
             form = Form(codec=codec, rows_per_file=rows_per_file)
             work = ExportWork(piece, str(target), *key, piece.start, piece.end, 0, piece.size_bytes, form)
             for name, file in export_piece(work).files:

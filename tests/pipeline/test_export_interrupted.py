@@ -236,7 +236,7 @@ class Dying:
 
     def __init__(self, piece: object) -> None:
         self._piece = piece
-        self.wanted = Wanted(layout.COLUMNS)
+        self.wanted = Wanted(layout.READ)
 
     def read(self):  # type: ignore[no-untyped-def]
         yield next(self._piece.read())  # type: ignore[attr-defined]

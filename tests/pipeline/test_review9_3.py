@@ -1,0 +1,225 @@
+"""Exports, imports and replays of what is odd: times, tables, names, sizes, and documents that lie."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from export_samples import a_log, exported, tables, visible
+from import_samples import here, planned, put, put_records, some
+from logs_samples import wanted
+
+from ottla.pipeline.backend import OffsetRange, ReadError
+from ottla.pipeline.commands import pipeline
+from ottla.pipeline.exporting import asking, layout
+from ottla.pipeline.exporting.committing import Settings
+from ottla.pipeline.exporting.manifest import Commit, Exported, ExportedFile, ExportError
+from ottla.pipeline.importing import files, pieces, rows
+from ottla.pipeline.importing.filling import fill
+from ottla.pipeline.importing.segments import Layout
+from ottla.pipeline.logs import FileBackend
+from ottla.pipeline.replaying import pacing
+from ottla.pipeline.replaying.playing import COLUMNS
+from ottla.protocol.records.batch import Record
+
+NANOSECONDS = 1_700_000_000_000_000_000  # where milliseconds belong, as some producers have it
+TIMES = [NANOSECONDS, NANOSECONDS + 1, -1, 0, 2**62]
+
+
+@pytest.fixture
+def far(tmp_path: Path) -> Path:
+    """A log whose records have such times."""
+    for number, time in enumerate(TIMES):  # one batch each: deltas of times have an end
+        a_log(tmp_path / "data", "far", 0, [[Record(number, time, None, b"v", ())]])
+    return tmp_path / "data"
+
+
+# -- times
+
+
+def test_times_later_than_those_of_spark_come_back(far: Path, tmp_path: Path) -> None:
+    exported(far, tmp_path / "lake")
+    plan, identity = planned(tmp_path / "lake")
+    fill(plan, "lake", str(tmp_path / "back"), identity, Layout(), here, now_ms=0)
+    columns = wanted("offset", layout.EXACT_TIME.name)
+    logs = FileBackend([str(tmp_path / "back")]).pieces([OffsetRange("far", 0, 0, len(TIMES))], columns)
+    found = [row for piece in logs for some_rows in piece.read() for row in some_rows.to_pylist()]
+    assert [(row["offset"], row["timestampMs"]) for row in found] == list(enumerate(TIMES))
+
+
+def test_a_replay_keeps_them(far: Path) -> None:
+    logs = FileBackend([str(far)]).pieces([OffsetRange("far", 0, 0, len(TIMES))], wanted(*COLUMNS))
+    assert [int(time) for piece in logs for found in piece.read() for time in pacing.milliseconds(found)] == TIMES
+
+
+def test_a_delta_table_has_the_latest_that_it_can(far: Path, tmp_path: Path) -> None:
+    from ottla.pipeline.exporting.writing import Form
+
+    exported(far, tmp_path / "lake", form=Form(for_delta=True), settings=Settings("delta"))
+    times = [table.column("timestamp").cast("int64") for _, _, table in tables(tmp_path / "lake")]
+    found = {time for column in times for time in column.to_pylist()}
+    assert found == {None, 0, (2**63 - 1) // 1000 * 1000}
+
+
+# -- Delta
+
+
+def test_a_delta_table_in_a_folder_with_a_space(tmp_path: Path) -> None:
+    from ottla.pipeline.exporting.writing import Form
+
+    a_log(tmp_path / "data", "a.b_c-1", 0, [some(5)])
+    exported(tmp_path / "data", tmp_path / "la ké#", form=Form(for_delta=True), settings=Settings("delta"))
+    (file,) = files.listed(tmp_path / "la ké#")
+    assert Path(file.path).is_file() and file.topic == "a.b_c-1"
+    with pytest.raises(ExportError, match="takes no %"):
+        asking.check_folder("/lake/100%25", "delta", [])
+    asking.check_folder("/lake/100%25", "parquet", [])
+
+
+def test_tables_below_a_folder_are_not_taken_for_files(tmp_path: Path) -> None:
+    import deltalake
+
+    for value in (b"old", b"new"):
+        deltalake.write_deltalake(str(tmp_path / "all" / "one"), pa.table({"value": [value]}), mode="overwrite")
+    assert len(files.listed(tmp_path / "all" / "one")) == 1
+    with pytest.raises(ReadError, match=r"one is a Delta table, which is imported by itself"):
+        files.listed(tmp_path / "all")
+
+
+def test_deleted_rows_of_a_table_do_not_come_back(tmp_path: Path) -> None:
+    import deltalake
+
+    deltalake.write_deltalake(str(tmp_path), pa.table({"value": [b"x"]}))
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    log = tmp_path / "_delta_log" / f"{1:020d}.json"
+    log.write_text(json.dumps({"protocol": {**protocol, **features}}) + "\n")
+    with pytest.raises(ReadError, match="Delta table with deletionVectors"):
+        files.listed(tmp_path)
+
+
+# -- Parquet that is odd
+
+
+@pytest.mark.parametrize("name", [b"value", b"topic", b"other"])
+def test_names_that_are_no_text(tmp_path: Path, name: bytes) -> None:
+    path = put(tmp_path, "a.parquet", value=[b"x"], topic=["t"], other=[1])
+    data = path.read_bytes()
+    assert name in data
+    path.write_bytes(data.replace(name, b"\xff" + name[1:]))
+    with pytest.raises(ReadError, match=r"a\.parquet"):
+        planned(tmp_path, to_topic="t")
+
+
+def test_rows_of_different_sizes_are_read_some_megabytes_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    value = np.random.default_rng(1).bytes(1 << 20)
+    with pq.ParquetWriter(path, pa.schema({"value": pa.binary()}), compression="none", use_dictionary=False) as writer:
+        writer.write_table(pa.table({"value": [b"x"] * 60_000}))
+        writer.write_table(pa.table({"value": [value] * 40}))
+    sizes = [found.nbytes for found in rows.of_file(rows.FilePart(str(path), None, None, 0, True))]
+    assert sum(sizes) > 40 << 20 and max(sizes) <= rows.READ_BYTES + (3 << 20)
+
+
+def test_many_files_that_overlap_are_not_open_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "OPEN_FILES", 4)
+    count, each = 9, 7
+    for number in range(count):
+        put_records(tmp_path, "t", 0, some(each, number, gap=count), name=f"{number}")
+    plan, _ = planned(tmp_path)
+    open_now, most = 0, 0
+    real = rows.opened
+
+    @contextmanager
+    def counted(path: str) -> Iterator[Any]:
+        nonlocal open_now, most
+        open_now += 1
+        most = max(most, open_now)
+        with real(path) as file:
+            yield file
+        open_now -= 1
+
+    monkeypatch.setattr(rows, "opened", counted)
+    (piece,) = plan.pieces
+    assert [at for found in piece.read() for at in found.column("offset").to_pylist()] == list(range(count * each))
+    assert most == 1
+
+
+def test_many_files_are_planned_by_looking_at_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    real: Any = pieces._Source.plain_bytes.fget  # type: ignore[attr-defined]
+
+    def counted(source: Any) -> int:
+        nonlocal looks
+        looks += 1
+        return real(source)
+
+    monkeypatch.setattr(pieces._Source, "plain_bytes", property(counted))
+    found = [
+        files.Found(files.ParquetFile(f"/l/{n}", f"{n}", "t", 0), 10, 10, "", (files.Part("t", 0, 1, n, n, True),))
+        for n in range(500)
+    ]
+    assert sum(piece.rows for piece in pieces.plan(found).pieces) == 500
+    assert looks <= 1000
+
+
+def test_topics_that_were_made_anew_are_not_mixed(tmp_path: Path) -> None:
+    for number, offsets in enumerate((range(0, 10, 2), range(1, 10, 2))):  # which would fit into each other
+        name = str(layout.FileName(offsets[0], offsets[-1], number)).removesuffix(".parquet")
+        put_records(tmp_path, "t", 0, [some(1, at)[0] for at in offsets], name=name)
+    put_records(tmp_path, "other", 0, some(2))
+    with pytest.raises(ReadError, match=r"several topics t, .* \(their names begin with no g and g1-\)"):
+        planned(tmp_path)
+    assert planned(tmp_path, topics=["other"])[0].rows == 2
+
+
+# -- documents that lie
+
+
+@pytest.mark.parametrize("path", ["../kept", "{root}/kept", "topic=t/partition=0/date=2026-01-01/../../../../kept", 7])
+def test_a_document_names_only_files_of_the_export(tmp_path: Path, path: str | int) -> None:
+    a_log(tmp_path / "data", "t", 0, [some(3)])
+    exported(tmp_path / "data", tmp_path / "lake")
+    (tmp_path / "kept").write_text("not of the export")
+    told = path.format(root=tmp_path) if isinstance(path, str) else path
+    lie = Commit(2, (Exported("t", None, 0, 0, 3, 4, files=(ExportedFile(told, 1, 1, 3, 3, None, None),)),))  # type: ignore[arg-type]
+    (tmp_path / "lake" / layout.PENDING).write_bytes(lie.to_json())
+    with pytest.raises(ExportError, match=r"pending\.json is no document of an export"):
+        exported(tmp_path / "data", tmp_path / "lake")
+    assert (tmp_path / "kept").exists() and len(visible(tmp_path / "lake")) == 1
+
+
+def test_numbers_of_a_document_are_numbers(tmp_path: Path) -> None:
+    a_log(tmp_path / "data", "t", 0, [some(3)])
+    exported(tmp_path / "data", tmp_path / "lake")
+    place = tmp_path / "lake" / layout.MANIFEST / f"{1:020d}.json"
+    place.write_text(place.read_text().replace('"end": 3', '"end": "3"'))
+    with pytest.raises(ExportError, match=r"0001\.json is no document of an export"):
+        exported(tmp_path / "data", tmp_path / "lake")
+
+
+# -- commands
+
+
+@pytest.mark.parametrize("flags", [["--rate", "1e-320"], ["--speed", "1e30"], ["--rate", "nan"], ["--speed", "inf"]])
+def test_paces_that_no_clock_has(capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
+    assert pipeline(["replay", "data", "--bootstrap", "127.0.0.1:1", *flags]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and f"{flags[0]} " in said and "from 1e-06 to 1e+09" in said
+
+
+def test_nothing_is_exported_into_the_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_log(tmp_path / "data", "t", 0, [some(3)])
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    for to in (tmp_path / "data" / "lake", tmp_path / "link" / "lake", tmp_path / "data" / "t-0"):
+        assert pipeline(["export", str(tmp_path / "data"), "--to", str(to)]) == 2
+        assert "whose broker would not know what it is" in capsys.readouterr().err
+    assert not (tmp_path / "data" / "lake").exists()
+    asking.check_folder(str(tmp_path / "data2"), "parquet", [str(tmp_path / "data")])
