@@ -25,6 +25,9 @@ PIECE_BYTES = 256 << 20
 """A piece ends behind the file with which it has about as much, as the rows take it in memory: each begins a segment,
 so they must not be small."""
 
+HOLES_MAX = 10_000
+"""A broker that starts on a directory makes so many partitions of a topic that are not there, and no more."""
+
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _INT64_MAX = 2**63 - 1
 
@@ -125,11 +128,22 @@ def plan(
         _check_name(topic)
         partition = source.part.partition
         by_key.setdefault(TopicPartition(topic, no_partition if partition is None else partition), []).append(source)
+    _check_holes(by_key)
     pieces: list[Piece] = []
     for key in sorted(by_key):
         pieces += _pieces(key, by_key[key], piece_bytes)
     files = {source.found.file.path: source.found.size_bytes for source in chosen}
     return Plan(tuple(pieces), len(files), sum(files.values()))
+
+
+def _check_holes(keys: Iterable[TopicPartition]) -> None:
+    """Raises ReadError where a topic would have partitions that no broker makes for the sake of a high one."""
+    there: dict[str, list[int]] = {}
+    for key in keys:
+        there.setdefault(key.topic, []).append(key.partition)
+    for topic, numbers in there.items():
+        if (holes := max(numbers) + 1 - len(numbers)) > HOLES_MAX:
+            raise ReadError(f"rows are of partition {max(numbers)} of topic {topic}, but of {holes} below it are none")
 
 
 def _check_name(topic: str) -> None:

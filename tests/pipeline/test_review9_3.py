@@ -16,6 +16,7 @@ from export_samples import a_log, exported, tables, visible
 from import_samples import here, planned, put, put_records, some
 from logs_samples import wanted
 
+from ottla.broker.adoption import HOLES_MAX
 from ottla.pipeline.backend import OffsetRange, ReadError
 from ottla.pipeline.commands import pipeline
 from ottla.pipeline.exporting import asking, layout
@@ -178,6 +179,14 @@ def test_topics_that_were_made_anew_are_not_mixed(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"several topics t, .* \(their names begin with no g and g1-\)"):
         planned(tmp_path)
     assert planned(tmp_path, topics=["other"])[0].rows == 2
+
+
+def test_a_partition_that_no_broker_would_start_with_is_refused(tmp_path: Path) -> None:
+    put_records(tmp_path, "t", HOLES_MAX, some(1))
+    assert planned(tmp_path)[0].partitions == {"t": HOLES_MAX + 1}
+    put_records(tmp_path, "t", HOLES_MAX + 2, some(1))
+    with pytest.raises(ReadError, match="rows are of partition 10002 of topic t, but of 10001 below it are none"):
+        planned(tmp_path)
 
 
 # -- documents that lie
