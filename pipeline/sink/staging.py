@@ -6,8 +6,8 @@ a message, and the files: what they are called, and that none is left behind. No
 dies begins the micro-batch anew.
 
 Files are `<stagingLocation>/ottla-staging/<owner>/<unit>-<random>.arrow`: the owner is a query, and the unit the id of
-a micro-batch. Whoever has written a micro-batch removes what is of this or of an earlier one, which are also the
-leftovers of tasks and drivers that died.
+a micro-batch; or the owner is an idempotencyKey. Whoever has written a micro-batch removes what is of this or of an
+earlier one, which are also the leftovers of tasks and drivers that died.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ written is ever replaced.
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -132,8 +132,8 @@ class StagedBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions, columns: Sequence[str]) -> None:
         self._options, self._columns = options, list(columns)
         location = options.staging_location
-        # Two runs with one key may be under way at the same time.
-        self._place = Place(location, f"key-{uuid.uuid4().hex}", ONE_BATCH) if location else None
+        owner = sha256((options.idempotency_key or "").encode()).hexdigest()[:32]  # a key may be too long for a name
+        self._place = Place(location, f"key-{owner}", ONE_BATCH) if location else None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """In a task."""
@@ -147,15 +147,12 @@ class StagedBatchWriter(DataSourceArrowWriter):
             report = write_staged(self._options, transactional_id, ONE_BATCH, _staged(messages))
             if not report.written:
                 _log.warning("ottla: a batch with this idempotencyKey was written before: nothing is written")
-            self._sweep()
+            if self._place is not None:
+                sweep(self._place)  # also of runs that were killed; one that is under way would write nothing any more
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing was sent."""
-        self._sweep()
-
-    def _sweep(self) -> None:
-        if self._place is not None:
-            sweep(self._place)
+        """Nothing was sent; another run with the key may be under way."""
+        remove(_staged(messages))
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from ottla.pipeline.sink.exactly_once import checked
 from ottla.pipeline.sink.gathering import write_staged
 from ottla.pipeline.sink.rows import SENT, ordered
 from ottla.pipeline.sink.sending import Sending
-from ottla.pipeline.sink.staging import Place, _Stage, stage
-from ottla.pipeline.sources.writer import BatchWriter, StagedRows, batch_writer, stream_writer
+from ottla.pipeline.sink.staging import SMALL_BYTES, Place, _Stage, stage
+from ottla.pipeline.sources.writer import BatchWriter, StagedBatchWriter, StagedRows, batch_writer, stream_writer
 
 AT = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}
 VALUE = T.StructField("value", T.StringType())
@@ -45,6 +46,37 @@ def test_a_disk_that_is_full_is_told_and_nothing_is_left(tmp_path: Path, monkeyp
             stage([random_rows()], Place(str(tmp_path), "q", 0), message_bytes=100)
         assert not path.is_symlink()
     assert Path("/dev/full").exists()
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_what_a_driver_left_that_was_killed_is_removed_by_the_next_with_that_key(tmp_path: Path) -> None:
+    """Those of another key stay, and those of another run if this one fails."""
+    with Embedded() as broker:
+        name = world.topic(broker)
+        options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": name, "stagingLocation": str(tmp_path)}
+
+        def writer(key: str) -> StagedBatchWriter:
+            found = batch_writer(options | {"idempotencyKey": key}, T.StructType([VALUE]), overwrite=False)
+            assert isinstance(found, StagedBatchWriter)
+            return found
+
+        def staged(by: StagedBatchWriter) -> StagedRows:
+            rows = random.Random(1).randbytes(SMALL_BYTES + 1)
+            return by.write(world.rows([rows]))
+
+        long = "k" * 300
+        killed, failed, last, other = (writer(key) for key in (long, long, long, "other"))
+        staged(killed)
+        kept = staged(other).staged.file
+        failed.abort([staged(failed), None])
+        assert len(files_in(tmp_path)) == 2
+        last.commit([staged(last), None])
+        assert [str(path) for path in files_in(tmp_path)] == [kept]
+        killed.commit([])
+        assert len(world.seen(broker, name)[0]) == 1
 
 
 # -- rows and columns
