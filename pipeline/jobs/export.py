@@ -9,9 +9,10 @@ at the same path where the tasks run and here. A second run adds what is new, an
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -98,13 +99,24 @@ def export(
             _tell_plan(spark, made, root, tell, every_topic=True)
             return ExportReport(root, format, made)
         table = partial(DeltaTable, root, form.schema) if format == "delta" else None
-        with Committer.open(root, settings, table=table) as committer:
+        with _telling(root), Committer.open(root, settings, table=table) as committer:
             made = plan(backend, committer.manifest, request, root, form)
             _tell_plan(spark, made, root, tell)
             report = ExportReport(root, format, made)
             _export(spark, made, committer, report, say)
     report.seconds = time.monotonic() - began
     return report
+
+
+@contextlib.contextmanager
+def _telling(root: str) -> Iterator[None]:
+    """What the disk says names the folder, where it names no file: a write to a full one does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.strerror is None:
+            raise
+        raise ExportError(f"cannot export to {root}: {error.strerror}") from error
 
 
 def _export(spark: SparkSession, made: Plan, committer: Committer, report: ExportReport, say: Say | None) -> None:

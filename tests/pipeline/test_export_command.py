@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -17,7 +18,7 @@ from wire_world import config
 from ottla.broker import Embedded
 from ottla.pipeline.backend import TopicPartition
 from ottla.pipeline.commands import pipeline
-from ottla.pipeline.exporting import asking
+from ottla.pipeline.exporting import asking, committing
 from ottla.pipeline.exporting.decoding import Decoding
 from ottla.pipeline.exporting.manifest import ExportError
 from ottla.pipeline.exporting.planning import FROM_START, TO_END
@@ -164,6 +165,17 @@ def test_from_running_brokers(capsys: pytest.CaptureFixture[str], broker: Embedd
     assert pipeline([*arguments, "--to", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out.startswith("v2-zstd: 120 records in 1 file, ")
     assert len(checked(tmp_path / "out")) == 120
+
+
+def test_a_full_disk_is_told_with_the_folder(
+    capsys: pytest.CaptureFixture[str], logs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(committing, "write_atomically", full)
+    said = refused(capsys, logs, "--to", str(tmp_path / "out"), "--quiet", code=1)
+    assert said == f"ottla pipeline export: cannot export to {tmp_path}/out: No space left on device"
 
 
 def test_what_is_no_choice(logs: str, tmp_path: Path) -> None:
