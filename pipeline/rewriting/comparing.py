@@ -1,7 +1,8 @@
 """Whether upgraded segments hold what their source holds, by decoding both: before anything is put in its place.
 
 Owns the comparison, entry by entry: v2 was copied byte for byte; of an old entry offsets, keys, values and times are
-those of one batch of v2, with the same codec and the same type of timestamp, without a producer, and sound by its CRC.
+those of one batch of v2, with the same codec and the same type of timestamp, without a producer, and sound by its CRC;
+and the indexes are those of what is in the log.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..columnar.batches import lone_rows
 from ..columnar.columns import record_batch, schema
 from ..columnar.legacy import plain_rows
 from ..logs.headers import Table
+from .comparing_indexes import Indexes, aborted_transactions
 from .reading import PADDING, WINDOW_BYTES, stretches
 
 _WANTED = tuple(name for name in COLUMNS if name != "timestamp_type")  # that is compared entry by entry
@@ -60,6 +62,8 @@ def compare(files: Files, source: Source, results: Sequence[Source], window_byte
             place += places[-1]
         if found.take(1)[1][1:]:
             raise Different("the upgraded log goes on behind its end")
+        if aborted_transactions(files, results) != aborted_transactions(files, [source]):
+            raise Different("the aborted transactions are others")
     except OSError as error:
         raise ReadError(f"it, or what was made of it, cannot be read: {error.strerror or error}") from error
     except CorruptRecords as error:
@@ -78,7 +82,12 @@ class _Results:
     @staticmethod
     def _all(files: Files, results: Sequence[Source], window_bytes: int) -> Iterator[_Stretch]:
         for result in results:
-            yield from stretches(files, result.log_path, result.size_bytes, window_bytes)
+            indexes, place = Indexes(files, result), 0
+            for data, places in stretches(files, result.log_path, result.size_bytes, window_bytes):
+                indexes.add(place, data, places)
+                place += places[-1]
+                yield data, places
+            indexes.finish()
 
     def take(self, count: int) -> _Stretch:
         """Up to so many entries; none at the end only."""

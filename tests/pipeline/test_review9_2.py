@@ -18,16 +18,20 @@ from compacting_here import ROOT, Laid, SimulatedFiles, close, compact_directory
 from old_messages import lay_down, piece, wrapper  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import ReadError
+from ottla.pipeline.columnar.upgrading import upgraded
 from ottla.pipeline.jobs.compact import compact
-from ottla.pipeline.rewriting import room
+from ottla.pipeline.rewriting import reading, room
 from ottla.pipeline.rewriting.compacting import check_space, plan_partition
 from ottla.pipeline.rewriting.compaction_configs import Settings
+from ottla.pipeline.rewriting.comparing import Different, compare
 from ottla.pipeline.rewriting.holding import UPGRADED, distinct, held, put_in_place
 from ottla.pipeline.rewriting.upgrading import SegmentItem, Upgrade, Upgraded, write
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import DataDirectory
 from ottla.storage.errors import StorageError
 from ottla.storage.files import DiskFiles
+from ottla.storage.rewrite import Run, Source, rewrite
+from ottla.storage.txn_index import AbortedTransaction, dump
 
 FOLDER = "/data/orders-0"
 SETTINGS = Settings(segment_bytes=1, delete_retention_ms=500)
@@ -182,3 +186,54 @@ def kept(directory: Path) -> list[str]:
     opened.open_partition("__consumer_offsets", 0, config=LogConfig(), now_ms=0)
     opened.close()
     return [str(directory), f"{directory}/../{directory.name}"]
+
+
+@pytest.mark.parametrize("kind", ["index", "timeindex", "txnindex"])
+def test_indexes_that_are_not_those_of_the_new_log_are_not_put_in_place(kind: str) -> None:
+    """What lies behind the place that an index tells would not be found: each byte counts."""
+    files = SimulatedFiles()
+    lay_down(files, [(7, [piece(1, 0, 7, (1,) * 5, (5, 9, 6)), piece(1, 1, 20, (1, 1), (11, 8))])], FOLDER)
+    source = Source(f"{FOLDER}/{7:020d}.log", files.size(f"{FOLDER}/{7:020d}.log"))
+    transactions = files.open(f"{FOLDER}/{7:020d}.txnindex", create=True)
+    transactions.write(0, dump([AbortedTransaction(3, 7, 8, 9)]) + b"torn")
+    made = rewrite(files, [source], FOLDER, 7, index_interval_bytes=0, suffix=".new")
+    result = Source(f"{source.log_path}.new", made[0].size_bytes)
+    live = files.contents[f"{FOLDER}/{7:020d}.{kind}.new"].live
+    assert compare(files, source, [result]) == 9 and len(live) >= 24
+    for at in range(len(live)):
+        live[at] ^= 2
+        with pytest.raises(Different):
+            compare(files, source, [result])
+        live[at] ^= 2
+    for shorter in (live[:-1], live + live[-1:]):
+        kept, live[:] = bytes(live), shorter
+        if kind != "txnindex" or len(shorter) < len(kept):
+            with pytest.raises(Different):
+                compare(files, source, [result])
+        live[:] = kept
+    assert compare(files, source, [result], 100) == 9
+
+
+@pytest.mark.parametrize("field", ["bounds", "last_offsets", "max_timestamps"])
+def test_a_mistake_of_the_quick_way_is_met_before_the_swap(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    """Also where it spoils nothing but the indexes."""
+    files = SimulatedFiles()
+    lay_down(files, [(0, [piece(1, 0, 0, (1,) * 20, tuple(range(5, 40)))])], FOLDER)
+    close(files)
+    before = everything(files)
+
+    def wrong(*arguments: Any, **more: Any) -> Iterator[Any]:
+        for made in upgraded(*arguments, **more):
+            if isinstance(made, Run):
+                told = list(getattr(made, field))
+                told[1:-1] = [one - 1 for one in told[1:-1]]
+                made = made._replace(**{field: told})
+            yield made
+
+    monkeypatch.setattr(reading, "upgraded", wrong)
+    with held(ROOT, files=files) as root:
+        job = Upgrade([root], configs={"orders": {"index.interval.bytes": "60"}})
+        job.look()
+        with pytest.raises(ReadError, match=r"^/data/orders-0/0{20}\.log: .*index"):
+            job.run()
+    assert {path: found for path, found in everything(files).items() if not path.endswith("lock")} == before
