@@ -87,7 +87,7 @@ def test_compact_in_place(spark: SparkSession, tmp_path: Path):
         compact(spark, roots, topics=["orders"])
     told: list[str] = []
     planned = compact(spark, roots, **named, dry_run=True, tell=told.append)
-    assert planned.dry_run and len(told) == 2 and planned.topics[1].compacted == 2
+    assert planned.dry_run and len(told) == 4 and planned.topics[1].compacted == 2
     assert [disk_contents(tmp_path / name / f"{topic}-{partition}") for name, topic, partition in places] == before
     with held(roots[1]), pytest.raises(ReadError, match="is in use"):
         compact(spark, roots, **named)
