@@ -7,13 +7,14 @@ backend and the manifest; knows no Spark.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ...protocol.primitives import ZERO_UUID
 from ...storage.partition_metadata import encode_id
 from ..backend import Backend, DataLoss, OffsetRange, Offsets, OnCorrupt, Piece, Selection, TopicPartition, Wanted
 from ..logs import FileBackend, FilePiece
+from ..logs.pieces import joined
 from ..offsets import EARLIEST, LATEST, AtOffset, Limit, positions, split
 from . import layout
 from .manifest import Exported, ExportError, Manifest, Topic
@@ -181,9 +182,12 @@ def _works(backend: Source, topics: Mapping[str, TopicPlan], request: Request, r
         for partition, of in topic.todo.items()
         for one in of
     ]
-    most = None if isinstance(backend, FileBackend) else WIRE_OFFSETS
-    pieces = backend.pieces(split(ranges, most), wanted, at_least=None)
-    for piece in _joined(pieces, form.file_bytes // 2):
+    pieces: Iterable[Piece]
+    if isinstance(backend, FileBackend):  # each piece makes files of its own
+        pieces = joined(backend.pieces(ranges, wanted, at_least=None), form.file_bytes // 2)
+    else:
+        pieces = backend.pieces(split(ranges, WIRE_OFFSETS), wanted, at_least=None)
+    for piece in pieces:
         reads, size_bytes = _reads(piece)
         yield Work(
             piece=piece,
@@ -197,23 +201,6 @@ def _works(backend: Source, topics: Mapping[str, TopicPlan], request: Request, r
             form=form,
             fail_on_loss=request.fail_on_loss,
         )
-
-
-def _joined(pieces: Iterable[Piece], most_bytes: int) -> Iterator[Piece]:
-    """The pieces, small segments that follow each other as one: each piece makes files of its own."""
-    last: FilePiece | None = None
-    for piece in pieces:
-        if not isinstance(piece, FilePiece):
-            yield piece
-        elif last is None:
-            last = piece
-        elif (last.key, last.end) == (piece.key, piece.start) and last.size_bytes + piece.size_bytes <= most_bytes:
-            last = replace(last, end=piece.end, size_bytes=last.size_bytes + piece.size_bytes)
-        else:
-            yield last
-            last = piece
-    if last is not None:
-        yield last
 
 
 def _reads(piece: Any) -> tuple[OffsetRange, int]:

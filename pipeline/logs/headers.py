@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ...protocol.records import batch
 from ...protocol.records.formats import MIN_ENTRY_BYTES
+from ..columnar.encoding import HEAD
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -25,23 +26,6 @@ PREFIX_BYTES = 12  # offset and size, which the size does not count
 _SIZE_AND_MAGIC = struct.Struct(">8xi4xB")
 _LEAST_SIZES = (26 - PREFIX_BYTES, 34 - PREFIX_BYTES, batch.HEADER_BYTES - PREFIX_BYTES)  # by magic
 
-_NEW = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("size", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("record_count", ">i4"),
-    ]
-)
 _OLD = np.dtype(
     [("offset", ">i8"), ("size", ">i4"), ("crc", ">u4"), ("magic", "i1"), ("attributes", "i1"), ("timestamp", ">i8")]
 )
@@ -110,7 +94,7 @@ class Table:
     @cached_property
     def _news(self) -> Any:
         places = self.places if self._all_new else self.places[self.is_new]
-        return self.data[places[:, None] + np.arange(_NEW.itemsize)].view(_NEW)[:, 0]
+        return self.data[places[:, None] + np.arange(HEAD.itemsize)].view(HEAD)[:, 0]
 
     @cached_property
     def _olds(self) -> Any:

@@ -137,7 +137,7 @@ class FileBackend:
         listed: dict[str, list[Segment]] = {}
         by_range = [list(self._by_segment(one, wanted, listed)) for one in ranges]
         if at_least is None and sum(map(len, by_range)) > PIECES_PLENTY:
-            by_range = [list(_joined(of, min(JOINED_BYTES, self._part_bytes))) for of in by_range]
+            by_range = [list(joined(of, min(JOINED_BYTES, self._part_bytes))) for of in by_range]
         whole = [piece for of in by_range for piece in of]
         return [part for piece in whole for part in self._parts(piece, self._bytes_each(whole, at_least))]
 
@@ -246,13 +246,13 @@ class FileBackend:
         yield replace(piece, start=start, anchor=anchor, size_bytes=size_bytes)
 
 
-def _joined(pieces: Iterable[FilePiece], most_bytes: int) -> Iterator[FilePiece]:
-    """Pieces of a range, those that follow each other without a gap as one, as long as that stays small."""
+def joined(pieces: Iterable[FilePiece], most_bytes: int) -> Iterator[FilePiece]:
+    """The pieces, those of a partition that follow each other without a gap as one, as long as that stays small."""
     last: FilePiece | None = None
     for piece in pieces:
         if last is None:
             last = piece
-        elif last.end == piece.start and last.size_bytes + piece.size_bytes <= most_bytes:
+        elif (last.key, last.end) == (piece.key, piece.start) and last.size_bytes + piece.size_bytes <= most_bytes:
             last = replace(last, end=piece.end, size_bytes=last.size_bytes + piece.size_bytes)
         else:
             yield last
