@@ -9,8 +9,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from ..protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ..protocol.errors import ErrorCode
 from ..protocol.schema import Versions
+from .errors import Refused
+from .security.authorizer import ANONYMOUS, REFUSALS
 
 if TYPE_CHECKING:
     from .client_ledger import Origin
@@ -122,6 +125,23 @@ class RequestContext:
         """The transactions that it coordinates."""
         broker = self.broker
         return broker.transactions_at(self.arrival.node_id) if broker.nodes.is_cluster else broker.transactions
+
+    @property
+    def principal(self) -> str:
+        """Who asks, as "Type:name"."""
+        return ANONYMOUS
+
+    def allowed(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether whoever asks may do that; everybody may do everything without an authorizer."""
+        authorizer = self.broker.authorizer
+        if authorizer is None:
+            return True
+        return authorizer.allows(self.principal, self.client_host, operation, resource_type, name)
+
+    def check_allowed(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
+        """Raises Refused with the code of the resource's type when `allowed` says no."""
+        if not self.allowed(operation, resource_type, name):
+            raise Refused(REFUSALS[resource_type])
 
     def now_ms(self) -> int:
         """The broker's time."""

@@ -65,6 +65,7 @@ from .waiting import wake_all
 if TYPE_CHECKING:
     from .cleaner import Cleaner
     from .faults import Faults
+    from .security.authorizer import Authorizer
 
 SETTLING_ROUNDS = 12  # a decision is synced, then its markers, then what says so; each may wait for a thread
 SETTLING_TURNS = 5  # of the loop: from an event to what its waiters, and theirs, do
@@ -119,6 +120,8 @@ class BrokerState:
         self.failed: asyncio.Future[str] = loop.create_future()
         """Done, with the reason, when the broker cannot go on: no directory is left, or not the metadata's."""
         self.durability = Durability(loop, self.waits)
+        self.authorizer: Authorizer | None = None
+        """Decides who may do what; None where everybody may do everything."""
         self._cleaner: Cleaner | None = None
         self._cleaner_timer: Timer | None = None
         self.fetch_sessions = FetchSessions(
