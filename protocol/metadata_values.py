@@ -21,10 +21,14 @@ FRAME_VERSION = 1
 WRITTEN_VERSIONS: dict[type, int] = {
     metadata_records.TopicRecord: 0,
     metadata_records.PartitionRecord: 1,
+    metadata_records.PartitionChangeRecord: 1,
     metadata_records.ConfigRecord: 0,
     metadata_records.RemoveTopicRecord: 0,
     metadata_records.ProducerIdsRecord: 0,
     metadata_records.FeatureLevelRecord: 0,
+    metadata_records.ClientQuotaRecord: 0,
+    metadata_records.AccessControlEntryRecord: 0,
+    metadata_records.RemoveAccessControlEntryRecord: 0,
 }
 _CLASSES = {spec(cls).api_key: cls for cls in WRITTEN_VERSIONS}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..primitives import Int8, Int16, Int32, Int64, Text, Uuid
-from ..schema import field, message
+from ..primitives import Bool, Float64, Int8, Int16, Int32, Int64, Text, Uuid
+from ..schema import field, group, message
 
 
 @message(api_key=2, versions="0", flexible="0+")
@@ -31,6 +31,23 @@ class PartitionRecord:
     directories: list[Uuid] = field("1+", default=list)
     eligible_leader_replicas: list[Int32] | None = field("2+", default=None, tag=1)
     last_known_elr: list[Int32] | None = field("2+", default=None, tag=2)
+
+
+@message(api_key=5, versions="0-2", flexible="0+")
+class PartitionChangeRecord:
+    """What of a partition has changed; null, or a leader of -2, where nothing of that has."""
+
+    partition_id: Int32 = -1
+    topic_id: Uuid
+    isr: list[Int32] | None = field(default=None, tag=0)
+    leader: Int32 = field(default=-2, tag=1)
+    replicas: list[Int32] | None = field(default=None, tag=2)
+    removing_replicas: list[Int32] | None = field(default=None, tag=3)
+    adding_replicas: list[Int32] | None = field(default=None, tag=4)
+    leader_recovery_state: Int8 = field(default=-1, tag=5)
+    directories: list[Uuid] | None = field("1+", default=None, tag=8)
+    eligible_leader_replicas: list[Int32] | None = field("2+", default=None, tag=6)
+    last_known_elr: list[Int32] | None = field("2+", default=None, tag=7)
 
 
 @message(api_key=4, versions="0", flexible="0+")
@@ -65,3 +82,39 @@ class FeatureLevelRecord:
 
     name: Text
     feature_level: Int16
+
+
+@message(api_key=18, versions="0", flexible="0+")
+class AccessControlEntryRecord:
+    """An access control entry was added."""
+
+    id: Uuid
+    resource_type: Int8
+    resource_name: Text
+    pattern_type: Int8
+    principal: Text
+    host: Text
+    operation: Int8
+    permission_type: Int8
+
+
+@message(api_key=19, versions="0", flexible="0+")
+class RemoveAccessControlEntryRecord:
+    """An access control entry was removed."""
+
+    id: Uuid
+
+
+@message(api_key=14, versions="0", flexible="0+")
+class ClientQuotaRecord:
+    """A quota of a client was set or removed. KIP-546."""
+
+    entity: list[EntityData]
+    key: Text
+    value: Float64
+    remove: Bool
+
+    @group
+    class EntityData:
+        entity_type: Text
+        entity_name: Text | None

@@ -20,11 +20,16 @@ APIS = [
     "DescribeConfigs", "AlterConfigs", "DescribeLogDirs", "CreatePartitions", "DeleteGroups",
     "IncrementalAlterConfigs", "OffsetDelete", "DescribeCluster", "DescribeProducers", "DescribeTopicPartitions",
     "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "DescribeTransactions", "ListTransactions",
+    "ListConfigResources",
+    "AlterReplicaLogDirs", "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments",
+    "DescribeClientQuotas", "AlterClientQuotas",
+    "DescribeAcls", "CreateAcls", "DeleteAcls",
 ]  # fmt: skip
 RECORDS = [
     "OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue", "TopicRecord",
-    "PartitionRecord", "ConfigRecord", "RemoveTopicRecord", "ProducerIdsRecord", "FeatureLevelRecord",
-    "TransactionLogKey", "TransactionLogValue",
+    "PartitionRecord", "PartitionChangeRecord", "ConfigRecord", "RemoveTopicRecord", "ProducerIdsRecord",
+    "FeatureLevelRecord", "ClientQuotaRecord",
+    "TransactionLogKey", "TransactionLogValue", "AccessControlEntryRecord", "RemoveAccessControlEntryRecord",
 ]  # fmt: skip
 
 
