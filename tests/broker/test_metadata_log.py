@@ -41,6 +41,20 @@ GOLDEN: list[tuple[Any, str]] = [
         "010c00" + "11" + b"metadata.version".hex() + "0015" + "00",
     ),
     (
+        made.ClientQuotaRecord(
+            entity=[
+                made.ClientQuotaRecord.EntityData(entity_type="user", entity_name="ann"),
+                made.ClientQuotaRecord.EntityData(entity_type="client-id", entity_name=None),
+            ],
+            key="producer_byte_rate",
+            value=1.5,
+            remove=False,
+        ),
+        "010e00"
+        + ("03" + "05" + b"user".hex() + "04" + b"ann".hex() + "00" + "0a" + b"client-id".hex() + "00" + "00")
+        + ("13" + b"producer_byte_rate".hex() + "3ff8000000000000" + "00" + "00"),
+    ),
+    (
         made.PartitionRecord(
             partition_id=3,
             topic_id=ID,
@@ -76,7 +90,7 @@ def test_records_byte_for_byte(record: Any, golden: str) -> None:
 def test_every_written_record_has_golden_bytes() -> None:
     assert {type(record) for record, _ in GOLDEN} == set(metadata_log.WRITTEN_VERSIONS)
     keys = {"TopicRecord": 2, "PartitionRecord": 3, "ConfigRecord": 4, "RemoveTopicRecord": 9, "FeatureLevelRecord": 12}
-    for name, key in {**keys, "ProducerIdsRecord": 15}.items():
+    for name, key in {**keys, "ProducerIdsRecord": 15, "ClientQuotaRecord": 14}.items():
         assert spec(getattr(made, name)).api_key == key
 
 
