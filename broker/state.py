@@ -39,6 +39,7 @@ from .log_dirs import LogDir, LogDirs
 from .logs import get_logger
 from .maintenance import Maintenance
 from .metadata_log import MetadataLog, read_all
+from .named_configs import NamedConfigs
 from .nodes import NO_LEADER, Nodes
 from .options import ServeOptions
 from .partitions import LEADER_EPOCH, Partition
@@ -173,12 +174,15 @@ class BrokerState:
         self.topics = Topics(
             self.logs, self.metadata_log, self.config, self.nodes, lambda: uuid.uuid4().bytes, self.durability
         )
+        self.named_configs = NamedConfigs(self.metadata_log)
         records = list(self.metadata_log.replay())
         for record in records:
             if isinstance(record, ProducerIdsRecord):
                 self.producer_ids.replay(record)
             elif isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_BROKER:
                 self._replay_broker_config(record)
+            elif isinstance(record, ConfigRecord):
+                self.named_configs.replay(record)
         placed = self.topics.replay(records)
         self.logs.put_strays_aside({(topic.name, index): (topic.id, at) for topic, index, at in placed})
         if forced_upgrade(self.config):

@@ -83,6 +83,8 @@ COVERAGE = {
     "JoinGroupResponse": ("0-9", "0-5", "0-2"),
     "LeaveGroupRequest": ("0-5", "0-3", "0-1"),
     "LeaveGroupResponse": ("0-5", "0-3", "0-1"),
+    "ListConfigResourcesRequest": ("0-1", "", ""),
+    "ListConfigResourcesResponse": ("0-1", "", ""),
     "ListGroupsRequest": ("0-5", "0-2", "0-2"),
     "ListGroupsResponse": ("0-5", "0-2", "0-2"),
     "ListOffsetsRequest": ("1-11", "0-5", "0-3"),
