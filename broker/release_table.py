@@ -9,9 +9,20 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from .config_facts import facts
-from .releases import OWN, PROFILE_NAMES, Profile, api_names, own_profile, profile
+from .releases import (
+    OWN,
+    PROFILE_NAMES,
+    Profile,
+    advertised_by_releases,
+    api_names,
+    own_profile,
+    profile,
+    why_not_served,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..protocol.schema import Versions
 
 PRODUCE, FETCH = 0, 1
@@ -49,7 +60,7 @@ def overview() -> list[dict[str, Any]]:
 
 
 def one(played: Profile) -> dict[str, Any]:
-    """All about one profile. Of the APIs that Ottla does not have, there is only a list of names."""
+    """All about one profile. Of the APIs that Ottla does not have, there is only the reason."""
     names, here = api_names(), own_profile().apis
     return {
         "release": played.name,
@@ -60,7 +71,7 @@ def one(played: Profile) -> dict[str, Any]:
             for key, versions in played.apis.items()
             if key in here
         },
-        "not_here": [names[key] for key in played.apis if key not in here],
+        "not_here": {names[key]: why_not_served(key) for key in played.apis if key not in here},
         "behaviour": behaviour_of(played),
     }
 
@@ -133,7 +144,8 @@ def one_text(played: Profile) -> list[str]:
         rows.append((name, str(api["key"]), _range(api["served"]), note))
     lines += _aligned(rows)
     if told["not_here"]:
-        lines.append(f"not served here, though that release did: {', '.join(told['not_here'])}")
+        lines.append("not served here, though that release did:")
+        lines += _aligned([(f"  {name}", why) for name, why in told["not_here"].items()])
     rows = [("behaviour", "")] + [(name, _text(value)) for name, value in told["behaviour"].items()]
     return [*lines, "", *_aligned(rows)]
 
@@ -187,4 +199,14 @@ def markdown() -> str:
         name = f"`{OWN}`" if profile(entry["release"]).is_own else entry["release"]
         formats = ", ".join(entry["formats"])
         rows.append(f"| {name} | {_range(entry['produce'])} | {_range(entry['fetch'])} | {formats} | {moved} |")
+    return "\n".join(rows)
+
+
+def apis_markdown(served: Mapping[int, Versions]) -> str:
+    """The table of APIs for README.md: what releases advertise, and the versions that are `served`, or why none is."""
+    rows = ["| API | key | Kafka advertises, from that release on | served here |", "|---|---|---|---|"]
+    for key, name in sorted(api_names().items()):
+        runs = ", ".join(f"{release}: {_range(_ends(versions))}" for release, versions in advertised_by_releases(key))
+        here = _range(_ends(served[key])) if key in served else f"no: {why_not_served(key)}"
+        rows.append(f"| {name} | {key} | {runs} | {here} |")
     return "\n".join(rows)

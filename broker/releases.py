@@ -206,6 +206,13 @@ _CONFIG_DEFAULTS: dict[str, Moves] = {
 # broker with a receiver for telemetry, which there is none of here.
 INTER_BROKER_KEYS = frozenset({*range(4, 8), 27, *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)})
 _TELEMETRY_KEYS = frozenset({71, 72})
+_WHY_NOT_SERVED = {
+    "between brokers and controllers": INTER_BROKER_KEYS,
+    "SASL, not done yet": frozenset({17, 36}),
+    "the new consumer groups (KIP-848), not done yet": frozenset({68, 69}),
+    "share groups (KIP-932), not done yet": frozenset({*range(76, 80), *range(90, 93)}),
+    "streams groups (KIP-1071), not done yet": frozenset({88, 89}),
+}
 _PRODUCE = 0
 _JOIN_GROUP = 11
 _END_TXN = 26
@@ -248,18 +255,23 @@ class Profile:
 
         Left out are the APIs between brokers and those of telemetry.
         """
-        from ..protocol.schema import Versions
-
         if self.is_own:
             return self._ended(dict(_declared()))
+        left_out = INTER_BROKER_KEYS | _TELEMETRY_KEYS
+        return self._ended({key: versions for key, versions in self.apis_of_kafka.items() if key not in left_out})
+
+    @functools.cached_property
+    def apis_of_kafka(self) -> dict[int, Versions]:
+        """API key -> the versions that brokers of this release of Kafka advertise, those for other brokers as well."""
+        from ..protocol.schema import Versions
+
         # The table is one of minor releases; 4.0.0 and 4.0 share a row, and what differs between patches is below.
         rows = _table()["releases"]
         row = rows[next(name for name in (self.name, self.name.rpartition(".")[0]) if name in rows)]
-        left_out = INTER_BROKER_KEYS | _TELEMETRY_KEYS
-        found = {int(key): Versions(*ends) for key, ends in row.items() if int(key) not in left_out}
+        found = {int(key): Versions(*ends) for key, ends in row.items()}
         if _JOIN_GROUP in found:
             found[_JOIN_GROUP] = found[_JOIN_GROUP]._replace(first=at(_JOIN_GROUP_FROM, self.name))
-        return self._ended(found)
+        return found
 
     def _ended(self, apis: dict[int, Versions]) -> dict[int, Versions]:
         """Without the version of EndTxn that ends transactions of their own epochs, where there are none."""
@@ -394,6 +406,22 @@ def protocol_place(version: str) -> int:
 def api_names() -> dict[int, str]:
     """API key -> name, of every API that any release has."""
     return {int(key): name for key, name in _table()["names"].items()}
+
+
+def advertised_by_releases(api_key: int) -> list[tuple[str, Versions | None]]:
+    """What brokers of Kafka itself advertise of an API: (the first release that does, versions), oldest first; None
+    where it was taken away."""
+    runs: list[tuple[str, Versions | None]] = []
+    for name in RELEASES:
+        versions = profile(name).apis_of_kafka.get(api_key)
+        if (runs[-1][1] if runs else None) != versions:
+            runs.append((name, versions))
+    return runs
+
+
+def why_not_served(api_key: int) -> str | None:
+    """The reason why an API that a release advertises is not served; None where there is none."""
+    return next((reason for reason, keys in _WHY_NOT_SERVED.items() if api_key in keys), None)
 
 
 @functools.cache

@@ -24,12 +24,10 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 
 def served() -> str:
     """The table of APIs and versions, from the router's own."""
+    from ottla.broker.release_table import apis_markdown
     from ottla.broker.router import ROUTES
 
-    rows = ["| API | key | versions |", "|---|---|---|"]
-    for key, route in sorted(ROUTES.items()):
-        rows.append(f"| {route.name} | {key} | {route.versions.first}-{route.versions.last} |")
-    return "\n".join(rows)
+    return apis_markdown({key: route.versions for key, route in ROUTES.items()})
 
 
 def _words(scope: str, acted_on: bool) -> str:
