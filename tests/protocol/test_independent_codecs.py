@@ -27,8 +27,8 @@ COVERAGE = {
     "AlterClientQuotasResponse": ("0-1", "", ""),
     "AlterConfigsRequest": ("0-2", "0-1", "0-1"),
     "AlterConfigsResponse": ("0-2", "0-1", "0-1"),
-    "AlterPartitionReassignmentsRequest": ("0-1", "0", ""),
-    "AlterPartitionReassignmentsResponse": ("0-1", "0", ""),
+    "AlterPartitionReassignmentsRequest": ("0-1", "", ""),
+    "AlterPartitionReassignmentsResponse": ("0-1", "", ""),
     "AlterReplicaLogDirsRequest": ("1-2", "", ""),
     "AlterReplicaLogDirsResponse": ("1-2", "", ""),
     "ApiVersionsRequest": ("0-4", "0-2", "0-2"),
@@ -89,8 +89,8 @@ COVERAGE = {
     "ListGroupsResponse": ("0-5", "0-2", "0-2"),
     "ListOffsetsRequest": ("1-11", "0-5", "0-3"),
     "ListOffsetsResponse": ("1-11", "0-5", "0-5"),
-    "ListPartitionReassignmentsRequest": ("0", "0", ""),
-    "ListPartitionReassignmentsResponse": ("0", "0", ""),
+    "ListPartitionReassignmentsRequest": ("0", "", ""),
+    "ListPartitionReassignmentsResponse": ("0", "", ""),
     "ListTransactionsRequest": ("0-2", "", ""),
     "ListTransactionsResponse": ("0-2", "", ""),
     "MetadataRequest": ("0-13", "0-8", "0-5"),
@@ -113,6 +113,8 @@ COVERAGE = {
 
 # What no independent codec proves, and what does instead.
 UNCOVERED = {
+    ("AlterReplicaLogDirsRequest", "0"): "kafka-python begins with v1, whose bytes are the same",
+    ("AlterReplicaLogDirsResponse", "0"): "kafka-python begins with v1, whose bytes are the same",
     ("DescribeLogDirsRequest", "0"): "kafka-python's class is wrong (below); in `make interop` Apache's own class",
 } | {
     (record, versions): "a record of Kafka's logs; no client has it; in `make interop` Apache's own class"
