@@ -29,6 +29,8 @@ WRITTEN_VERSIONS: dict[type, int] = {
     metadata_records.ClientQuotaRecord: 0,
     metadata_records.AccessControlEntryRecord: 0,
     metadata_records.RemoveAccessControlEntryRecord: 0,
+    metadata_records.UserScramCredentialRecord: 0,
+    metadata_records.RemoveUserScramCredentialRecord: 0,
 }
 _CLASSES = {spec(cls).api_key: cls for cls in WRITTEN_VERSIONS}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..primitives import Bool, Float64, Int8, Int16, Int32, Int64, Text, Uuid
+from ..primitives import Bool, Bytes, Float64, Int8, Int16, Int32, Int64, Text, Uuid
 from ..schema import field, group, message
 
 
@@ -118,3 +118,23 @@ class ClientQuotaRecord:
     class EntityData:
         entity_type: Text
         entity_name: Text | None
+
+
+@message(api_key=11, versions="0", flexible="0+")
+class UserScramCredentialRecord:
+    """A user's SCRAM credential was set: what RFC 5802 lets a server keep instead of the password. KIP-554, KIP-900."""
+
+    name: Text
+    mechanism: Int8
+    salt: Bytes
+    stored_key: Bytes
+    server_key: Bytes
+    iterations: Int32
+
+
+@message(api_key=22, versions="0", flexible="0+")
+class RemoveUserScramCredentialRecord:
+    """A user's SCRAM credential was removed."""
+
+    name: Text
+    mechanism: Int8

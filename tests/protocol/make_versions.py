@@ -23,12 +23,15 @@ APIS = [
     "ListConfigResources",
     "AlterReplicaLogDirs", "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments",
     "DescribeClientQuotas", "AlterClientQuotas",
+    "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
+    "DescribeUserScramCredentials", "AlterUserScramCredentials", "DescribeQuorum", "UpdateFeatures", "UnregisterBroker",
+    "GetTelemetrySubscriptions", "PushTelemetry", "AddRaftVoter", "RemoveRaftVoter",
     "DescribeAcls", "CreateAcls", "DeleteAcls",
 ]  # fmt: skip
 RECORDS = [
     "OffsetCommitKey", "OffsetCommitValue", "GroupMetadataKey", "GroupMetadataValue", "TopicRecord",
     "PartitionRecord", "PartitionChangeRecord", "ConfigRecord", "RemoveTopicRecord", "ProducerIdsRecord",
-    "FeatureLevelRecord", "ClientQuotaRecord",
+    "FeatureLevelRecord", "ClientQuotaRecord", "UserScramCredentialRecord", "RemoveUserScramCredentialRecord",
     "TransactionLogKey", "TransactionLogValue", "AccessControlEntryRecord", "RemoveAccessControlEntryRecord",
 ]  # fmt: skip
 
