@@ -13,7 +13,8 @@ from ..protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ..protocol.errors import ErrorCode
 from ..protocol.schema import Versions
 from .errors import Refused
-from .security.authorizer import ANONYMOUS, REFUSALS
+from .security.authorizer import ANONYMOUS, REFUSAL_TEXTS, REFUSALS
+from .security.operations import bit_field, operations_of
 
 if TYPE_CHECKING:
     from .client_ledger import Origin
@@ -139,9 +140,44 @@ class RequestContext:
         return authorizer.allows(self.principal, self.client_host, operation, resource_type, name)
 
     def check_allowed(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
-        """Raises Refused with the code of the resource's type when `allowed` says no."""
+        """Raises Refused with the code of the resource's type, and Kafka's text for it, when `allowed` says no."""
         if not self.allowed(operation, resource_type, name):
-            raise Refused(REFUSALS[resource_type])
+            code = REFUSALS[resource_type]
+            raise Refused(code, REFUSAL_TEXTS[code])
+
+    def topic_refusal(self, operation: AclOperation, name: str) -> ErrorCode:
+        """Why whoever asks may not do that with a topic, NONE if it is allowed; asked before the topic is looked for.
+
+        The topic need not be there; releases that hide topics say that it is unknown to those who may not describe it.
+        """
+        if self.broker.authorizer is None:
+            return ErrorCode.NONE
+        if self.broker.profile.behaviour.hides_topics:
+            topic = ResourceType.TOPIC
+            if not self.allowed(AclOperation.DESCRIBE, topic, name) or self.broker.topics.get(name) is None:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        is_allowed = self.allowed(operation, ResourceType.TOPIC, name)
+        return ErrorCode.NONE if is_allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def check_topic(self, operation: AclOperation, name: str) -> None:
+        """Raises Refused with the code of `topic_refusal`, if there is one."""
+        code = self.topic_refusal(operation, name)
+        if code is not ErrorCode.NONE:
+            raise Refused(code, REFUSAL_TEXTS.get(code, ""))
+
+    def may_create(self, name: str) -> bool:
+        """Whether whoever asks may create a topic of that name."""
+        if self.allowed(AclOperation.CREATE, ResourceType.CLUSTER):
+            return True
+        by_topic = self.broker.profile.behaviour.creates_by_topic
+        return by_topic and self.allowed(AclOperation.CREATE, ResourceType.TOPIC, name)
+
+    def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """The bit field of all that whoever asks may do with a resource; all that there is without an authorizer."""
+        found = operations_of(resource_type, self.broker.profile.behaviour)
+        if self.broker.authorizer is None:
+            return bit_field(found)
+        return bit_field(operation for operation in found if self.allowed(operation, resource_type, name))
 
     def now_ms(self) -> int:
         """The broker's time."""

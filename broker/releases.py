@@ -114,6 +114,27 @@ class Behaviour:
     absent_group_code: Literal[22, 25] = 22
     """A member commits in a transaction to a group that is not there: ILLEGAL_GENERATION, or UNKNOWN_MEMBER_ID."""
 
+    hides_topics: bool = False
+    """Who may not describe a topic is told that it is unknown, rather than that the right is missing."""
+    offset_fetch_reads_group: bool = False
+    """OffsetFetch asks for READ on the group, rather than DESCRIBE."""
+    creates_by_topic: bool = True
+    """Who may CREATE a topic of that name may create it, rather than who may CREATE on the cluster alone (KIP-277)."""
+    describe_suffices: bool = True
+    """ListGroups lists the groups that may be described, OffsetForLeaderEpoch answers for such topics (KIP-231,
+    KIP-320), rather than both asking for a right on the cluster."""
+    idempotence_of_cluster: bool = False
+    """Numbered batches and their producer ids ask for IDEMPOTENT_WRITE on the cluster, rather than WRITE on any topic
+    being enough (KIP-679)."""
+    deletes_as_kraft: bool = True
+    """DELETE on the cluster is enough to delete any topic, and no topic is deleted by a name that may not be
+    described."""
+    group_configs: bool = True
+    """The rights to describe and alter a group's configs are among those that a group has."""
+    refusal_texts: Literal["none", "create", "describe", "alter"] = "alter"
+    """Which refusals for a missing right have a text: none, those of CreateTopics, of DescribeConfigs as well, or also
+    of DeleteTopics and of altering configs, as KRaft's have."""
+
     unknown_version_lists_range: bool = True
     """ApiVersions in a version that is not served answers error 35 with its own range, rather than with nothing."""
 
@@ -152,6 +173,14 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "own_epoch_begins_at_0": (("0.8.2", False), ("4.1", True)),
     "verifies_offsets": (("0.8.2", False), ("3.7", True)),
     "absent_group_code": (("0.8.2", 25), ("4.0.0", 22)),
+    "hides_topics": (("0.8.2", False), ("0.10.1", True), ("1.0.1", False)),
+    "offset_fetch_reads_group": (("0.8.2", True), ("1.0.1", False)),
+    "creates_by_topic": (("0.8.2", False), ("2.0.0", True)),
+    "describe_suffices": (("0.8.2", False), ("2.1", True)),
+    "idempotence_of_cluster": (("0.8.2", True), ("2.8", False)),
+    "deletes_as_kraft": (("0.8.2", False), ("3.3", True)),
+    "group_configs": (("0.8.2", False), ("4.0.0", True)),
+    "refusal_texts": (("0.8.2", "none"), ("2.3", "create"), ("2.8", "describe"), ("3.3", "alter")),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
 }
 

@@ -116,6 +116,7 @@ NEWEST_VERSIONS = {
 
 # Each behaviour: the releases where it is what, every release once, oldest first; then Ottla's own profile.
 BEFORE_1 = "0.8.2 0.9 0.10.0 0.10.1 0.10.2 0.11"
+FROM_1 = "1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8"
 FROM_3_TO_3_5 = "3.0 3.1 3.2 3.3 3.4 3.5"
 FROM_3_6 = "3.6 3.7 3.8 3.9"
 FROM_4 = "4.0.0 4.0 4.1 4.2 4.3"
@@ -291,6 +292,49 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         ),
         (FROM_4, 22),
         ("ottla", 22),
+    ],
+    "hides_topics": [
+        ("0.8.2 0.9 0.10.0", False),
+        ("0.10.1 0.10.2 0.11", True),
+        (f"{FROM_1} {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
+        ("ottla", False),
+    ],
+    "offset_fetch_reads_group": [
+        (BEFORE_1, True),
+        (f"{FROM_1} {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
+        ("ottla", False),
+    ],
+    "creates_by_topic": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1", False),
+        (f"2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "describe_suffices": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0", False),
+        (f"2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "idempotence_of_cluster": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7", True),
+        (f"2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
+        ("ottla", False),
+    ],
+    "deletes_as_kraft": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "group_configs": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6}", False),
+        (FROM_4, True),
+        ("ottla", True),
+    ],
+    "refusal_texts": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2", "none"),
+        ("2.3 2.4 2.5 2.6 2.7", "create"),
+        ("2.8 3.0 3.1 3.2", "describe"),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", "alter"),
+        ("ottla", "alter"),
     ],
     "unknown_version_lists_range": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
