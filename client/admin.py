@@ -1,7 +1,7 @@
 """The admin: what an application sees of topics, configs, logs and groups beside reading and writing them.
 
-Owns its life alone. The calls are in `admin_topics.py`, `admin_configs.py`, `admin_logs.py` and `admin_groups.py`, how
-they find their brokers and are tried again in `admin_calls.py`, what they take and answer in `admin_types.py`.
+Owns its life alone. The calls are in the modules `admin_topics.py`, `admin_groups.py` and so on, how they find their
+brokers and are tried again in `admin_calls.py`, what they take and answer in `admin_types.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,22 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
+from .admin_acls import AclCalls
 from .admin_calls import Calls, checked
+from .admin_cluster import ClusterCalls
 from .admin_configs import ConfigCalls
 from .admin_groups import GroupCalls
 from .admin_logs import EARLIEST, EARLIEST_LOCAL, HIGH_WATERMARK, LATEST, LATEST_TIERED, MAX_TIMESTAMP, LogCalls
+from .admin_quotas import QuotaCalls, quota_entity
 from .admin_topics import TopicCalls
+from .admin_transactions import TransactionCalls
 from .admin_types import (
+    ANY_NAME,
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclResourceType,
+    AnyName,
     ClusterDescription,
     ConfigChange,
     ConfigEntry,
@@ -26,6 +36,9 @@ from .admin_types import (
     ConfigSynonym,
     ConfigType,
     CreatedTopic,
+    ElectionType,
+    Features,
+    FeatureUpdate,
     GroupDescription,
     GroupListing,
     LogDir,
@@ -34,11 +47,27 @@ from .admin_types import (
     NewPartitions,
     NewTopic,
     PartitionDescription,
+    PatternType,
+    PermissionType,
     ProducerState,
+    Quorum,
+    QuorumReplica,
+    QuotaEntity,
+    Reassignment,
+    Replica,
     ResourceType,
+    ScramCredential,
+    ScramDeletion,
+    ScramMechanism,
+    ScramUpsertion,
     TopicDescription,
     TopicListing,
+    TransactionDescription,
+    TransactionListing,
+    UpgradeType,
+    VersionRange,
 )
+from .admin_users import UserCalls
 from .cluster import Cluster
 from .errors import ClientError
 from .group_offsets import OffsetAndMetadata
@@ -47,13 +76,19 @@ from .options import ClientOptions, field_values
 from .topology import Node
 
 __all__ = [
+    "ANY_NAME",
     "EARLIEST",
     "EARLIEST_LOCAL",
     "HIGH_WATERMARK",
     "LATEST",
     "LATEST_TIERED",
     "MAX_TIMESTAMP",
+    "AclBinding",
+    "AclFilter",
+    "AclOperation",
+    "AclResourceType",
     "Admin",
+    "AnyName",
     "ClusterDescription",
     "ConfigChange",
     "ConfigEntry",
@@ -63,6 +98,9 @@ __all__ = [
     "ConfigSynonym",
     "ConfigType",
     "CreatedTopic",
+    "ElectionType",
+    "FeatureUpdate",
+    "Features",
     "FoundOffset",
     "GroupDescription",
     "GroupListing",
@@ -74,15 +112,33 @@ __all__ = [
     "Node",
     "OffsetAndMetadata",
     "PartitionDescription",
+    "PatternType",
+    "PermissionType",
     "ProducerState",
+    "Quorum",
+    "QuorumReplica",
+    "QuotaEntity",
+    "Reassignment",
+    "Replica",
     "ResourceType",
+    "ScramCredential",
+    "ScramDeletion",
+    "ScramMechanism",
+    "ScramUpsertion",
     "TopicDescription",
     "TopicListing",
+    "TransactionDescription",
+    "TransactionListing",
+    "UpgradeType",
+    "VersionRange",
     "checked",
+    "quota_entity",
 ]
 
 
-class Admin(TopicCalls, ConfigCalls, LogCalls, GroupCalls):
+class Admin(
+    TopicCalls, ConfigCalls, LogCalls, GroupCalls, TransactionCalls, AclCalls, QuotaCalls, UserCalls, ClusterCalls
+):
     """Looks at a cluster and changes it.
 
         async with Admin("127.0.0.1:9092") as admin:

@@ -139,9 +139,9 @@ class Calls:
         return await self.each(keys, ask, route, LEADER_RETRIES, timeout_s)
 
     async def at_coordinators(
-        self, groups: Iterable[str], ask: Ask[str, R], timeout_s: float | None
+        self, groups: Iterable[str], ask: Ask[str, R], timeout_s: float | None, kind: int = GROUP
     ) -> dict[str, R | ClientError]:
-        """Asks the coordinator of each group, looked up again if it has moved."""
+        """Asks the coordinator of each group, or of what else `kind` says, looked up again if it has moved."""
         cluster = self.cluster
 
         async def route(left: list[str], failed: Mapping[str, ClientError]) -> Targets[str]:
@@ -149,8 +149,8 @@ class Calls:
                 if isinstance(error, ConnectionLost) or (
                     isinstance(error, KafkaError) and error.code in COORDINATOR_MOVED
                 ):
-                    cluster.expire_coordinator(group, GROUP)
-            found = await asyncio.gather(*(cluster.coordinator(group) for group in left), return_exceptions=True)
+                    cluster.expire_coordinator(group, kind)
+            found = await asyncio.gather(*(cluster.coordinator(group, kind) for group in left), return_exceptions=True)
             return _sorted_out(zip(left, found, strict=True))
 
         return await self.each(groups, ask, route, COORDINATOR_RETRIES, timeout_s)

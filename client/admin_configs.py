@@ -12,7 +12,8 @@ from typing import Any
 from ..protocol.messages.alter_configs import AlterConfigsRequest
 from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ..protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from .admin_calls import Calls, failure
+from ..protocol.messages.list_config_resources import ListConfigResourcesRequest
+from .admin_calls import Calls, failure, of_one
 from .admin_types import (
     ConfigChange,
     ConfigEntry,
@@ -29,7 +30,7 @@ from .topology import NO_NODE
 
 Entries = dict[str, ConfigEntry]
 Changes = Mapping[str, str | ConfigChange | None]
-DESCRIBE_TELLS_SOURCES, DESCRIBE_TELLS_MORE = 1, 3
+DESCRIBE_TELLS_SOURCES, DESCRIBE_TELLS_MORE, LIST_BY_TYPE = 1, 3, 1
 # What a broker of 0.11 or 1.0 calls not default is set where such a resource is set.
 _SOURCE_OF_OLD = {ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC, ResourceType.BROKER: ConfigSource.STATIC_BROKER}
 
@@ -93,6 +94,31 @@ class ConfigCalls:
             return _altered(await connection.request(request, version))
 
         return await self._calls.at_any(wanted, ask, timeout_s, _node_of)
+
+    async def list_config_resources(
+        self, types: Iterable[ResourceType] | None = None, *, timeout_s: float | None = None
+    ) -> list[ConfigResource]:
+        """The resources that have, or may have, configs, in order (Kafka 4.1; of CLIENT_METRICS alone 3.7).
+
+        All types by default. Raises ClientError.
+        """
+        wanted = [] if types is None else list(types)
+
+        async def ask(connection: Connection, keys: list[str]) -> dict[str, list[ConfigResource] | ClientError]:
+            version = connection.version_of(ListConfigResourcesRequest)
+            request = ListConfigResourcesRequest()
+            if version >= LIST_BY_TYPE:
+                request.resource_types = [int(kind) for kind in wanted]
+            elif wanted != [ResourceType.CLIENT_METRICS]:
+                raise UnsupportedVersion("the broker lists resources of client metrics alone: it is older than 4.1")
+            response = await connection.request(request, version)
+            found = [
+                ConfigResource(ResourceType(told.resource_type), told.resource_name)
+                for told in response.config_resources
+            ]
+            return dict.fromkeys(keys, failure(response.error_code) or sorted(found))
+
+        return of_one(await self._calls.at_any(["resources"], ask, timeout_s))
 
 
 def _node_of(resource: ConfigResource) -> int:

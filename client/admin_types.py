@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from ..protocol.acls import AclOperation, PatternType, PermissionType
+from ..protocol.acls import ResourceType as AclResourceType
 from .errors import ClientError
 from .topology import Node
 
@@ -251,3 +253,180 @@ class GroupDescription(NamedTuple):
     protocol: str
     coordinator: int
     members: tuple[MemberDescription, ...]
+
+
+# Transactions
+
+
+class TransactionListing(NamedTuple):
+    """A transactional id that a coordinator knows; `state` is Kafka's word (Ongoing, CompleteCommit, ...)."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionDescription(NamedTuple):
+    """A transactional id; `start_ms` is -1 while no transaction is open, `coordinator` a node id."""
+
+    transactional_id: str
+    coordinator: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+# The cluster
+
+
+class ElectionType(IntEnum):
+    """Who is to lead: the first of the replicas, or any that runs, in sync or not (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class Reassignment(NamedTuple):
+    """Where a partition's replicas are while they move: node ids, and those of them that come and go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class Replica(NamedTuple):
+    """A partition's replica on one broker."""
+
+    topic: str
+    partition: int
+    node_id: int
+
+
+class VersionRange(NamedTuple):
+    """From and to, both included."""
+
+    least: int
+    most: int
+
+
+class Features(NamedTuple):
+    """What a broker supports and the cluster has agreed on, by name; the epoch is -1 where nothing is agreed on."""
+
+    supported: Mapping[str, VersionRange]
+    finalized: Mapping[str, VersionRange]
+    finalized_epoch: int
+
+
+class UpgradeType(IntEnum):
+    """Which way a feature may go: up, down without loss, down with it."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """The level that a feature is to have; 0 removes it."""
+
+    level: int
+    upgrade_type: UpgradeType = UpgradeType.UPGRADE
+
+
+class QuorumReplica(NamedTuple):
+    """A voter or observer; times are epoch milliseconds, -1 where they are not told (before Kafka 3.3)."""
+
+    node_id: int
+    directory_id: bytes
+    log_end_offset: int
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+class Quorum(NamedTuple):
+    """The controllers of a cluster without ZooKeeper, as `__cluster_metadata` has them."""
+
+    leader: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+
+
+# Quotas
+
+
+class AnyName(Enum):
+    """Stands for every name of an entity's type, the default too."""
+
+    ANY = "any"
+
+
+ANY_NAME = AnyName.ANY
+QUOTA_ENTITY_TYPES = ("user", "client-id", "ip")
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Types of `QUOTA_ENTITY_TYPES` with a name each, None for the default: `(("user", "anna"), ("client-id", None))`."""
+
+
+# Access control lists
+
+
+class AclBinding(NamedTuple):
+    """Who may, or may not, do what with which resources: all whose name is, or begins with, `resource_name`."""
+
+    resource_type: AclResourceType
+    resource_name: str
+    pattern_type: PatternType
+    principal: str
+    host: str
+    operation: AclOperation
+    permission: PermissionType
+
+
+class AclFilter(NamedTuple):
+    """What bindings are to be like; None and ANY match all. The pattern MATCH finds what affects a name."""
+
+    resource_type: AclResourceType = AclResourceType.ANY
+    resource_name: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: PermissionType = PermissionType.ANY
+
+
+# Users
+
+
+class ScramMechanism(_Told):
+    """How a password is stored."""
+
+    UNKNOWN = 0
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+
+class ScramCredential(NamedTuple):
+    """What a broker tells of a stored password: how often it was hashed."""
+
+    mechanism: ScramMechanism
+    iterations: int
+
+
+class ScramUpsertion(NamedTuple):
+    """A password to store. `salt` is made up if it is None."""
+
+    user: str
+    mechanism: ScramMechanism
+    password: str
+    iterations: int = 4096
+    salt: bytes | None = None
+
+
+class ScramDeletion(NamedTuple):
+    """A password to forget."""
+
+    user: str
+    mechanism: ScramMechanism
