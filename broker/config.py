@@ -65,6 +65,8 @@ ACTED_ON = frozenset(
     log.flush.interval.messages log.flush.interval.ms
     log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
     log.flush.start.offset.checkpoint.interval.ms log.retention.bytes log.retention.check.interval.ms
+    broker.rack metadata.log.segment.bytes metadata.log.segment.ms offsets.topic.compression.codec
+    transaction.state.log.min.isr
     log.retention.hours log.retention.minutes log.retention.ms log.segment.delete.delay.ms max.compaction.lag.ms
     log.roll.jitter.hours log.roll.jitter.ms log.roll.ms log.segment.bytes max.incremental.fetch.session.cache.slots
     max.message.bytes max.request.partition.size.limit message.downconversion.enable message.format.version

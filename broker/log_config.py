@@ -77,6 +77,15 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
     )
 
 
+def metadata_config(broker: Config) -> LogConfig:
+    """What the log of `__cluster_metadata` has to know of the configs; releases without it have none."""
+    defaults = LogConfig()
+    return LogConfig(
+        segment_bytes=broker.get("metadata.log.segment.bytes", defaults.segment_bytes),
+        segment_ms=broker.get("metadata.log.segment.ms", defaults.segment_ms),
+    )
+
+
 def producer_expiration_ms(broker: Config) -> int | None:
     """How long after its last timestamp a producer is forgotten; None for never, which is Ottla's own way unless asked.
 

@@ -31,7 +31,6 @@ from .metadata_log import TOPIC_ID as METADATA_TOPIC_ID
 from .progress import Opening
 
 FIRST_DIRECTORY_ID = bytes(15) + b"\x64"  # those below are words (unassigned, lost), not directories (KIP-858)
-METADATA_SEGMENT_BYTES = 1 << 30  # metadata.log.segment.bytes
 DEFAULT_NODE_ID = 1
 
 
@@ -175,11 +174,10 @@ class LogDirs:
         holder.data.put_in_place(prepared, METADATA_TOPIC, 0)
         self._found[METADATA_TOPIC, 0] = holder
 
-    def open_metadata(self, now_ms: int) -> PartitionLog:
+    def open_metadata(self, now_ms: int, config: LogConfig | None = None) -> PartitionLog:
         """The log of `__cluster_metadata`, in the directory that has it, else in the first. Raises StorageError."""
         holder = self.metadata_dir = self.metadata_holder() or self.directories[0]
-        config = LogConfig(segment_bytes=METADATA_SEGMENT_BYTES)
-        return self._open(holder, METADATA_TOPIC, 0, METADATA_TOPIC_ID, config, now_ms)
+        return self._open(holder, METADATA_TOPIC, 0, METADATA_TOPIC_ID, config or LogConfig(), now_ms)
 
     def put_strays_aside(self, known: Mapping[tuple[str, int], tuple[bytes, bytes | None]]) -> None:
         """Renames every folder whose partition is not `known` {(topic, index): (topic id, directory id)}, so that

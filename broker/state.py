@@ -35,6 +35,7 @@ from .groups.at_node import GroupsAtNode
 from .groups.coordinator import GroupCoordinator
 from .groups.settings import WRITE_ERRORS, CoordinatorSettings
 from .groups.stored import stored_entries
+from .log_config import metadata_config
 from .log_dirs import LogDir, LogDirs
 from .logs import get_logger
 from .maintenance import Maintenance
@@ -168,7 +169,7 @@ class BrokerState:
                 reason=log_dir.failure,
             )
         adopt(files, self.logs, self.config, now_ms, lambda: uuid.uuid4().bytes)
-        self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms))
+        self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms, metadata_config(self.config)))
         mark_others(files, self.logs)
         self.producer_ids = ProducerIds(self.metadata_log, self.node_id)
         self.topics = Topics(
@@ -355,7 +356,10 @@ class BrokerState:
         if self.nodes.is_cluster:
             partition.check_in_sync(topic.config["min.insync.replicas"])
         producer = (producer_id, producer_epoch) if producer_id >= 0 else None
-        return partition.appended(partition.log.append_records(entries, now_ms=now_ms, producer=producer))
+        codec = self.config["offsets.topic.compression.codec"] if name == GROUP_OFFSETS_TOPIC else 0
+        return partition.appended(
+            partition.log.append_records(entries, now_ms=now_ms, codec=codec, producer=producer)
+        )
 
     def _write_marker(
         self, partition: tuple[str, int], markers: WriteMarkers, now_ms: int

@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import ErrorCode
-from ..protocol.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
+from ..protocol.messages.metadata_records import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from ..storage.errors import DirectoryFailed, StorageError
 from .config import Config, ConfigError, TopicConfig
 from .durability import Durability
@@ -37,6 +43,7 @@ INTERNAL_TOPICS = frozenset((GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC))
 NAME_LENGTH_MAX = 249
 PARTITIONS_AT_ONCE_MAX = 10_000  # per request, as in KRaft
 RESOURCE_TOPIC = 2  # ConfigResource types
+LEADER_UNCHANGED = -2  # in a PartitionChangeRecord
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -86,8 +93,11 @@ def internal_prefix(name: str) -> str:
 def internal_configs(name: str, config: Config) -> dict[str, str]:
     """The configs that Kafka gives one of its own topics."""
     segment_bytes = config[f"{internal_prefix(name)}.segment.bytes"]
-    codec = "producer" if name == GROUP_OFFSETS_TOPIC else "uncompressed"
-    return {"cleanup.policy": "compact", "compression.type": codec, "segment.bytes": str(segment_bytes)}
+    configs = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": str(segment_bytes)}
+    if name == TRANSACTION_STATE_TOPIC:
+        configs |= {"compression.type": "uncompressed", "unclean.leader.election.enable": "false"}
+        configs["min.insync.replicas"] = str(config["transaction.state.log.min.isr"])
+    return configs
 
 
 def new_topic_id(random_uuid: Callable[[], bytes]) -> bytes:
@@ -296,8 +306,8 @@ class Topics:
     def reassign(self, changes: Sequence[tuple[Partition, Assignment]], now_ms: int) -> None:
         """Has partitions led or kept in sync by others, all at once. Raises StorageError; then nothing has changed."""
         records = [
-            _partition_record(self._by_name[partition.topic].id, partition.index, assignment, partition.directory)
-            for partition, assignment in changes
+            changed_record(self._by_name[one.topic].id, one.index, one.assignment, made, one.directory)
+            for one, made in changes
         ]
         self._metadata.append(records, now_ms)
         for partition, assignment in changes:
@@ -328,7 +338,14 @@ class Topics:
                 if record.topic_id not in placed:
                     raise StorageError(f"{METADATA_TOPIC}-0: a partition of no topic, {record.topic_id.hex()}")
                 placed[record.topic_id][record.partition_id] = directory
-                self._assigned[record.topic_id, record.partition_id] = self._stored(record)
+                self._assigned[record.topic_id, record.partition_id] = stored_assignment(record)
+            elif isinstance(record, PartitionChangeRecord):
+                before = self._assigned.get((record.topic_id, record.partition_id))
+                if before is None or record.topic_id not in placed:
+                    raise StorageError(f"{METADATA_TOPIC}-0: a change of no partition, {record.topic_id.hex()}")
+                self._assigned[record.topic_id, record.partition_id] = merged(before, record)
+                if record.directories:
+                    placed[record.topic_id][record.partition_id] = record.directories[0]
             elif isinstance(record, RemoveTopicRecord):
                 found.pop(record.topic_id, None)
                 placed.pop(record.topic_id, None)
@@ -340,13 +357,11 @@ class Topics:
                     configs[record.name] = record.value
         for topic in found.values():
             topic.config = TopicConfig(self._config, self._readable(topic.name, overrides[topic.name]))
+            for index in placed[topic.id]:
+                self._assigned[topic.id, index] = self._nodes.found(self._assigned[topic.id, index])
             self._by_name[topic.name] = self._by_id[topic.id] = topic
             self._warn_of_format(topic)
         return [(found[id], index, at) for id, indexes in placed.items() for index, at in sorted(indexes.items())]
-
-    def _stored(self, record: PartitionRecord) -> Assignment:
-        epochs = max(record.leader_epoch, LEADER_EPOCH), max(record.partition_epoch, 0)
-        return self._nodes.found(Assignment(tuple(record.replicas), tuple(record.isr), record.leader, *epochs))
 
     def _readable(self, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
         """The configs that are known here. Others are of a newer or older Kafka: logged, and not in force."""
@@ -438,6 +453,47 @@ class Topics:
         return [_partition_record(topic.id, index, self._assigned[topic.id, index], at) for index, at in placed]
 
 
+def stored_assignment(record: PartitionRecord) -> Assignment:
+    """What a record says of who has a partition."""
+    epochs = max(record.leader_epoch, LEADER_EPOCH), max(record.partition_epoch, 0)
+    going = tuple(record.adding_replicas), tuple(record.removing_replicas)
+    return Assignment(tuple(record.replicas), tuple(record.isr), record.leader, *epochs, *going)
+
+
+def merged(before: Assignment, record: PartitionChangeRecord) -> Assignment:
+    """What a partition becomes by a change: each is one more partition epoch, and one that names a leader, were it the
+    same, is a new leader epoch."""
+    names_leader = record.leader != LEADER_UNCHANGED
+    return Assignment(
+        before.replicas if record.replicas is None else tuple(record.replicas),
+        before.isr if record.isr is None else tuple(record.isr),
+        record.leader if names_leader else before.leader,
+        before.leader_epoch + names_leader,
+        before.partition_epoch + 1,
+        before.adding if record.adding_replicas is None else tuple(record.adding_replicas),
+        before.removing if record.removing_replicas is None else tuple(record.removing_replicas),
+    )
+
+
+def changed_record(
+    topic_id: bytes, index: int, before: Assignment, after: Assignment, directory: bytes | None
+) -> PartitionChangeRecord | PartitionRecord:
+    """The record that makes the one of the other: the change, or the whole where a change cannot say it."""
+    replicas = None if after.replicas == before.replicas else list(after.replicas)
+    is_new = (after.leader, after.leader_epoch) != (before.leader, before.leader_epoch)
+    record = PartitionChangeRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        isr=None if after.isr == before.isr else list(after.isr),
+        leader=after.leader if is_new else LEADER_UNCHANGED,
+        replicas=replicas,
+        adding_replicas=None if after.adding == before.adding else list(after.adding),
+        removing_replicas=None if after.removing == before.removing else list(after.removing),
+        directories=None if replicas is None or directory is None else [directory] * len(replicas),
+    )
+    return record if merged(before, record) == after else _partition_record(topic_id, index, after, directory)
+
+
 def _partition_record(topic_id: bytes, index: int, assignment: Assignment, directory: bytes | None) -> PartitionRecord:
     """The whole of a partition, made or changed. All its replicas lie in the one directory."""
     return PartitionRecord(
@@ -445,8 +501,8 @@ def _partition_record(topic_id: bytes, index: int, assignment: Assignment, direc
         topic_id=topic_id,
         replicas=list(assignment.replicas),
         isr=list(assignment.isr),
-        removing_replicas=[],
-        adding_replicas=[],
+        removing_replicas=list(assignment.removing),
+        adding_replicas=list(assignment.adding),
         leader=assignment.leader,
         leader_epoch=assignment.leader_epoch,
         partition_epoch=assignment.partition_epoch,

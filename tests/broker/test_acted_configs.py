@@ -1,0 +1,72 @@
+"""Configs that change one thing each, and what they change as a client or a directory shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from harness import create_topics, running
+
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.records import batch
+from ottla.protocol.records.compression import Codec
+
+DAY_MS = 24 * 3600 * 1000
+
+
+async def test_clients_are_told_the_rack_of_every_node(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides={"broker.rack": "r7"}, brokers=2) as broker:
+        client = await broker.client()
+        told = await client.call(MetadataRequest(topics=[]), 9)
+        assert [node.rack for node in told.brokers] == ["r7", "r7"]
+        assert [node.rack for node in (await client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 1)).brokers] == ["r7", "r7"]
+    async with running(tmp_path, brokers=2) as broker:
+        client = await broker.client()
+        assert {node.rack for node in (await client.call(MetadataRequest(topics=[]), 9)).brokers} == {None}
+
+
+async def test_the_log_of_transactions_has_its_least_replicas_in_sync(tmp_path: Path) -> None:
+    overrides = {"transaction.state.log.min.isr": "3"}
+    async with running(tmp_path, overrides=overrides, brokers=3) as broker:
+        broker.state.internal_topic("__transaction_state", broker.clock.now_ms())
+        configs = broker.state.topics.named("__transaction_state").config.overrides
+        assert configs["min.insync.replicas"] == "3"
+        assert configs["unclean.leader.election.enable"] == "false"
+
+
+def commit(offset: int) -> OffsetCommitRequest:
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    partition = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None)
+    return OffsetCommitRequest(group_id="g", topics=[topic(name="t", partitions=[partition])])
+
+
+@pytest.mark.parametrize("codec", Codec)
+async def test_offsets_are_kept_compressed(tmp_path: Path, codec: Codec) -> None:
+    overrides = {"offsets.topic.compression.codec": str(int(codec))}
+    async with running(tmp_path, overrides=overrides) as broker:
+        client = await broker.client()
+        await client.call(create_topics("t"), 5)
+        (answer,) = (await client.call(commit(5), 7)).topics
+        assert answer.partitions[0].error_code == 0
+        log = broker.log("__consumer_offsets", broker.state.groups.partition_of("g"))
+        kept = batch.read_header(log.read(0, 1 << 20).records)
+        assert kept.attributes & 7 == codec
+    async with running(tmp_path, overrides=overrides) as broker:
+        client = await broker.client()
+        (found,) = (await client.call(OffsetFetchRequest(group_id="g", topics=None), 5)).topics
+        assert found.partitions[0].committed_offset == 5
+
+
+async def test_the_metadata_log_begins_segments_as_it_is_told(tmp_path: Path) -> None:
+    overrides = {"metadata.log.segment.ms": str(DAY_MS)}
+    async with running(tmp_path, overrides=overrides) as broker:
+        for number in range(4):
+            await broker.topic(f"t{number}")
+            broker.clock.advance(DAY_MS + 1)
+        await broker.topic("last")
+    assert len(list((tmp_path / "__cluster_metadata-0").glob("*.log"))) > 3
+    async with running(tmp_path, overrides=overrides) as broker:
+        assert {topic.name for topic in broker.state.topics} == {"t0", "t1", "t2", "t3", "last"}
