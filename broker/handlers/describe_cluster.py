@@ -39,7 +39,8 @@ async def describe_cluster(request: DescribeClusterRequest, context: RequestCont
 
 def _described(node_id: int, context: RequestContext) -> DescribeClusterResponse.DescribeClusterBroker:
     host, port = context.broker.endpoint(context.arrival, node_id)
-    made = DescribeClusterResponse.DescribeClusterBroker(broker_id=node_id, host=host, port=port)
+    rack = context.broker.config["broker.rack"]
+    made = DescribeClusterResponse.DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
     if node_id in context.broker.nodes.stopped:
         made.is_fenced = True
     return made
