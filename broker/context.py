@@ -145,6 +145,11 @@ class RequestContext:
             code = REFUSALS[resource_type]
             raise Refused(code, REFUSAL_TEXTS[code])
 
+    def allowed_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether whoever asks may do that with any resource of a type."""
+        authorizer = self.broker.authorizer
+        return authorizer is None or authorizer.allows_any(self.principal, self.client_host, operation, resource_type)
+
     def topic_refusal(self, operation: AclOperation, name: str) -> ErrorCode:
         """Why whoever asks may not do that with a topic, NONE if it is allowed; asked before the topic is looked for.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from .add_offsets_to_txn import add_offsets_to_txn
 from .add_partitions_to_txn import add_partitions_to_txn
 from .alter_configs import alter_configs
+from .alter_partition_reassignments import alter_partition_reassignments
 from .api_versions import api_versions
 from .create_partitions import create_partitions
 from .create_topics import create_topics
@@ -21,6 +22,7 @@ from .describe_log_dirs import describe_log_dirs
 from .describe_producers import describe_producers
 from .describe_topic_partitions import describe_topic_partitions
 from .describe_transactions import describe_transactions
+from .elect_leaders import elect_leaders
 from .end_txn import end_txn
 from .fetch import fetch
 from .find_coordinator import find_coordinator
@@ -31,6 +33,7 @@ from .join_group import join_group
 from .leave_group import leave_group
 from .list_groups import list_groups
 from .list_offsets import list_offsets
+from .list_partition_reassignments import list_partition_reassignments
 from .list_transactions import list_transactions
 from .metadata import metadata
 from .offset_commit import offset_commit
@@ -77,4 +80,7 @@ HANDLERS = (
     txn_offset_commit,
     describe_transactions,
     list_transactions,
+    elect_leaders,
+    alter_partition_reassignments,
+    list_partition_reassignments,
 )

@@ -2,7 +2,9 @@
 
 v2 knows PRODUCER_FENCED (KIP-588). v4 and v5 are what brokers send to each other: several transactions at once, each
 of which may be verified only (KIP-890). A partition that it lacks answers TRANSACTION_ABORTABLE in releases that have
-v5, as in Kafka also in v4, and INVALID_TXN_STATE in those before. Left out: authorization, there being no ACLs yet.
+v5, as in Kafka also in v4, and INVALID_TXN_STATE in those before.
+
+Clients (up to v3) are asked for WRITE on the transactional id and on each topic, brokers for CLUSTER_ACTION.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -47,8 +50,14 @@ async def add_partitions_to_txn(
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        results = await _results(asked.topics, _begin(asked, context), context)
+        outcome: Outcome | dict[Partition, ErrorCode]
+        if context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
+            outcome = _begin(asked, context)
+        else:
+            outcome = Answer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        results = await _results(asked.topics, outcome, context)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+    context.check_allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     # All are begun before the first is awaited, so that the next request finds its place behind them.
     begun = [(one, _begin(one, context)) for one in request.transactions]
     return AddPartitionsToTxnResponse(
@@ -76,8 +85,12 @@ def _begin(asked: Asked, context: RequestContext) -> Outcome | dict[Partition, E
 
 def _refusal(partition: Partition, context: RequestContext) -> ErrorCode:
     """Nobody but the coordinators writes to their topics: to Kafka's clients that is a matter of authorization."""
-    if partition[0] in INTERNAL_TOPICS and context.api_version < SEVERAL_SINCE:
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if context.api_version < SEVERAL_SINCE:
+        if partition[0] in INTERNAL_TOPICS:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        refused = context.topic_refusal(AclOperation.WRITE, partition[0])
+        if refused is not ErrorCode.NONE:
+            return refused
     known_here = context.broker.topics.has_partition(*partition)
     return ErrorCode.NONE if known_here else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

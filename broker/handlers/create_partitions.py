@@ -1,9 +1,10 @@
-"""CreatePartitions v0-v3 (KIP-195)."""
+"""CreatePartitions v0-v3 (KIP-195). Asks for ALTER on each topic."""
 
 from __future__ import annotations
 
 from collections import Counter
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ..context import RequestContext, handles
@@ -26,6 +27,9 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
         try:
             if counts[name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if not context.allowed(AclOperation.ALTER, ResourceType.TOPIC, name):
+                results.append(_refused(name, context))
+                continue
             topic = context.broker.topics.named(name)
             replicas = _checked(topic, asked, context.broker.nodes)
             if not request.validate_only:
@@ -36,6 +40,13 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
         else:
             results.append(Result(name=name, error_code=0))
     return CreatePartitionsResponse(results=results)
+
+
+def _refused(name: str, context: RequestContext) -> Result:
+    """The controller of ZooKeeper's releases has words for it, KRaft's has none."""
+    has_words = context.broker.profile.behaviour.refusal_texts != "alter"
+    message = "The topic authorization is failed." if has_words else None
+    return Result(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=message)
 
 
 def _checked(topic: Topic, asked: Asked, nodes: Nodes) -> list[list[int]] | None:

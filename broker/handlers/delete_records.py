@@ -1,7 +1,8 @@
-"""DeleteRecords v0-v2: moves log start offsets (KIP-107)."""
+"""DeleteRecords v0-v2: moves log start offsets (KIP-107). Asks for DELETE on each topic."""
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from ...storage.errors import OffsetOutOfRange
@@ -42,6 +43,7 @@ async def delete_records(request: DeleteRecordsRequest, context: RequestContext)
 def _target(name: str, index: int, offset: int, context: RequestContext) -> tuple[PartitionLog, int] | Exception:
     """The log, and where it is to start; or why not."""
     try:
+        context.check_topic(AclOperation.DELETE, name)
         topic = context.broker.topics.named(name)
         if topic.is_internal:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)

@@ -1,11 +1,11 @@
 """DescribeGroups v0-v6: state and members of groups. KIP-345, KIP-430, KIP-1043.
 
-A group that is not there is Dead, from v6 with GROUP_ID_NOT_FOUND. There are no ACLs: who asks for the authorized
-operations (v3) is told all.
+A group that is not there is Dead, from v6 with GROUP_ID_NOT_FOUND. Asks for DESCRIBE on each group.
 """
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from ..context import RequestContext, handles
@@ -13,36 +13,50 @@ from ..groups.state import Group, GroupState, Member
 
 NOT_FOUND_SINCE = 6
 NOT_ASKED = -(2**31)
-# Read, delete, describe, describe configs and alter configs: bit n is the operation of code n.
-ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 Described = DescribeGroupsResponse.DescribedGroup
 
 
 @handles(DescribeGroupsRequest)
 async def describe_groups(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    """Metadata and assignments are told of a Stable group only."""
-    operations = ALL_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    return DescribeGroupsResponse(groups=[_described(name, context, operations) for name in request.groups])
+    """Metadata and assignments are told of a Stable group only. As in Kafka, groups that may not be described come
+    first."""
+    asked = request.groups
+    if context.broker.authorizer is None:
+        return DescribeGroupsResponse(groups=[_described(name, context, request) for name in asked])
+    allowed = {name: context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, name) for name in asked}
+    refused = [_without_members(name, ErrorCode.GROUP_AUTHORIZATION_FAILED) for name in asked if not allowed[name]]
+    return DescribeGroupsResponse(
+        groups=refused + [_described(name, context, request) for name in asked if allowed[name]]
+    )
 
 
-def _described(group_id: str, context: RequestContext, operations: int) -> Described:
+def _without_members(
+    group_id: str, error: ErrorCode, message: str | None = None, state: str = "", operations: int = NOT_ASKED
+) -> Described:
+    return Described(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state=state,
+        protocol_type="",
+        protocol_data="",
+        members=[],
+        authorized_operations=operations,
+    )
+
+
+def _described(group_id: str, context: RequestContext, request: DescribeGroupsRequest) -> Described:
+    operations = NOT_ASKED
+    if request.include_authorized_operations:
+        operations = context.authorized_operations(ResourceType.GROUP, group_id)
     error, group = context.groups.describe(group_id)
     message = None
     state = GroupState.DEAD.value if error is ErrorCode.NONE else ""
     if error is ErrorCode.NONE and group is None and context.api_version >= NOT_FOUND_SINCE:
         error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found."
     if group is None:
-        return Described(
-            error_code=error,
-            error_message=message,
-            group_id=group_id,
-            group_state=state,
-            protocol_type="",
-            protocol_data="",
-            members=[],
-            authorized_operations=operations if error is ErrorCode.NONE else NOT_ASKED,
-        )
+        return _without_members(group_id, error, message, state, operations if error is ErrorCode.NONE else NOT_ASKED)
     stable = group.state is GroupState.STABLE
     return Described(
         error_code=ErrorCode.NONE,

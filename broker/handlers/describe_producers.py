@@ -1,13 +1,14 @@
 """DescribeProducers v0: what partitions know of their producers (KIP-664).
 
 A partition is described once, however often it is asked for, and by each node that has it, not by the leader alone.
-Left out: authorization, there being no ACLs yet.
+Asks for READ on each topic.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...protocol.acls import AclOperation
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from ...storage.errors import StorageError
@@ -55,6 +56,7 @@ def _log(name: str, index: int, context: RequestContext) -> PartitionLog:
     """The partition's log. As Kafka 3.9 does, it is said in words that a topic cannot be or is not there."""
     topics = context.broker.topics
     check_name(name)
+    context.check_topic(AclOperation.READ, name)
     if topics.get(name) is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)
     partition = topics.partition(name, index)

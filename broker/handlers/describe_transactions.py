@@ -1,10 +1,12 @@
 """DescribeTransactions v0: what the coordinator knows of transactional ids (KIP-664).
 
-Left out: authorization, there being no ACLs yet.
+Asks for DESCRIBE on each id; topics that may not be described are left out.
 """
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from ..context import RequestContext, handles
 
@@ -22,6 +24,9 @@ async def describe_transactions(
 
 
 def _state(transactional_id: str, context: RequestContext) -> State:
+    if not context.allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return State(error_code=refused, transactional_id=transactional_id, topics=[])
     error, found = context.transactions.describe(transactional_id)
     if found is None:
         return State(error_code=error, transactional_id=transactional_id, topics=[])
@@ -36,5 +41,9 @@ def _state(transactional_id: str, context: RequestContext) -> State:
         transaction_start_time_ms=found.start_ms,
         producer_id=found.producer_id,
         producer_epoch=found.producer_epoch,
-        topics=[State.TopicData(topic=topic, partitions=held) for topic, held in indexes.items()],
+        topics=[
+            State.TopicData(topic=topic, partitions=held)
+            for topic, held in indexes.items()
+            if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+        ],
     )

@@ -1,11 +1,12 @@
 """EndTxn v0-v5: commits or aborts (KIP-98). v2 knows PRODUCER_FENCED (KIP-588); with v5 the producer goes on with
 another epoch after each transaction (KIP-890), which the release must have: `transaction_version` of `releases.py`.
 
-Left out: authorization, there being no ACLs yet.
+Asks for WRITE on the transactional id.
 """
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ..context import RequestContext, handles
 from ..transactions.codes import known, settled
@@ -18,6 +19,7 @@ OWN_EPOCH_SINCE = 5  # each transaction has its own
 @handles(EndTxnRequest)
 async def end_txn(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
     """The answer says that the decision is durable; the markers follow it."""
+    context.check_allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     version = context.api_version
     answer = await settled(
         context.transactions.end(

@@ -3,19 +3,22 @@ KIP-699.
 
 The topic that a coordinator of transactions keeps its state in is made when somebody first asks for one, as is that of
 groups where there are several nodes. Left out: share groups. Their key type (2) answers INVALID_REQUEST, as Kafka does
-without share groups.
+without share groups. Asks for DESCRIBE on the group or the transactional id.
 """
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ..context import RequestContext, handles
 from ..errors import code_of
 from ..nodes import NO_LEADER
+from ..security.authorizer import REFUSAL_TEXTS, REFUSALS
 from ..topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
+_RESOURCES = {GROUP_KEY: ResourceType.GROUP, TRANSACTION_KEY: ResourceType.TRANSACTIONAL_ID}
 UNAVAILABLE = "The coordinator is not available."
 SEVERAL_KEYS_SINCE = 4
 
@@ -50,6 +53,10 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
 def _found(key_type: int, key: str, context: RequestContext) -> tuple[ErrorCode, str, int]:
     """The node that coordinates it; -1 with the reason why nobody does, and with words where the code does not say it
     all."""
+    resource_type = _RESOURCES.get(key_type)
+    if resource_type is not None and not context.allowed(AclOperation.DESCRIBE, resource_type, key):
+        refused = REFUSALS[resource_type]
+        return refused, REFUSAL_TEXTS[refused], NO_LEADER
     broker = context.broker
     is_alone = not broker.nodes.is_cluster
     if key_type == GROUP_KEY:

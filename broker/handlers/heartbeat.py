@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ..context import RequestContext, handles
 
 
 @handles(HeartbeatRequest)
 async def heartbeat(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    context.check_allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
     error = context.groups.heartbeat(
         request.group_id,
         member_id=request.member_id,

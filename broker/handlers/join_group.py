@@ -6,6 +6,7 @@ from v9 a returning static leader need not assign. The reason (v8) is not kept.
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from ..context import RequestContext, handles
@@ -19,6 +20,7 @@ SKIP_ASSIGNMENT_SINCE = 9
 @handles(JoinGroupRequest)
 async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     """Waits until the rebalance is complete; the leader then has the members to assign for."""
+    context.check_allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
     rebalance_timeout_ms = request.rebalance_timeout_ms
     reply = await context.groups.join(
         request.group_id,

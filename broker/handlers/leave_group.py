@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ..context import RequestContext, handles
@@ -12,6 +13,7 @@ SEVERAL_MEMBERS_SINCE = 3
 @handles(LeaveGroupRequest)
 async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     """Before v3 the one member's error is the answer's; after, each member has its own."""
+    context.check_allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
     alone = context.api_version < SEVERAL_MEMBERS_SINCE
     members = [(member.member_id, member.group_instance_id) for member in request.members]
     reply = context.groups.leave(request.group_id, [(request.member_id, None)] if alone else members)

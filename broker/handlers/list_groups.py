@@ -1,7 +1,11 @@
-"""ListGroups v0-v5: the groups of this broker, by state (KIP-518) and type (KIP-848); all are of type classic."""
+"""ListGroups v0-v5: the groups of this broker, by state (KIP-518) and type (KIP-848); all are of type classic.
+
+Who may not DESCRIBE the cluster is told the groups that may be described, or refused, as the release does (KIP-231).
+"""
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ..context import RequestContext, handles
 
@@ -9,6 +13,9 @@ from ..context import RequestContext, handles
 @handles(ListGroupsRequest)
 async def list_groups(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
     """An empty filter lets all through; an unknown name in one matches nothing."""
+    sees_all = context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    if not sees_all and not context.broker.profile.behaviour.describe_suffices:
+        context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     error, groups = context.groups.list_groups(request.states_filter, request.types_filter)
     return ListGroupsResponse(
         error_code=error,
@@ -20,5 +27,6 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext) -> Li
                 group_type=listed.group_type,
             )
             for listed in groups
+            if sees_all or context.allowed(AclOperation.DESCRIBE, ResourceType.GROUP, listed.group_id)
         ],
     )

@@ -1,13 +1,14 @@
 """ListOffsets v0-v11: offsets by timestamp (KIP-79, KIP-320, KIP-734, KIP-405).
 
 Left out: tiers. The local log is the whole log, so "earliest local" (-4) is the log start, and "latest tiered" (-5) and
-"earliest pending upload" (-6) answer that there is none.
+"earliest pending upload" (-6) answer that there is none. Asks for DESCRIBE on each topic.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from ...protocol.acls import AclOperation
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ...storage.log import PartitionLog
@@ -33,10 +34,17 @@ READ_COMMITTED = 1
 
 @handles(ListOffsetsRequest)
 async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    """One offset per partition; in v0 a list of them, newest first."""
+    """One offset per partition; in v0 a list of them, newest first. As in Kafka, topics that may not be described come
+    last."""
     counts = Counter((topic.name, p.partition_index) for topic in request.topics for p in topic.partitions)
-    topics = []
+    topics: list[Topic] = []
+    refused: list[Topic] = []
     for topic in request.topics:
+        error = context.topic_refusal(AclOperation.DESCRIBE, topic.name)
+        if error is not ErrorCode.NONE:
+            answers = [Answer(partition_index=asked.partition_index, error_code=error) for asked in topic.partitions]
+            refused.append(Topic(name=topic.name, partitions=answers))
+            continue
         answers = []
         for asked in topic.partitions:
             try:
@@ -46,7 +54,7 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
             except Exception as error:
                 answers.append(Answer(partition_index=asked.partition_index, error_code=code_of(error)))
         topics.append(Topic(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+    return ListOffsetsResponse(topics=topics + refused)
 
 
 def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: RequestContext) -> Answer:

@@ -1,11 +1,12 @@
 """ListTransactions v0-v2: the transactional ids that this broker coordinates (KIP-664).
 
-v1 filters by how long a transaction runs (KIP-994), v2 by a pattern of ids (KIP-1152). Left out: authorization, there
-being no ACLs yet.
+v1 filters by how long a transaction runs (KIP-994), v2 by a pattern of ids (KIP-1152). Ids that may not be
+described are left out.
 """
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from ..context import RequestContext, handles
 
@@ -31,5 +32,6 @@ async def list_transactions(request: ListTransactionsRequest, context: RequestCo
                 transaction_state=one.state.value,
             )
             for one in found
+            if context.allowed(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, one.transactional_id)
         ],
     )

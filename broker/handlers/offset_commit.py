@@ -1,17 +1,16 @@
 """OffsetCommit v0-v10: remember how far a group has read. KIP-211, 320, 345, 848 (topic ids only).
 
 All versions are stored in `__consumer_offsets`, also v0, which the oldest brokers kept in ZooKeeper. v1 may date a
-commit, v2-v4 may limit its life. Member epochs of KIP-848 are not served.
+commit, v2-v4 may limit its life. Member epochs of KIP-848 are not served. Asks for READ on the group and on each topic.
 """
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ..context import RequestContext, handles
-from ..groups.at_node import GroupsAtNode
 from ..groups.commits import JUDGED, commit_refusal
-from ..groups.coordinator import GroupCoordinator
 from ..groups.offsets import CommittedOffset
 
 TOPIC_IDS_SINCE = 10
@@ -26,11 +25,14 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     """Unknown partitions are left out; the rest share one verdict on the member, and are committed together but for
     those whose metadata is too long."""
     groups, now_ms = context.groups, context.now_ms()
+    if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return _answer(request, [[refused] * len(topic.partitions) for topic in request.topics])
     errors: list[list[ErrorCode]] = []
     commits = []
     for topic in request.topics:
         name = groups.topic_name(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
-        errors.append([_refusal(groups, name, partition) for partition in topic.partitions])
+        errors.append(_refusals(name, topic.partitions, context))
         for partition, error in zip(topic.partitions, errors[-1], strict=True):
             if name is not None and error is ErrorCode.NONE:
                 committed = _committed(partition, request.retention_time_ms, now_ms)
@@ -48,16 +50,19 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
         )
         if outcome is ErrorCode.NONE and commits:
             outcome = await context.broker.group_records_durable(request.group_id)
+    if outcome is not ErrorCode.NONE:
+        errors = [[outcome if error in JUDGED else error for error in found] for found in errors]
+    return _answer(request, errors)
+
+
+def _answer(request: OffsetCommitRequest, errors: list[list[ErrorCode]]) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[
             Topic(
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    Topic.OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=outcome if error in JUDGED and outcome is not ErrorCode.NONE else error,
-                    )
+                    Topic.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
                     for partition, error in zip(topic.partitions, found, strict=True)
                 ],
             )
@@ -66,10 +71,13 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     )
 
 
-def _refusal(groups: GroupCoordinator | GroupsAtNode, name: str | None, partition: Asked) -> ErrorCode:
-    if name is None:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    return commit_refusal(groups, name, partition.partition_index, partition.committed_metadata)
+def _refusals(name: str | None, asked: list[Asked], context: RequestContext) -> list[ErrorCode]:
+    """Why offsets of these partitions of one topic cannot be committed."""
+    refused = ErrorCode.UNKNOWN_TOPIC_ID if name is None else context.topic_refusal(AclOperation.READ, name)
+    if name is None or refused is not ErrorCode.NONE:
+        return [refused] * len(asked)
+    groups = context.groups
+    return [commit_refusal(groups, name, one.partition_index, one.committed_metadata) for one in asked]
 
 
 def _committed(partition: Asked, retention_time_ms: int, now_ms: int) -> CommittedOffset:

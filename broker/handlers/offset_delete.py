@@ -1,7 +1,11 @@
-"""OffsetDelete v0: forget offsets of topics that a group does not read now. KIP-496."""
+"""OffsetDelete v0: forget offsets of topics that a group does not read now. KIP-496.
+
+Asks for DELETE on the group and READ on each topic.
+"""
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from ..context import RequestContext, handles
@@ -12,9 +16,11 @@ Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 @handles(OffsetDeleteRequest)
 async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     """A partition that was never committed is deleted already; one that does not exist is in error."""
+    context.check_allowed(AclOperation.DELETE, ResourceType.GROUP, request.group_id)
     groups = context.groups
+    refused = {topic.name: context.topic_refusal(AclOperation.READ, topic.name) for topic in request.topics}
     asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
-    known = [partition for partition in asked if groups.partition_exists(*partition)]
+    known = [one for one in asked if refused[one[0]] is ErrorCode.NONE and groups.partition_exists(*one)]
     error, results = groups.delete_offsets(request.group_id, known) if known or not asked else (ErrorCode.NONE, {})
     if error is ErrorCode.NONE and results:
         error = await context.broker.group_records_durable(request.group_id)
@@ -26,7 +32,8 @@ async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -
             partitions=[
                 Topic.OffsetDeleteResponsePartition(
                     partition_index=one.partition_index,
-                    error_code=results.get((topic.name, one.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                    error_code=refused[topic.name]
+                    or results.get((topic.name, one.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
                 )
                 for one in topic.partitions
             ],

@@ -1,7 +1,12 @@
-"""OffsetForLeaderEpoch v0-v4: where the log of a leader epoch ends (KIP-101, KIP-279, KIP-320)."""
+"""OffsetForLeaderEpoch v0-v4: where the log of a leader epoch ends (KIP-101, KIP-279, KIP-320).
+
+Asks for CLUSTER_ACTION, or where the release does, for DESCRIBE on each topic.
+"""
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from ..context import RequestContext, handles
 from ..errors import code_of
@@ -15,16 +20,34 @@ Asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic.OffsetForLeaderPartitio
 async def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    """Each partition on its own."""
+    """Each partition on its own; as in Kafka, topics that may not be described come last."""
+    refused = {}
+    if not context.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        refused = {topic.topic: _refusal(topic.topic, context) for topic in request.topics}
+    ordered = sorted(request.topics, key=lambda topic: refused.get(topic.topic, ErrorCode.NONE) is not ErrorCode.NONE)
     return OffsetForLeaderEpochResponse(
         topics=[
-            Topic(topic=topic.topic, partitions=[_answer(topic.topic, asked, context) for asked in topic.partitions])
-            for topic in request.topics
+            Topic(
+                topic=topic.topic,
+                partitions=[
+                    _answer(topic.topic, asked, refused.get(topic.topic, ErrorCode.NONE), context)
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in ordered
         ]
     )
 
 
-def _answer(topic: str, asked: Asked, context: RequestContext) -> Answer:
+def _refusal(topic: str, context: RequestContext) -> ErrorCode:
+    if not context.broker.profile.behaviour.describe_suffices:
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return context.topic_refusal(AclOperation.DESCRIBE, topic)
+
+
+def _answer(topic: str, asked: Asked, refused: ErrorCode, context: RequestContext) -> Answer:
+    if refused is not ErrorCode.NONE:
+        return Answer(error_code=refused, partition=asked.partition)
     try:
         partition = context.partition(topic, asked.partition, asked.current_leader_epoch)
         epoch, end_offset = partition.log.end_offset_for_epoch(asked.leader_epoch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..context import RequestContext, handles
@@ -17,6 +18,7 @@ async def sync_group(request: SyncGroupRequest, context: RequestContext) -> Sync
         request.protocol_type is None or request.protocol_name is None
     ):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
+    context.check_allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
     reply = await context.groups.sync(
         request.group_id,
         member_id=request.member_id,

@@ -1,14 +1,16 @@
 """TxnOffsetCommit v0-v5: offsets that count once a transaction commits (KIP-98).
 
 v2 leader epochs, v3 the consumer that read so far, whose membership is checked (KIP-447). Up to v4 the transaction must
-hold the group's offsets already, from v5 on they are added here, both as far as the release does so (KIP-890). Left
-out: authorization, there being no ACLs yet.
+hold the group's offsets already, from v5 on they are added here, both as far as the release does so (KIP-890).
+
+Asks for WRITE on the transactional id, READ on the group and on each topic.
 """
 
 from __future__ import annotations
 
 import asyncio
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ..context import RequestContext, handles
@@ -29,6 +31,9 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestCon
     """Unknown partitions are left out; the rest share one verdict on transaction and member, and are written together
     but for those whose metadata is too long."""
     groups = context.groups
+    refused = _refusal(request, context)
+    if refused is not ErrorCode.NONE:
+        return _answer(request, [[refused] * len(topic.partitions) for topic in request.topics])
     errors, commits = _judged(request, context)
     outcome = ErrorCode.NONE
     if not request.topics or any(error in JUDGED for found in errors for error in found):
@@ -49,15 +54,26 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestCon
             outcome = await context.broker.group_records_durable(request.group_id)
         if outcome is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < LOADING_SINCE:
             outcome = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if outcome is not ErrorCode.NONE:
+        errors = [[outcome if error in JUDGED else error for error in found] for found in errors]
+    return _answer(request, errors)
+
+
+def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode:
+    """Why the request as a whole is not allowed."""
+    if not context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    is_allowed = context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
+    return ErrorCode.NONE if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def _answer(request: TxnOffsetCommitRequest, errors: list[list[ErrorCode]]) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=[
             Topic(
                 name=topic.name,
                 partitions=[
-                    Topic.TxnOffsetCommitResponsePartition(
-                        partition_index=one.partition_index,
-                        error_code=outcome if error in JUDGED and outcome is not ErrorCode.NONE else error,
-                    )
+                    Topic.TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=error)
                     for one, error in zip(topic.partitions, found, strict=True)
                 ],
             )
@@ -75,8 +91,9 @@ def _judged(
     commits = []
     for topic in request.topics:
         errors.append([])
+        refused = context.topic_refusal(AclOperation.READ, topic.name)
         for one in topic.partitions:
-            error = commit_refusal(groups, topic.name, one.partition_index, one.committed_metadata)
+            error = refused or commit_refusal(groups, topic.name, one.partition_index, one.committed_metadata)
             errors[-1].append(error)
             if error is ErrorCode.NONE:
                 committed = CommittedOffset(

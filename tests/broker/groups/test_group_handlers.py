@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from ottla.broker.context import RequestContext
 from ottla.broker.groups.state import GroupState
 from ottla.broker.handlers.delete_groups import delete_groups
 from ottla.broker.handlers.describe_groups import describe_groups
@@ -20,6 +21,7 @@ from ottla.broker.handlers.offset_commit import offset_commit
 from ottla.broker.handlers.offset_delete import offset_delete
 from ottla.broker.handlers.offset_fetch import offset_fetch
 from ottla.broker.handlers.sync_group import sync_group
+from ottla.broker.releases import own_profile
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -53,12 +55,11 @@ class Wire:
 
         broker = SimpleNamespace(
             groups=self.harness.coordinator, node_id=1, nodes=SimpleNamespace(is_cluster=False),
-            endpoint=lambda arrival, node_id: (f"host-of-{arrival}", 9092), group_records_durable=durable,
+            endpoint=lambda arrival, node_id: (f"host-of-{arrival.listener}", 9092), group_records_durable=durable,
+            clock=self.harness.clock, authorizer=None, profile=own_profile(),
         )  # fmt: skip
-        context: Any = SimpleNamespace(
-            broker=broker, groups=broker.groups, api_version=version, client_id="cl", client_host="10.0.0.1",
-            arrival="PLAIN", now_ms=self.harness.clock.now_ms,
-        )  # fmt: skip
+        arrival = SimpleNamespace(listener="PLAIN", client_host="10.0.0.1", node_id=1)
+        context = RequestContext(cast("Any", broker), version, 1, "cl", cast("Any", arrival))
         response = await handler(parse(type(request), version, build(request, version)), context)
         return parse(type(response), version, build(response, version))
 
