@@ -12,19 +12,19 @@ import contextlib
 import gc
 import signal
 import socket
-import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
 from . import router
 from .clock import Clock, SystemClock
 from .connections import Connections
+from .listening import Door, SocketSettings, bind
 from .logs import get_logger
-from .options import WILDCARDS, Listener, ServeOptions, StartupError, format_address
+from .options import ServeOptions, StartupError, format_address
 from .state import BrokerState
 from .topology import NOTHING_NOTED, TopologyNote
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .control.app import ControlServer
     from .faults import Faults
 
-BACKLOG = 1024
 DRAIN_SECONDS = 5.0  # for answers in flight; clients wait longer than that for a broker to come back
 
 
@@ -118,7 +117,7 @@ async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tupl
     from .faults import Faults
     from .virtual_clock import VirtualClock
 
-    with contextlib.closing(bind(options.control)) as sock:
+    with contextlib.closing(bind(options.control, SocketSettings())) as sock:
         running = await start(options, loop, VirtualClock(loop), opening=_interruptible(), faults=Faults())
         operations = Operations(running)
         await operations.keep_start()
@@ -165,62 +164,6 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-class _Door:
-    """One listener of one node: a socket that always has the port, and listens or does not.
-
-    `is_refusing` and `is_stopped` are the two reasons there may be for not listening.
-    """
-
-    __slots__ = ("_is_listening", "is_refusing", "is_stopped", "listener", "node_id", "server", "sock")
-
-    def __init__(self, node_id: int, listener: Listener, sock: socket.socket) -> None:
-        """The socket listens already."""
-        self.node_id = node_id
-        self.listener = listener
-        self.sock = sock
-        self.server: asyncio.Server | None = None
-        self.is_refusing = False
-        self.is_stopped = False
-        self._is_listening = True
-
-    def update(self, loop: asyncio.AbstractEventLoop, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Listens, or does not. Raises OSError."""
-        listens = not self.is_refusing and not self.is_stopped
-        if listens and self.server is None:
-            self.sock.listen(BACKLOG)
-            self._is_listening = True
-            # Both do their work without a wait when they are given a socket.
-            self.server = server = _at_once(loop.create_server(factory, sock=self.sock, start_serving=False))
-            _at_once(server.start_serving())
-        elif not listens and self._is_listening:
-            address = self.sock.getsockname()
-            family = self.sock.family
-            both = family == socket.AF_INET6 and not self.sock.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
-            self.close()  # who waits to be accepted is reset
-            self._is_listening = False
-            # A port that nobody listens on refuses; one that is bound is nobody else's.
-            self.sock = _bound(family, address, both, listens=False)
-
-    def close(self) -> None:
-        """Closes the socket, and what accepts from it."""
-        if self.server is not None:
-            self.server.close()
-            self.server = None
-        else:
-            self.sock.close()
-
-
-def _at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine returns, if it does that before its first wait; that wait is left out."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        return stop.value
-    finally:
-        coroutine.close()
-    return None
-
-
 class Running:
     """A broker that accepts connections: the sockets of all its nodes, and its state, which may be replaced."""
 
@@ -228,7 +171,7 @@ class Running:
         self,
         state: BrokerState,
         connections: Connections,
-        doors: list[_Door],
+        doors: list[Door],
         store: Files,
         faults: Faults | None = None,
     ) -> None:
@@ -329,12 +272,12 @@ class Running:
             self.cut(node_id)
             self.state.fetch_sessions.forget(node_id)
 
-    def _found(self, node_id: int | None, listener: str | None) -> list[_Door]:
+    def _found(self, node_id: int | None, listener: str | None) -> list[Door]:
         return [
             door for door in self._doors if node_id in (None, door.node_id) and listener in (None, door.listener.name)
         ]
 
-    def _update(self, doors: list[_Door]) -> None:
+    def _update(self, doors: list[Door]) -> None:
         for door in doors:
             door.update(self.state.loop, partial(self.connections.factory, door.listener.name, door.node_id))
 
@@ -365,11 +308,12 @@ async def start(
     The data are opened within `opening`; `note` is of an earlier topology on the same data; `faults` go wrong on
     command, also on the disk.
     """
-    doors: list[_Door] = []
+    doors: list[Door] = []
+    settings = SocketSettings.from_config(options.config)
     files = files or DiskFiles()
     try:
         for node_id, listener in options.nodes():
-            doors.append(_Door(node_id, listener, bind(listener)))
+            doors.append(Door(node_id, listener, settings))
         ports = {(door.node_id, door.listener.name): door.sock.getsockname()[1] for door in doors}
         try:
             apis = router.apis_of(options.config.profile)
@@ -395,36 +339,3 @@ def _with_faults(files: Files, faults: Faults | None) -> Files:
     from .faults.disk import FaultyFiles
 
     return FaultyFiles(files, faults)
-
-
-def bind(listener: Listener) -> socket.socket:
-    """A bound socket, not yet listening. An empty host is every interface, IPv6 and IPv4. Raises StartupError."""
-    try:
-        if listener.host in ("", "::"):
-            with contextlib.suppress(OSError):
-                return _bound(socket.AF_INET6, ("::", listener.port), both=True)
-        host = "0.0.0.0" if listener.host in WILDCARDS else listener.host
-        found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, _, _, _, address = found[0]
-        return _bound(family, address)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StartupError(f"cannot listen on {format_address(listener.host, listener.port)}: {reason}") from error
-
-
-def _bound(family: int, address: tuple, both: bool = False, listens: bool = True) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        if sys.platform != "win32":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
-        sock.setblocking(False)
-        sock.bind(address)
-        # Listening shows a port that is in use, before anything on disk is touched. Who connects now waits.
-        if listens:
-            sock.listen(BACKLOG)
-    except OSError:
-        sock.close()
-        raise
-    return sock

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from ..listening import SocketSettings, bind
 from ..logs import get_logger
 from ..options import Listener, format_address
 from . import shapes
@@ -77,10 +78,8 @@ async def start_control(
 
     Call it on the broker's loop. Raises StartupError, one line, when it cannot listen there.
     """
-    from ..server import bind  # here, as the server starts us
-
     if sock is None:
-        sock = bind(Listener("CONTROL", host, port))
+        sock = bind(Listener("CONTROL", host, port), SocketSettings())
     plane = Plane(operations)
     runner = web.AppRunner(
         application(plane), access_log=None, auto_decompress=False, shutdown_timeout=STOP_SECONDS, logger=_Quiet()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 from pathlib import Path
 
 import pytest
-from harness import create_topics, running
+from harness import Broker, create_topics, ping, running
 
+from ottla.broker.config import Config
+from ottla.broker.listening import SocketSettings
+from ottla.broker.releases import profile
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
@@ -22,7 +27,8 @@ async def test_clients_are_told_the_rack_of_every_node(tmp_path: Path) -> None:
         client = await broker.client()
         told = await client.call(MetadataRequest(topics=[]), 9)
         assert [node.rack for node in told.brokers] == ["r7", "r7"]
-        assert [node.rack for node in (await client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 1)).brokers] == ["r7", "r7"]
+        described = await client.call(DescribeClusterRequest(include_cluster_authorized_operations=False), 1)
+        assert [node.rack for node in described.brokers] == ["r7", "r7"]
     async with running(tmp_path, brokers=2) as broker:
         client = await broker.client()
         assert {node.rack for node in (await client.call(MetadataRequest(topics=[]), 9)).brokers} == {None}
@@ -70,3 +76,28 @@ async def test_the_metadata_log_begins_segments_as_it_is_told(tmp_path: Path) ->
     assert len(list((tmp_path / "__cluster_metadata-0").glob("*.log"))) > 3
     async with running(tmp_path, overrides=overrides) as broker:
         assert {topic.name for topic in broker.state.topics} == {"t0", "t1", "t2", "t3", "last"}
+
+
+async def test_sockets_have_the_buffers_that_are_asked_for(tmp_path: Path) -> None:
+    overrides = {"socket.send.buffer.bytes": "30000", "socket.receive.buffer.bytes": "20000"}
+
+    def sizes(broker: Broker) -> list[tuple[int, int]]:
+        (accepted,) = broker.running.connections.open
+        sockets = [*broker.running.sockets, accepted._transport.get_extra_info("socket")]
+        options = socket.SO_SNDBUF, socket.SO_RCVBUF
+        return [tuple(sock.getsockopt(socket.SOL_SOCKET, option) for option in options) for sock in sockets]
+
+    doubled = 2 if sys.platform == "linux" else 1  # where the system counts what it needs itself
+    async with running(tmp_path, overrides=overrides) as broker:
+        await (await broker.client()).call(ping(), 0)
+        assert sizes(broker) == [(30000 * doubled, 20000 * doubled)] * 2
+    async with running(tmp_path) as broker:
+        await (await broker.client()).call(ping(), 0)
+        assert (30000 * doubled, 20000 * doubled) not in sizes(broker)
+
+
+def test_how_many_may_wait_to_be_accepted() -> None:
+    assert SocketSettings.from_config(Config()).backlog == SocketSettings().backlog
+    assert SocketSettings.from_config(Config({"socket.listen.backlog.size": "7"})).backlog == 7
+    assert SocketSettings.from_config(Config({"socket.send.buffer.bytes": "-1"})).send_bytes is None
+    assert SocketSettings.from_config(Config(profile=profile("2.8"))).backlog == SocketSettings().backlog
