@@ -24,6 +24,7 @@ MODULES = [
     "old_java",
     "apache_kafka",
     "own_admin",
+    "difference",
     "directories",
     "cleaned",
     "mirrored",
