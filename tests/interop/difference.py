@@ -297,7 +297,7 @@ class Run:
         kinds = "".join(f"{count:5} {kind}\n" for kind, count in self.kinds.most_common())
         where.write_text(f"seed {self.seed}\n\n{kinds}\n" + "\n".join(self.failures))
         reasons = "; ".join(f"{reason} ({count})" for reason, count in sorted(self.reasons.items()))
-        told = f"{self.count} calls of {len(self.per_api)} APIs, seed {self.seed}; differing for a reason: {reasons or '-'}"
+        told = f"{self.count} calls of {len(self.per_api)} APIs, seed {self.seed}; for a reason: {reasons or '-'}"
         if self.failures:
             shown = "\n".join(f"{count:5} {kind}" for kind, count in self.kinds.most_common(SHOWN))
             raise Failed(f"{told}; {len(self.failures)} without, see {where}:\n{shown}")

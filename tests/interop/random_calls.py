@@ -74,7 +74,8 @@ TWICE = frozenset(
 )
 # What tells the elements of a list apart.
 NAMES = (
-    "name topic topic_name topic_id partition_index partition index group_id resource_type resource_name entity_type path"
+    "name topic topic_name topic_id partition_index partition index group_id resource_type resource_name entity_type "
+    "path"
 ).split()
 
 

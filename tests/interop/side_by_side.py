@@ -179,7 +179,7 @@ def apache(release: str, settings: Mapping[str, str]) -> Iterator[Side]:
     if release == WITH_ZOOKEEPER:
         running: Any = KafkaWithZooKeeper(settings)
     else:
-        running = apache_kafka.Kafka(release, **settings)
+        running = apache_kafka.Kafka(release, None, 1, **settings)
     client = RawClient(running.port)
     try:
         _wait_until_ready(running, client)
