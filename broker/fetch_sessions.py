@@ -7,7 +7,7 @@ to read and what of it to send. Rules: Kafka 4.3's `FetchManager`, `FetchSession
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..protocol.errors import ErrorCode
@@ -52,8 +52,8 @@ class Wanted:
         self.last_fetched_epoch: int = request.last_fetched_epoch
 
     def is_news(self, answer: Any) -> bool:
-        """Whether an incremental answer has to list this partition; remembers what it says if so."""
-        news = bool(
+        """Whether an incremental answer has to list this partition."""
+        return bool(
             (answer.records is not None and len(answer.records))
             or answer.error_code
             or answer.high_watermark != self.high_watermark
@@ -61,9 +61,11 @@ class Wanted:
             or answer.preferred_read_replica != -1
             or answer.diverging_epoch.epoch != -1
         )
+
+    def told(self, answer: Any) -> None:
+        """Remembers what an answer says."""
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
-        return news
 
 
 class Session:
@@ -100,6 +102,12 @@ class FetchPlan:
         self.session = session
         self.session_epoch = session.epoch if session else 0
         self.wants_session = wants_session
+
+    def without(self, keys: Iterable[PartitionKey]) -> FetchPlan:
+        """What is left to read where these are not read."""
+        left_out = set(keys)
+        left = {key: wanted for key, wanted in self.partitions.items() if key not in left_out}
+        return FetchPlan(left, self.session, wants_session=self.wants_session, node_id=self.node_id)
 
 
 class FetchSessions:
@@ -166,6 +174,13 @@ class FetchSessions:
                     keys.pop(PartitionKey(topic.topic, topic.topic_id, index), None)
         return list(keys)
 
+    def pending(self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]]) -> list[tuple[PartitionKey, Any]]:
+        """Which answers `conclude` would have sent; nothing is changed by asking."""
+        if plan.session is None:
+            return answers
+        known = plan.session.partitions
+        return [(key, answer) for key, answer in answers if key in known and known[key].is_news(answer)]
+
     def conclude(
         self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
     ) -> tuple[int, list[tuple[PartitionKey, Any]]]:
@@ -177,7 +192,7 @@ class FetchSessions:
             if session is None:
                 return 0, answers
             for key, answer in answers:
-                session.partitions[key].is_news(answer)
+                session.partitions[key].told(answer)
             return session.id, answers
         session = plan.session
         if session.epoch != plan.session_epoch:
@@ -185,7 +200,11 @@ class FetchSessions:
         sent = []
         for key, answer in answers:
             wanted = session.partitions.get(key)
-            if wanted is None or not wanted.is_news(answer):
+            if wanted is None:
+                continue
+            is_news = wanted.is_news(answer)
+            wanted.told(answer)
+            if not is_news:
                 continue
             sent.append((key, answer))
             if answer.records is not None and len(answer.records):

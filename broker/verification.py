@@ -31,6 +31,7 @@ ABORTABLE_FROM = 11  # the first version whose clients know TRANSACTION_ABORTABL
 ADDS_FROM = 12
 _MAGIC_AT = 16
 _ATTRIBUTES_AT = 22  # the low byte, in a batch
+_PRODUCER_ID_AT = 43  # its high byte: the sign
 _BITS = batch.TRANSACTIONAL_BIT | batch.CONTROL_BIT  # a control batch is refused for what it is
 
 Key = tuple[str, int]
@@ -71,6 +72,17 @@ def has_transactional(request: ProduceRequest) -> bool:
     return False
 
 
+def has_numbered(request: ProduceRequest) -> bool:
+    """Whether any partition of a request has a batch of a producer with an id."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            is_batch = records and len(records) >= batch.HEADER_BYTES and records[_MAGIC_AT] == batch.MAGIC
+            if records and is_batch and records[_PRODUCER_ID_AT] < 0x80:
+                return True
+    return False
+
+
 class Gate:
     """What was found out for the batches of one request, by topic and partition."""
 
@@ -79,7 +91,7 @@ class Gate:
         behaviour = broker.profile.behaviour
         self._context = context
         self._version = context.api_version
-        self._adds = self._version >= ADDS_FROM and behaviour.transaction_version >= 2
+        self._adds = self._version >= ADDS_FROM and broker.features.transaction_version >= 2
         self._asks = behaviour.verifies_transactions and (
             self._adds or broker.config["transaction.partition.verification.enable"]
         )

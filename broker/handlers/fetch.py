@@ -4,14 +4,18 @@ KIP-74 (bounds over the whole answer), KIP-227 (sessions), KIP-320 (leader epoch
 are given records in the format that they know, by the rules of the release; v0-v2 are given exactly as many bytes as
 they asked for, the last message cut. KIP-98: READ_COMMITTED (v4+) reads to the last stable offset, and is told which
 transactions were aborted. Left out: followers' fetches are answered like consumers', replicas being labels; only the
-leader of a partition answers, whatever its racks (KIP-392).
+leader of a partition answers, whatever its racks (KIP-392). Asks for READ on each topic, of followers for
+CLUSTER_ACTION.
 """
 
 from __future__ import annotations
 
 import struct
+from functools import partial
 from itertools import groupby, islice
 
+from ...protocol.acls import AclOperation, ResourceType
+from ...protocol.compiler import builder
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
 from ...protocol.primitives import Records
@@ -40,7 +44,11 @@ STORAGE_ERROR_FROM = 6
 ZSTD_FROM = 10
 LEADERS_FROM = 16  # the first version that tells who leads (KIP-951)
 # Where nothing is read Kafka has an empty list of aborted transactions; where that failed it has none.
-_BEFORE_READING = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_BEFORE_READING = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 # A message that is announced and not there: a client that gets nothing else sees that it is too large, or asks again.
 _OVERFLOW = struct.pack(">qi", -1, batch.HEADER_BYTES)
 
@@ -54,33 +62,84 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
         plan = broker.fetch_sessions.plan(request, uses_topic_ids, context.now_ms(), context.arrival.node_id)
     except Refused as refused:
         return FetchResponse(error_code=refused.code, responses=[])
-    answers, enough = _read(plan, request, context)
+    denied = [] if broker.authorizer is None else _denied(plan, request, context)
+    readable = plan.without(key for key, _ in denied) if denied else plan
+    answers, enough = _read(readable, request, context)
     if not enough:
         answers.clear()  # a wait keeps nothing of what was read
-        watched, committed = _watched(plan, broker, uses_topic_ids), request.isolation_level == READ_COMMITTED
+        watched, committed = _watched(readable, broker, uses_topic_ids), request.isolation_level == READ_COMMITTED
         waiter = FetchWaiter(watched, _min_bytes(request, context), broker.loop, committed=committed)
         await waiter.wait(broker.waits, broker.waits.now_ms() + request.max_wait_ms)
-        answers, _ = _read(plan, request, context)
+        answers, _ = _read(readable, request, context)
+    if context.meter is not None and context.meter.has_fetched(partial(_size, answers, plan, context)):
+        return _throttled(plan)
     if context.api_version < ZSTD_FROM:
         await _fit_all(answers, plan, request, context)
+    answers += denied
     try:
         session_id, sent = broker.fetch_sessions.conclude(plan, answers, uses_topic_ids, context.now_ms())
     except Refused as refused:
         return FetchResponse(error_code=refused.code, session_id=request.session_id, responses=[])
-    response = FetchResponse(
+    response = _response(session_id, sent)
+    if broker.nodes.is_cluster and context.api_version >= LEADERS_FROM:
+        response.node_endpoints = endpoints_of(FetchResponse, (answer for _, answer in sent), context)
+    return response
+
+
+def _denied(plan: FetchPlan, request: FetchRequest, context: RequestContext) -> list[tuple[PartitionKey, Answer]]:
+    """The answers for partitions that may not be read. As in Kafka they come behind the others, and end no wait for
+    these; a topic id that is not known is no secret."""
+    replica_id = request.replica_state.replica_id if context.api_version >= 15 else request.replica_id
+    is_follower, topics = replica_id >= 0, context.broker.topics
+    if is_follower and context.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return []
+    codes: dict[str, ErrorCode] = {}
+    answers = []
+    for key in plan.partitions:
+        topic = topics.by_id(key.topic_id) if context.api_version >= 13 else None
+        name = key.topic if context.api_version < 13 else topic.name if topic else None
+        if name is None:
+            continue
+        if name not in codes:
+            by_topic = context.topic_refusal(AclOperation.READ, name)
+            codes[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_follower else by_topic
+        if codes[name]:
+            answers.append((key, _failed(key.index, Refused(codes[name]), context)))
+    return answers
+
+
+def _response(session_id: int, sent: list[tuple[PartitionKey, Answer]]) -> FetchResponse:
+    return FetchResponse(
         session_id=session_id,
         responses=[
             Topic(topic=topic, topic_id=topic_id, partitions=[answer for _, answer in group])
             for (topic, topic_id), group in groupby(sent, key=lambda pair: pair[0][:2])
         ],
     )
-    if broker.nodes.is_cluster and context.api_version >= LEADERS_FROM:
-        response.node_endpoints = endpoints_of(FetchResponse, (answer for _, answer in sent), context)
-    return response
+
+
+def _size(answers: list[tuple[PartitionKey, Answer]], plan: FetchPlan, context: RequestContext) -> int:
+    """What the answer would take with its length, before anything is converted down, as Kafka counts it."""
+    response = _response(0, context.broker.fetch_sessions.pending(plan, answers))
+    parts: list[Records] = []
+    builder(FetchResponse, context.api_version)(response, parts.append)
+    return 4 + sum(map(len, parts))
+
+
+def _throttled(plan: FetchPlan) -> FetchResponse:
+    """Nothing, though the session's epoch is used up; no session is begun."""
+    session = plan.session
+    if session is None:
+        return FetchResponse(responses=[])
+    code = ErrorCode.NONE if session.epoch == plan.session_epoch else ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    return FetchResponse(error_code=code, session_id=session.id, responses=[])
 
 
 def _max_bytes(request: FetchRequest, context: RequestContext) -> int:
-    return max(0, min(request.max_bytes, context.broker.config["fetch.max.bytes"]))
+    most = min(request.max_bytes, context.broker.config["fetch.max.bytes"])
+    if context.meter is not None and (allowed := context.meter.fetch_bytes_max()) is not None:
+        most = min(most, allowed)
+    return max(0, most)
 
 
 def _min_bytes(request: FetchRequest, context: RequestContext) -> int:

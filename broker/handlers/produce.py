@@ -4,7 +4,7 @@ v0-v2 carry message sets of the old formats, any number of messages in each; fro
 a release does with them is `releases.py`'s, and what batches of transactions have to pass `verification.py`'s.
 All replicas are one log, so there is nothing to wait for beyond the append; acks -1 only asks for enough in sync. Where
 `flush.messages` asks for a sync the append ends with it, as in Kafka: every answer waits, and so does what follows an
-acks=0 request.
+acks=0 request. Asks for WRITE on each topic, and for transactional batches on the transactional id.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode, ProtocolViolation
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records.errors import (
@@ -31,7 +32,7 @@ from ..context import RequestContext, handles
 from ..errors import Refused, code_of
 from ..partitions import NotLed, Partition, settled
 from ..topics import INTERNAL_TOPICS
-from ..verification import Gate, Unverified, has_transactional, is_transactional
+from ..verification import Gate, Unverified, has_numbered, has_transactional, is_transactional
 from .leaders import endpoints_of, tell_leader
 
 Topic = ProduceResponse.TopicProduceResponse
@@ -62,12 +63,13 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
         _close_for_wrong_batches(request, version)
     topics, node_id = broker.topics, context.arrival.node_id
     needs_replicas = request.acks == -1 and broker.nodes.is_cluster
-    gate = None
-    if has_transactional(request):
-        try:
-            gate = _gate(request, context)
-        except Refused as refused:
-            return _all_refused(request, refused)
+    is_restricted = broker.authorizer is not None
+    try:
+        if is_restricted:
+            _check_allowed(request, context)
+        gate = _gate(request, context) if has_transactional(request) else None
+    except Refused as refused:
+        return _all_refused(request, refused)
     responses = []
     later: list[tuple[list[Answer], int, Partition, asyncio.Future[Any]]] = []
     failed = False
@@ -76,10 +78,13 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
         if version >= 13:
             topic = topics.by_id(asked.topic_id)
             name = topic.name if topic else ""
+        denied = context.topic_refusal(AclOperation.WRITE, name) if is_restricted and name else ErrorCode.NONE
         answers: list[Answer] = []
         for data in asked.partition_data:
             partition = None
             try:
+                if denied:
+                    raise Refused(denied)
                 if request.acks not in (-1, 0, 1):
                     raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
                 if version >= 13 and not name:
@@ -141,6 +146,19 @@ def _close_for_wrong_batches(request: ProduceRequest, version: int) -> None:
                 continue  # that is the partition's answer
 
 
+def _check_allowed(request: ProduceRequest, context: RequestContext) -> None:
+    """Raises Refused for what is asked of the request as a whole; without a text, as Kafka's."""
+    transactional_id = request.transactional_id
+    if has_transactional(request):
+        kind = ResourceType.TRANSACTIONAL_ID
+        if transactional_id is None or not context.allowed(AclOperation.WRITE, kind, transactional_id):
+            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return
+    asks_cluster = context.broker.profile.behaviour.idempotence_of_cluster and has_numbered(request)
+    if asks_cluster and not context.allowed(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER):
+        raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
 def _gate(request: ProduceRequest, context: RequestContext) -> Gate:
     """Has the coordinator asked for the transactional batches of a request. Raises Refused for the request as a whole.
 
@@ -152,11 +170,16 @@ def _gate(request: ProduceRequest, context: RequestContext) -> Gate:
         if context.api_version >= 13:
             topic = topics.by_id(asked.topic_id)
             name = topic.name if topic else ""
+        is_taken = (
+            request.acks in (-1, 0, 1)
+            and (name not in INTERNAL_TOPICS or context.client_id == ADMIN_CLIENT_ID)
+            and context.topic_refusal(AclOperation.WRITE, name) is ErrorCode.NONE
+        )
         for data in asked.partition_data:
             if data.records is None or not is_transactional(data.records):
                 continue
             partition = None
-            if request.acks in (-1, 0, 1) and (name not in INTERNAL_TOPICS or context.client_id == ADMIN_CLIENT_ID):
+            if is_taken:
                 leads = topics.leader(name, data.index) == context.arrival.node_id
                 partition = topics.partition(name, data.index) if leads else None
             sent.append((partition, data.records))
