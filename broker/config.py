@@ -75,7 +75,9 @@ ACTED_ON = frozenset(
     message.timestamp.difference.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
     offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.num.partitions
     offsets.topic.segment.bytes ottla.validate.records producer.duplicate.scan.bytes
-    producer.id.expiration.check.interval.ms producer.id.expiration.ms
+    producer.id.expiration.check.interval.ms producer.id.expiration.ms controller.quota.window.num
+    controller.quota.window.size.seconds quota.consumer.default quota.producer.default quota.window.num
+    quota.window.size.seconds
     replica.high.watermark.checkpoint.interval.ms retention.bytes retention.ms segment.bytes
     segment.index.bytes segment.jitter.ms segment.ms socket.request.max.bytes
     transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms

@@ -16,9 +16,10 @@ from ..protocol.connection import BufferPool, ServerConnection, Slot
 from ..protocol.errors import ProtocolViolation
 from .context import Arrival
 from .logs import get_logger
-from .router import Call, call, failure
+from .router import Call, Mutes, call, failure
 
 if TYPE_CHECKING:
+    from .clock import Timer
     from .faults.injection import FaultedCall
     from .state import BrokerState
 
@@ -109,9 +110,10 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_all",
-        "_alone",
         "_arrival",
         "_cut",
+        "_holds",
+        "_mutes",
         "_paused",
         "_reading",
         "_running",
@@ -128,7 +130,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._wire = ServerConnection(shared.pool, shared.frame_bytes_max)
         self._running: set[_Running] | None = None
         self._paused = False
-        self._alone = False  # the newest request is one that others wait for
+        self._holds = 0  # reasons to begin no request: the newest is one that others wait for, and each mute
+        self._mutes: list[Timer | asyncio.Handle] | None = None
         self._cut: tuple[_Running, ProtocolViolation] | None = None  # closes once what is before it is answered
         self._reading = True
         self._transport: Any = None
@@ -144,6 +147,17 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._all.open.add(self)
         if self._all.stopping:
             self.stop()
+        elif (throttle := self._all.broker.quotas.throttle) is not None:
+            wait_ms = throttle.connected(self.node_id, self._arrival.client_host)
+            if wait_ms:
+                self._leave_unserved(throttle.clock.now_ms() + wait_ms)
+
+    def _leave_unserved(self, until_ms: int) -> None:
+        """One connection too many from an address: nothing of it is read until it is closed (KIP-612)."""
+        self._holds += 1
+        self._reading = False
+        self._transport.pause_reading()
+        self._mutes = [self._all.broker.clock.call_at(until_ms, self._transport.close)]
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
@@ -172,6 +186,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         running, self._running = self._running, None
         for waiting in running or ():
             waiting.close()
+        for timer in self._mutes or ():
+            timer.cancel()
         self._all.closed(self)
 
     # Requests
@@ -187,7 +203,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if self._paused or wire.unanswered >= IN_FLIGHT_MAX or self._all.stopping:
                     stuck = True
                     break
-                if self._alone:  # nothing came behind it: reading goes on, or nobody would see that the peer has gone
+                if self._holds:  # nothing came behind it: reading goes on, or nobody would see that the peer has gone
                     stuck = wire.has_unread
                     break
                 frame = wire.next_frame()
@@ -228,11 +244,14 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if self._running is None:
                     self._running = set()
                 self._running.add(running)
-                self._alone = made.is_alone
+                if made.is_alone:
+                    self._holds += 1
                 if made.is_faulted:
                     made.connection = self  # type: ignore[union-attr]
                 running.wait_for(future)
                 return 0
+        if made.mutes:
+            self._mute(made.mutes)
         return self._wire.answer(slot, parts, ready)
 
     def answered(self, running: _Running, response: Any) -> None:
@@ -249,10 +268,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._running is not None:
             self._running.discard(running)
         call = running.call
+        if call.mutes:
+            self._mute(call.mutes)
         if call.is_alone:  # while it waited, none was begun behind it
-            self._alone = call.mute_ms > 0
-            if self._alone:
-                self._all.broker.loop.call_later(call.mute_ms / 1000, self._unmute)
+            self._holds -= 1
         ready: list[Any] = []
         self._wire.answer(running.slot, parts, ready)
         self._send(ready)
@@ -282,11 +301,21 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._send([running.call.last_bytes])  # type: ignore[union-attr]
         self._violated(violation)
 
+    def _mute(self, mutes: Mutes) -> None:
+        """Looks at no request until all these are over."""
+        if self._mutes is None:
+            self._mutes = []
+        for begin in mutes:
+            self._holds += 1
+            self._mutes.append(begin(self._unmute))
+
     def _unmute(self) -> None:
-        """The time is over for which no request was looked at."""
-        self._alone = False
-        if not self._transport.is_closing():
-            self._process()
+        """The time is over for which no request was looked at, or one of several."""
+        self._holds -= 1
+        if not self._holds:
+            self._mutes = None
+            if not self._transport.is_closing():
+                self._process()
 
     def is_wanted(self) -> bool:
         """Whether it is of use to hold an answer up: the peer is there, also where reading has stopped, and no stop of
@@ -321,7 +350,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def stop(self) -> None:
         """Takes no more requests; closes as soon as those in flight are answered and sent. What a fault holds up is not
         waited for."""
-        if any(running.call.is_faulted and running.call.is_held for running in self._running or ()):  # type: ignore[union-attr]
+        if any(running.call.is_held for running in self._running or ()):
             self.abort()
             return
         if self._reading and not self._transport.is_closing():

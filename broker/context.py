@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .groups.at_node import GroupsAtNode
     from .groups.coordinator import GroupCoordinator
     from .partitions import Partition
+    from .quotas.meter import Meter
     from .state import BrokerState
     from .transactions.at_node import TransactionsAtNode
     from .transactions.coordinator import TransactionCoordinator
@@ -81,7 +82,7 @@ class Arrival:
 class RequestContext:
     """One request's surroundings."""
 
-    __slots__ = ("api_version", "arrival", "broker", "client_id", "correlation_id", "faulted")
+    __slots__ = ("api_version", "arrival", "broker", "client_id", "correlation_id", "faulted", "meter")
 
     def __init__(
         self, broker: BrokerState, api_version: int, correlation_id: int, client_id: str, arrival: Arrival
@@ -93,6 +94,8 @@ class RequestContext:
         self.arrival = arrival
         self.faulted: dict[Any, ErrorCode] | None = None
         """Of a Fetch: the error codes that are answered on command, by `PartitionKey`."""
+        self.meter: Meter | None = None
+        """What the request is charged; None while there are no quotas."""
 
     @property
     def client_host(self) -> str:
@@ -183,6 +186,15 @@ class RequestContext:
         if self.broker.authorizer is None:
             return bit_field(found)
         return bit_field(operation for operation in found if self.allowed(operation, resource_type, name))
+
+    def mutates(self, partitions: int, *, strict_from: int | None, validate_only: bool = False) -> None:
+        """Partitions are created or deleted, which quotas may limit. Raises Refused where that is too much, from the
+        version `strict_from` on (KIP-599); below it that is told and goes on, and with None, as where somebody has only
+        named a topic, it is just counted."""
+        if self.meter is None or (validate_only and not self.broker.profile.behaviour.validation_is_charged):
+            return
+        is_strict = strict_from is not None and self.api_version >= strict_from
+        self.meter.mutated(partitions, strict=is_strict, tells=strict_from is not None)
 
     def now_ms(self) -> int:
         """The broker's time."""

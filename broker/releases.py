@@ -135,6 +135,13 @@ class Behaviour:
     """Which refusals for a missing right have a text: none, those of CreateTopics, of DescribeConfigs as well, or also
     of DeleteTopics and of altering configs, as KRaft's have."""
 
+    mutes_throttled: bool = True
+    """Who breaks a quota is answered at once and then not heard for a while, rather than answered late (KIP-219)."""
+    quota_checks: Literal["zookeeper", "kraft"] = "kraft"
+    """Whose checks and texts altering and describing quotas have."""
+    validation_is_charged: bool = True
+    """Also creating topics and partitions that is only validated counts for a quota of mutations (KIP-599)."""
+
     unknown_version_lists_range: bool = True
     """ApiVersions in a version that is not served answers error 35 with its own range, rather than with nothing."""
 
@@ -181,6 +188,9 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "deletes_as_kraft": (("0.8.2", False), ("3.3", True)),
     "group_configs": (("0.8.2", False), ("4.0.0", True)),
     "refusal_texts": (("0.8.2", "none"), ("2.3", "create"), ("2.8", "describe"), ("3.3", "alter")),
+    "mutes_throttled": (("0.8.2", False), ("2.0.0", True)),
+    "quota_checks": (("0.8.2", "zookeeper"), ("3.3", "kraft")),
+    "validation_is_charged": (("0.8.2", False), ("3.3", True)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
 }
 

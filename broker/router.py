@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..protocol.compiler import builder, parser
 from ..protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
@@ -21,8 +21,12 @@ from ..protocol.schema import Versions, empty_value, spec
 from .context import Apis, Handled, Handler, RequestContext
 from .errors import code_of
 from .handlers import HANDLERS
+from .quotas.meter import Meter
 
 if TYPE_CHECKING:
+    from asyncio import Handle
+
+    from .clock import Timer
     from .context import Arrival
     from .faults.injection import FaultedCall
     from .releases import Profile
@@ -75,6 +79,10 @@ def _reader(broker: BrokerState, api_key: int, api_version: int) -> Reader:
     return found
 
 
+Mutes = Sequence[Callable[[Callable[[], object]], "Timer | Handle"]]
+"""For how long a connection's next request is not looked at: each calls back when that is over."""
+
+
 class Call(NamedTuple):
     """A request on its way: the handler's coroutine, and how its response is written."""
 
@@ -84,9 +92,11 @@ class Call(NamedTuple):
     api_version: int
     route: Route
 
-    # What faults make otherwise.
+    # What faults and quotas make otherwise.
     is_faulted = False
-    mute_ms = 0
+    is_held = False
+    throttle_ms = 0  # what an answer that says what went wrong tells
+    mutes: Mutes = ()
 
     @property
     def is_alone(self) -> bool:
@@ -105,6 +115,39 @@ class Call(NamedTuple):
             # A value that this version cannot carry is the handler's mistake, not the client's.
             return failure(self, RuntimeError(f"{self.route.name} v{self.api_version}: {error}"))
         return out
+
+
+class MeteredCall(Call):
+    """A request while there are quotas: its coroutine is a `Meter`."""
+
+    __slots__ = ()
+
+    @property
+    def is_alone(self) -> bool:
+        """Also where answers come late: nothing is to overtake them."""
+        return super().is_alone or self._meter.is_late
+
+    @property
+    def throttle_ms(self) -> int:
+        """What the client is told."""
+        return self._meter.throttle_ms
+
+    @property
+    def mutes(self) -> Mutes:
+        """What the quotas ask for, once the handler has ended."""
+        return self._meter.mutes
+
+    @property
+    def _meter(self) -> Meter:
+        return cast(Meter, self.coroutine)
+
+    def parts(self, response: Any) -> list[Any]:
+        """The answer's bytes; the time that takes is noted."""
+        begun_ns = self._meter.timer()
+        try:
+            return super().parts(response)
+        finally:
+            self._meter.add_time(self._meter.timer() - begun_ns)
 
 
 def apis_of(profile: Profile) -> Apis:
@@ -150,6 +193,8 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call | Fau
         broker.clients.note(arrival.origin, client_id, api_key, api_version)
     context = RequestContext(broker, api_version, correlation_id, client_id, arrival)
     header = response_header(correlation_id, api_key, flexible)
+    throttle = broker.quotas.throttle
+    meter = context.meter = None if throttle is None else Meter(throttle, context, request, len(frame))
     if broker.faults is not None and broker.faults.requests:
         from .faults.injection import faulted
 
@@ -158,6 +203,9 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call | Fau
         request = read(_as_meant(kept, position, api_key, api_version), position)
         if found := faulted(route, request, context, header):
             return found
+    if meter is not None:
+        driven = cast("Coroutine[Any, Any, Any]", meter.drive(route.handler(request, context)))
+        return MeteredCall(driven, None, header, api_version, route)
     return Call(route.handler(request, context), None, header, api_version, route)
 
 
@@ -196,6 +244,8 @@ def failure(made: Call | FaultedCall, error: Exception) -> list[Any]:
     if "error_code" not in response._fields or made.api_version not in response._fields["error_code"].versions:
         raise ProtocolViolation(f"{made.route.name} failed, and its answer has no place to say so")
     response.error_code = code
+    if made.throttle_ms and hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = made.throttle_ms
     out = [made.header]
     builder(response_class, made.api_version)(response, out.append)
     return out

@@ -46,6 +46,7 @@ from .options import ServeOptions
 from .partitions import LEADER_EPOCH, Partition
 from .producer_ids import ProducerIds
 from .progress import Opening
+from .quotas.client_quotas import ClientQuotas
 from .resources import BROKER as RESOURCE_BROKER
 from .topics import (
     GROUP_OFFSETS_TOPIC,
@@ -124,6 +125,7 @@ class BrokerState:
         self.durability = Durability(loop, self.waits)
         self.authorizer: Authorizer | None = None
         """Decides who may do what; None where everybody may do everything."""
+        self.quotas = ClientQuotas(self.config, clock, loop)
         self._cleaner: Cleaner | None = None
         self._cleaner_timer: Timer | None = None
         self.fetch_sessions = FetchSessions(
@@ -195,6 +197,7 @@ class BrokerState:
         if self.logs.upgrade is not None:
             self.logs.upgrade.finish()
             self.logs.upgrade = None
+        self.quotas.begin(self.metadata_log, records)
         self.topology = Topology(self.nodes, self.topics, self.clock, self._address)
         self.topology.begin(note)
         self._load_groups()
@@ -468,6 +471,7 @@ class BrokerState:
                 wake_all(partition.waiters)
         self.groups.close()
         self.transactions.close()
+        self.quotas.close()
 
     async def finish_appends(self, seconds: float) -> None:
         """Returns when what was submitted is appended, or the time is over: who sent it may have gone unanswered.

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ...protocol.compiler import builder
 from ...protocol.errors import ErrorCode, ProtocolViolation
 from ...protocol.headers import API_VERSIONS_KEY
 from ...protocol.records import formats
-from ..router import Call
+from ..router import Call, Mutes
 from . import entries
 from .rules import FETCH_KEY, Place, StandingRule
 
@@ -174,12 +175,13 @@ class Cut(ProtocolViolation):
 class FaultedCall:
     """A request on its way that rules fire for: what `router.Call` is for the others.
 
-    `mute_ms` is for how long the connection's next request is not looked at once this is answered; `last_bytes` leave
-    before the connection is closed for a `Cut`; `is_held` while nothing but time or a rule is waited for.
+    `last_bytes` leave before the connection is closed for a `Cut`; `is_held` while nothing but time or a rule is waited
+    for.
     """
 
     __slots__ = (
         "_context",
+        "_meter",
         "_plain",
         "_planned",
         "_request",
@@ -187,9 +189,9 @@ class FaultedCall:
         "_topics",
         "connection",
         "coroutine",
+        "_mute_ms",
         "is_held",
         "last_bytes",
-        "mute_ms",
     )
     is_alone = True
     is_faulted = True
@@ -212,10 +214,24 @@ class FaultedCall:
         self._topics = topics
         self.connection: Any = None
         """The `ClientConnection` that it came by, from the first wait on."""
-        self.coroutine = self._run()
+        self._meter = context.meter
+        self.coroutine: Any = self._run() if self._meter is None else self._meter.drive(self._run())
         self.is_held = False
         self.last_bytes = b""
-        self.mute_ms = 0
+        self._mute_ms = 0
+
+    @property
+    def mutes(self) -> Mutes:
+        """For how long the connection's next request is not looked at once this is answered."""
+        loop, quota = self._context.broker.loop, () if self._meter is None else self._meter.mutes
+        if not self._mute_ms:
+            return quota
+        return (partial(loop.call_later, self._mute_ms / 1000), *quota)
+
+    @property
+    def throttle_ms(self) -> int:
+        """What quotas have an answer tell."""
+        return 0 if self._meter is None else self._meter.throttle_ms
 
     @property
     def header(self) -> bytes:
@@ -252,9 +268,9 @@ class FaultedCall:
                     raise Cut(f"fault {standing.id}: disconnected before the request was handled")
         response = await self._answered()
         for standing in self._actions("throttle"):
-            self.mute_ms = max(self.mute_ms, standing.rule.action.ms or 0)
-        if self.mute_ms and hasattr(response, "throttle_time_ms"):
-            response.throttle_time_ms = self._told_ms(self.mute_ms)
+            self._mute_ms = max(self._mute_ms, standing.rule.action.ms or 0)
+        if self._mute_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = self._told_ms(self._mute_ms)
         for standing in self._planned.fired:
             action = standing.rule.action
             if action.when == "after":

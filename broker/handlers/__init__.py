@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .add_offsets_to_txn import add_offsets_to_txn
 from .add_partitions_to_txn import add_partitions_to_txn
+from .alter_client_quotas import alter_client_quotas
 from .alter_configs import alter_configs
 from .alter_partition_reassignments import alter_partition_reassignments
 from .api_versions import api_versions
@@ -16,6 +17,7 @@ from .delete_groups import delete_groups
 from .delete_records import delete_records
 from .delete_topics import delete_topics
 from .describe_cluster import describe_cluster
+from .describe_client_quotas import describe_client_quotas
 from .describe_configs import describe_configs
 from .describe_groups import describe_groups
 from .describe_log_dirs import describe_log_dirs
@@ -70,6 +72,8 @@ HANDLERS = (
     create_partitions,
     delete_groups,
     incremental_alter_configs,
+    describe_client_quotas,
+    alter_client_quotas,
     offset_delete,
     describe_cluster,
     describe_producers,

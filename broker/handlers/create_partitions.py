@@ -15,6 +15,7 @@ from .create_topics import check_assignments
 
 Asked = CreatePartitionsRequest.CreatePartitionsTopic
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
+STRICT_FROM = 3  # the first version that a quota of mutations refuses
 
 
 @handles(CreatePartitionsRequest)
@@ -32,6 +33,8 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
                 continue
             topic = context.broker.topics.named(name)
             replicas = _checked(topic, asked, context.broker.nodes)
+            added = asked.count - len(topic.partitions)
+            context.mutates(added, strict_from=STRICT_FROM, validate_only=request.validate_only)
             if not request.validate_only:
                 context.broker.topics.add_partitions(topic, asked.count, context.now_ms(), replicas)
         except Exception as error:

@@ -17,6 +17,7 @@ Result = CreateTopicsResponse.CreatableTopicResult
 Config = Result.CreatableTopicConfigs
 
 BROKER_DEFAULT = -1  # for the counts, since KIP-464
+STRICT_FROM = 6  # the first version that a quota of mutations refuses (KIP-599)
 
 
 @handles(CreateTopicsRequest)
@@ -54,6 +55,7 @@ def _create(asked: Asked, validate_only: bool, left: int, context: RequestContex
         partitions = _count(partitions, context)
     if partitions > left:
         raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+    context.mutates(partitions, strict_from=STRICT_FROM, validate_only=validate_only)
     if validate_only:
         result = Result(name=asked.name, error_code=0, error_message=None)
     else:

@@ -11,6 +11,7 @@ from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
 
 Result = DeleteTopicsResponse.DeletableTopicResult
+STRICT_FROM = 5  # the first version that a quota of mutations refuses (KIP-599)
 
 
 @handles(DeleteTopicsRequest)
@@ -44,6 +45,7 @@ def _delete(name: str | None, topic_id: bytes, is_duplicate: bool, context: Requ
             topic = topics.by_id(topic_id)
             if topic is None:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+        context.mutates(len(topic.partitions), strict_from=STRICT_FROM)
         topics.delete(topic, context.now_ms())
         context.broker.groups.forget_topic(topic.name)
     except Exception as error:

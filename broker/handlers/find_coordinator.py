@@ -78,7 +78,9 @@ def _found(key_type: int, key: str, context: RequestContext) -> tuple[ErrorCode,
 def _has_topic(name: str, context: RequestContext) -> bool:
     """Makes the topic if it is not there."""
     try:
-        context.broker.internal_topic(name, context.now_ms())
+        if context.broker.topics.get(name) is None:
+            topic = context.broker.internal_topic(name, context.now_ms())
+            context.mutates(len(topic.partitions), strict_from=None)
     except Exception as error:
         code_of(error)  # logs what is a defect
         return False

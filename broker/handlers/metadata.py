@@ -80,7 +80,9 @@ def _created(name: str, allowed: bool, context: RequestContext) -> Topic:
     broker = context.broker
     if not allowed or not broker.config["auto.create.topics.enable"]:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return broker.auto_create(name, context.now_ms())
+    topic = broker.auto_create(name, context.now_ms())
+    context.mutates(len(topic.partitions), strict_from=None)
+    return topic
 
 
 def _topic_answer(topic: Topic, request: MetadataRequest, context: RequestContext) -> TopicAnswer:

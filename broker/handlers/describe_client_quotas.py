@@ -1,0 +1,37 @@
+"""DescribeClientQuotas v0-v1: the quotas that were set (KIP-546, KIP-612)."""
+
+from __future__ import annotations
+
+from ...protocol.acls import AclOperation, ResourceType
+from ...protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from ..context import RequestContext, handles
+from ..errors import Refused
+from ..quotas.stored import Component
+
+Entry = DescribeClientQuotasResponse.EntryData
+
+
+@handles(DescribeClientQuotasRequest)
+async def describe_client_quotas(
+    request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
+    """What matches all components; defaults of the configuration are none of them."""
+    components = [Component(one.entity_type, one.match_type, one.match) for one in request.components]
+    try:
+        context.check_allowed(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+        found = context.broker.quotas.stored.describe(components, strict=request.strict)
+    except Refused as refused:
+        return DescribeClientQuotasResponse(
+            error_code=refused.code, error_message=refused.message or None, entries=None
+        )
+    return DescribeClientQuotasResponse(
+        error_code=0,
+        error_message=None,
+        entries=[
+            Entry(
+                entity=[Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                values=[Entry.ValueData(key=key, value=value) for key, value in values.items()],
+            )
+            for entity, values in found
+        ],
+    )

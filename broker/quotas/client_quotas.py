@@ -1,0 +1,128 @@
+"""A broker's quotas: what is stored of them, and the throttle that they make.
+
+Owns the way of a change: into the metadata log, and from there into force. `throttle` is None while nobody has a quota,
+which is all that a request has to look at then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.messages.metadata_records import ClientQuotaRecord
+from ..errors import Refused
+from ..logs import get_logger
+from . import throttle as throttling
+from .rates import Windows
+from .stored import FETCH, MUTATION, PRODUCE, REQUEST, Alteration, StoredQuotas, literal_address, look_up
+
+if TYPE_CHECKING:
+    from ..clock import Clock
+    from ..config import Config
+    from ..metadata_log import MetadataLog
+
+UNLIMITED = (1 << 63) - 1
+Results = list[tuple[Mapping[str, str | None], Refused | None]]
+
+
+class ClientQuotas:
+    """Made at the start; nothing is in force before `begin`."""
+
+    def __init__(
+        self,
+        config: Config,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        timer: Callable[[], int] = throttling.handler_ns,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._loop = loop
+        self._timer = timer
+        self._log: MetadataLog | None = None
+        self._addresses: dict[str, str] = {}  # of names that are none themselves
+        self.stored = StoredQuotas(config.profile.behaviour.quota_checks)
+        self.throttle: throttling.Throttle | None = None
+
+    def begin(self, log: MetadataLog, records: Iterable[Any]) -> None:
+        """Takes over what the records of the metadata log say, of whatever types; changes go there, too."""
+        self._log = log
+        for record in records:
+            if isinstance(record, ClientQuotaRecord):
+                self.stored.replay(record)
+        self._changed()
+        for name in self.stored.host_names():  # the system may take seconds to find an address: nobody waits for that
+            looked_up = self._loop.run_in_executor(None, look_up, name)
+            looked_up.add_done_callback(partial(self._found, name))
+
+    def _found(self, name: str, looked_up: asyncio.Future[str | None]) -> None:
+        if looked_up.cancelled() or looked_up.exception() is not None:
+            return
+        address = looked_up.result()
+        if address is None:
+            get_logger().warning("quota of an address ignored", reason=f"{name} is no host that can be found")
+            return
+        self._addresses[name] = address
+        self._changed()
+
+    async def alter(self, asked: Sequence[Alteration], *, validate_only: bool) -> Results:
+        """Changes quotas, or only says what would be answered. Raises StorageError."""
+        for name in dict.fromkeys(name for one in asked if (name := one.entity.get("ip"))):
+            if literal_address(name) is None and name not in self._addresses:
+                address = await self._loop.run_in_executor(None, look_up, name)
+                if address is not None:
+                    self._addresses[name] = address
+        records, results = self.stored.alter(asked, self._addresses.__contains__)
+        if records and not validate_only:
+            assert self._log is not None
+            self._log.append(records, self._clock.now_ms())
+            for record in records:
+                self.stored.replay(record)
+            self._changed()
+        return results
+
+    def _default(self, kind: str) -> float | None:
+        """The limit of client ids without one, as old releases have it in their configuration."""
+        name = f"quota.{kind}.default"
+        if self._config.fact(name) is None:
+            return None
+        rate = self._config[name]
+        return None if rate == UNLIMITED else float(rate)
+
+    def _changed(self) -> None:
+        defaults = {PRODUCE: self._default("producer"), FETCH: self._default("consumer")}
+        if not self.stored and not any(defaults.values()):
+            if self.throttle is not None:
+                self.throttle.close()
+            self.throttle = None
+            return
+        if self.throttle is None:
+            self.throttle = throttling.Throttle(
+                self._clock,
+                self._windows("quota"),
+                self._windows("controller.quota"),
+                mutes=self._config.profile.behaviour.mutes_throttled,
+                timer=self._timer,
+            )
+        stored, made = self.stored, self.throttle
+        made.produce.limits = stored.limits(PRODUCE, defaults[PRODUCE])
+        made.fetch.limits = stored.limits(FETCH, defaults[FETCH])
+        made.request.limits = stored.limits(REQUEST)
+        made.mutations.limits = stored.limits(MUTATION)
+        made.addresses = stored.address_limits(self._addresses)
+
+    def _windows(self, prefix: str) -> Windows:
+        config = self._config
+        return Windows(config[f"{prefix}.window.num"], config[f"{prefix}.window.size.seconds"] * 1000)
+
+    def forget(self, node_id: int) -> None:
+        """A node has stopped: who has used what there is forgotten."""
+        if self.throttle is not None:
+            self.throttle.forget(node_id)
+
+    def close(self) -> None:
+        """Answers that are held back go."""
+        if self.throttle is not None:
+            self.throttle.close()

@@ -1,0 +1,343 @@
+"""The quotas that were set: entities and their values, checked, kept in the metadata log, described.
+
+An entity is named by a user, a client id or both, or by an address; a null name stands for whoever has none of their
+own. Owns Kafka's checks and texts, those of KRaft's controller and, for releases without one, of brokers with ZooKeeper
+(KIP-546, KIP-612). Knows nothing of rates.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.metadata_records import ClientQuotaRecord
+from ..errors import Refused
+from .limits import NOBODY, AddressLimits, ClientLimits, Who
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+_TYPES = (CLIENT_ID, USER, IP)  # in the order of Kafka's answers
+
+PRODUCE, FETCH, REQUEST = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
+MUTATION, CONNECTION = "controller_mutation_rate", "connection_creation_rate"
+KINDS = {REQUEST: "DOUBLE", PRODUCE: "LONG", FETCH: "LONG", MUTATION: "DOUBLE"}  # in the order of Kafka's answers
+ADDRESS_KINDS = {CONNECTION: "INT"}
+_MOST = {"LONG": float(2**63), "INT": float(2**31 - 1)}
+_WHOLE_WITHIN = 1e-6
+_ORDER = {key: number for number, key in enumerate((CONNECTION, *KINDS))}
+
+EXACT, OF_DEFAULT, ANY = 0, 1, 2
+
+Entity = tuple[tuple[str, str | None], ...]
+"""(type, name) pairs, each type once, in the order of `_TYPES`."""
+Checks = Literal["kraft", "zookeeper"]
+
+
+def entity_of(pairs: Mapping[str, str | None]) -> Entity:
+    """An entity, of types that are all known."""
+    return tuple((kind, pairs[kind]) for kind in _TYPES if kind in pairs)
+
+
+class Alteration(NamedTuple):
+    """What is asked of one entity, as it came: (key, value or None to remove it) in order."""
+
+    entity: Mapping[str, str | None]
+    ops: Sequence[tuple[str, float | None]]
+
+
+class Component(NamedTuple):
+    """One part of a filter."""
+
+    kind: str
+    match_type: int
+    match: str | None
+
+
+class StoredQuotas:
+    """All quotas, by entity. Fed by `replay`; `alter` says which records would change them."""
+
+    def __init__(self, checks: Checks) -> None:
+        self._checks: Checks = checks
+        self._quotas: dict[Entity, dict[str, float]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._quotas)
+
+    def replay(self, record: ClientQuotaRecord) -> None:
+        """Takes over a record."""
+        entity = entity_of({part.entity_type: part.entity_name for part in record.entity})
+        values = self._quotas.setdefault(entity, {})
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if not values:
+            del self._quotas[entity]
+
+    # What holds
+
+    def limits(self, key: str, default: float | None = None) -> ClientLimits:
+        """The limits of one key; `default` is that of client ids which have no other."""
+        rates: dict[Who, float] = {} if default is None else {(NOBODY, None): default}
+        for entity, values in self._quotas.items():
+            names = dict(entity)
+            if key in values and IP not in names:
+                rates[names.get(USER, NOBODY), names.get(CLIENT_ID, NOBODY)] = values[key]
+        return ClientLimits(rates)
+
+    def address_limits(self, addresses: Mapping[str, str]) -> AddressLimits:
+        """The limits of addresses; `addresses` are those of the names that are none, as far as they are known."""
+        rates: dict[str | None, float] = {}
+        for name, rate in self._of_addresses():
+            if name is not None:
+                found = literal_address(name) or addresses.get(name)
+                if found is not None:
+                    rates[found] = rate
+            else:
+                rates[None] = rate
+        return AddressLimits(rates)
+
+    def host_names(self) -> list[str]:
+        """Names of addresses that have to be looked up."""
+        return [name for name, _ in self._of_addresses() if name is not None and literal_address(name) is None]
+
+    def _of_addresses(self) -> Iterator[tuple[str | None, float]]:
+        for entity, values in self._quotas.items():
+            if entity[0][0] == IP and CONNECTION in values:
+                yield entity[0][1], values[CONNECTION]
+
+    # Altering
+
+    def alter(
+        self, asked: Sequence[Alteration], is_host: Callable[[str], bool]
+    ) -> tuple[list[ClientQuotaRecord], list[tuple[Mapping[str, str | None], Refused | None]]]:
+        """(records, what is answered for each entity: None, or why nothing of it is changed). Nothing changes yet.
+
+        `is_host` says whether the name of an address stands for one.
+        """
+        records: list[ClientQuotaRecord] = []
+        results: dict[tuple[tuple[str, str | None], ...], Refused | None] = {}
+        for entity, ops in asked:
+            name = tuple(sorted(entity.items()))
+            try:
+                if self._checks == "kraft":
+                    if name in results or len({key for key, _ in ops}) < len(ops):
+                        raise _invalid(f"Ignoring duplicate entity {_shown(entity)}")
+                    made = list(self._altered(entity, ops, is_host))
+                else:
+                    made = list(self._altered_with_zookeeper(entity, ops, is_host))
+            except Refused as refused:
+                results[name] = refused
+            else:
+                results[name] = None
+                records += made
+        return records, [(dict(name), refused) for name, refused in results.items()]
+
+    def _altered(
+        self, asked: Mapping[str, str | None], ops: Sequence[tuple[str, float | None]], is_host: Callable[[str], bool]
+    ) -> Iterator[ClientQuotaRecord]:
+        _check_types(asked)
+        if IP in asked:
+            if len(asked) > 1:
+                raise _invalid(
+                    "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId"
+                )
+            _check_address(asked[IP], is_host)
+        kinds = ADDRESS_KINDS if IP in asked else KINDS
+        entity = entity_of(asked)
+        now = self._quotas.get(entity, {})
+        for key, value in ops:
+            if value is None:
+                if key in now:
+                    yield _record(entity, key, None)
+                continue
+            _check_value(kinds, key, value)
+            if key not in now or now[key] != value:
+                yield _record(entity, key, value)
+
+    def _altered_with_zookeeper(
+        self, asked: Mapping[str, str | None], ops: Sequence[tuple[str, float | None]], is_host: Callable[[str], bool]
+    ) -> Iterator[ClientQuotaRecord]:
+        _check_types(asked)
+        if IP in asked:
+            if len(asked) > 1:
+                raise _invalid(
+                    "Invalid quota entity combination, IP entity should not be used with user/client ID entity."
+                )
+            _check_address(asked[IP], is_host)
+        kinds = ADDRESS_KINDS if IP in asked else KINDS
+        entity = entity_of(asked)
+        then = dict(self._quotas.get(entity, {}))
+        for key, value in ops:
+            if value is None:
+                then.pop(key, None)
+            elif key not in kinds:
+                raise _invalid(f"Invalid configuration key {key}")
+            elif kinds[key] == "DOUBLE":
+                then[key] = value
+            else:
+                then[key] = _whole(key, kinds[key], value)
+        now = self._quotas.get(entity, {})
+        for key in now.keys() - then.keys():
+            yield _record(entity, key, None)
+        for key, value in then.items():
+            if now.get(key) != value:
+                yield _record(entity, key, value)
+
+    # Describing
+
+    def describe(self, components: Sequence[Component], *, strict: bool) -> list[tuple[Entity, dict[str, float]]]:
+        """The entities that have all that is asked for; with `strict` those that have nothing else. Raises Refused."""
+        check = _check_filter if self._checks == "kraft" else _check_filter_with_zookeeper
+        check(components)
+        found = []
+        for entity, values in self._quotas.items():
+            names = dict(entity)
+            if strict and len(names) != len(components):
+                continue
+            if all(_matches(one, names) for one in components):
+                found.append((entity, dict(sorted(values.items(), key=lambda item: _ORDER.get(item[0], len(_ORDER))))))
+        return found
+
+
+def _matches(component: Component, names: Mapping[str, str | None]) -> bool:
+    if component.kind not in names:
+        return False
+    return component.match_type == ANY or names[component.kind] == component.match
+
+
+def _invalid(text: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, text)
+
+
+def _record(entity: Entity, key: str, value: float | None) -> ClientQuotaRecord:
+    part = ClientQuotaRecord.EntityData
+    return ClientQuotaRecord(
+        entity=[part(entity_type=kind, entity_name=name) for kind, name in entity],
+        key=key,
+        value=0.0 if value is None else value,
+        remove=value is None,
+    )
+
+
+def _shown(entity: Mapping[str, str | None]) -> str:
+    """As Java shows it."""
+    pairs = [(kind, entity[kind]) for kind in _TYPES if kind in entity]
+    pairs += [(kind, name) for kind, name in entity.items() if kind not in _TYPES]
+    names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in pairs)
+    return f"ClientQuotaEntity(entries={{{names}}})"
+
+
+def _check_types(asked: Mapping[str, str | None]) -> None:
+    if not asked:
+        raise _invalid("Invalid empty client quota entity")
+    for kind, name in asked.items():
+        if kind not in _TYPES:
+            raise _invalid(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise _invalid(f"Empty {kind} not supported")
+
+
+def _check_address(name: str | None, is_host: Callable[[str], bool]) -> None:
+    if name is not None and literal_address(name) is None and not is_host(name):
+        raise _invalid(f"{name} is not a valid IP or resolvable host.")
+
+
+def _check_value(kinds: Mapping[str, str], key: str, value: float) -> None:
+    if key not in kinds:
+        raise _invalid(f"Invalid configuration key {key}")
+    if value <= 0:
+        raise _invalid(f"Quota {key} must be greater than 0")
+    kind = kinds[key]
+    if kind == "DOUBLE":
+        return
+    if value > _MOST[kind]:
+        raise _invalid(f"Proposed value for {key} is too large for {'an INT' if kind == 'INT' else 'a LONG'}.")
+    if math.fmod(value, 1.0) > _WHOLE_WITHIN:
+        raise _invalid(f"{key} cannot be a fractional value.")
+
+
+def _whole(key: str, kind: str, value: float) -> float:
+    most = _MOST[kind]
+    whole = 0.0 if math.isnan(value) else float(math.trunc(max(-most, min(most, value + _WHOLE_WITHIN))))
+    if abs(whole - value) > _WHOLE_WITHIN:
+        raise _invalid(f"Configuration {key} must be a {kind} value")
+    return whole
+
+
+def _check_filter(components: Sequence[Component]) -> None:
+    seen: set[str] = set()
+    for kind, match_type, match in components:
+        if not kind:
+            raise _invalid("Invalid empty entity type.")
+        if kind in seen:
+            raise _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
+        if kind not in _TYPES:
+            raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+        _check_match(match_type, match)
+        seen.add(kind)
+    if IP in seen and len(seen) > 1:
+        raise _invalid(
+            "Invalid entity filter component combination. IP filter component should not be used with "
+            "user or clientId filter component."
+        )
+
+
+def _check_match(match_type: int, match: str | None) -> None:
+    if match_type == EXACT:
+        if match is None:
+            raise _invalid("Request specified MATCH_TYPE_EXACT, but set match string to null.")
+    elif match_type == OF_DEFAULT:
+        if match is not None:
+            raise _invalid("Request specified MATCH_TYPE_DEFAULT, but also specified a match string.")
+    elif match_type == ANY:
+        if match is not None:
+            raise _invalid("Request specified MATCH_TYPE_SPECIFIED, but also specified a match string.")
+    else:
+        raise _invalid(f"Unknown match type {match_type}")
+
+
+def _check_filter_with_zookeeper(components: Sequence[Component]) -> None:
+    seen: set[str] = set()
+    for kind, match_type, match in components:
+        if not kind:
+            raise _invalid("Unexpected empty filter component entity type")
+        if kind not in _TYPES:
+            raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported")
+        if kind in seen:
+            raise _invalid(f"Duplicate {'client' if kind == CLIENT_ID else kind} filter component entity type")
+        _check_match(match_type, match)
+        seen.add(kind)
+    if IP in seen and len(seen) > 1:
+        raise _invalid(
+            "Invalid entity filter component combination, IP filter component should not be used with "
+            "user or clientId filter component."
+        )
+
+
+def literal_address(name: str) -> str | None:
+    """An address in its canonical form; None for what is none."""
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+def look_up(name: str) -> str | None:
+    """The address of a host's name, asking the system, which may take its time; None for no host."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return None
+    return literal_address(str(found[0][4][0]).partition("%")[0]) if found else None
+
+
+def alteration(entry: Any) -> Alteration:
+    """What an AlterClientQuotasRequest's EntryData asks for; of a type that is named twice the last name counts."""
+    entity = {part.entity_type: part.entity_name for part in entry.entity}
+    return Alteration(entity, [(op.key, None if op.remove else op.value) for op in entry.ops])
