@@ -49,6 +49,7 @@ __all__ = [
 # modules read.
 ACTED_ON = frozenset(
     """
+    auto.leader.rebalance.enable leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
     advertised.listeners default.replication.factor min.insync.replicas offsets.topic.replication.factor
     transaction.state.log.replication.factor unclean.leader.election.enable
     auto.create.topics.enable broker.id cleanup.policy compression.gzip.level

@@ -5,7 +5,8 @@ high watermarks are written (each at an interval of its own), logs of which some
 flush.ms are synced (looked for every log.flush.scheduler.interval.ms, which is never unless set, as in Kafka),
 producers that have written nothing for too long are forgotten (KIP-854), and old segments are deleted. What is synced
 in this is synced in a thread. Files of what was deleted, segments or partitions, go after a delay; a stop leaves those
-that still wait to the next start. The log of the cluster's metadata is no topic: nothing of it goes.
+that still wait to the next start. The log of the cluster's metadata is no topic: nothing of it goes. Where there are
+several nodes, leaders go back to the preferred replicas.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .durability import Durability
     from .log_dirs import LogDir, LogDirs
     from .topics import Topic, Topics
+    from .topology import Topology
 
 EXPIRATION_CHECK_MS = 600_000  # of releases without the config
 NEVER_MS = 1 << 40  # from here on (35 years) an interval means never; a loop's timers do not take all numbers
@@ -37,7 +39,14 @@ class Maintenance:
     """The timers of one broker. Made when its data are open; `close` ends them."""
 
     def __init__(
-        self, clock: Clock, waits: Clock, config: Config, logs: LogDirs, topics: Topics, durability: Durability
+        self,
+        clock: Clock,
+        waits: Clock,
+        config: Config,
+        logs: LogDirs,
+        topics: Topics,
+        topology: Topology,
+        durability: Durability,
     ) -> None:
         """The checkpoints are written by `waits`, the machine's time: they bear on how long the next start takes."""
         self._clock = clock
@@ -56,6 +65,13 @@ class Maintenance:
         check_ms: int = config.get("producer.id.expiration.check.interval.ms", EXPIRATION_CHECK_MS)
         self._repeat(clock, check_ms, self._expire_producers, self._producers_due_ms)
         self._repeat(clock, config["log.retention.check.interval.ms"], self._retain, self._retention_due_ms)
+        if topology.nodes.is_cluster and config["auto.leader.rebalance.enable"]:
+            # A KRaft controller does not ask how many of a node's leaders are elsewhere.
+            is_kraft = config.profile.behaviour.controls_as_kraft
+            percentage: int | None = None if is_kraft else config.get("leader.imbalance.per.broker.percentage")
+            interval_ms = config["leader.imbalance.check.interval.seconds"] * 1000
+            due = partial(self._balance_due_ms, topology, percentage)
+            self._repeat(clock, interval_ms, partial(self._balance, topology, percentage), due)
         self._waiting: dict[int, Timer] = {}  # for files that are to go
         self._next = itertools.count()
         self.is_cleaning: Callable[[PartitionLog], bool] = lambda log: False
@@ -171,6 +187,17 @@ class Maintenance:
                     log_start_offset=log.log_start_offset,
                 )
                 self.remove_later(removed.remove, delay_ms)
+
+    @staticmethod
+    def _balance(topology: Topology, percentage: int | None) -> None:
+        try:
+            topology.balance(percentage)
+        except StorageError as error:
+            get_logger().error("leaders could not be moved to the preferred replicas", reason=str(error))
+
+    @staticmethod
+    def _balance_due_ms(topology: Topology, percentage: int | None) -> int | None:
+        return 0 if topology.imbalanced(percentage) else None
 
     def remove_later(self, remove: Callable[[], None], delay_ms: int) -> None:
         """Removes files that are no part of a log any more, after a while."""

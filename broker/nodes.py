@@ -14,21 +14,37 @@ REPLICAS = 3  # of each partition where there are so many nodes and nothing else
 
 
 class Assignment(NamedTuple):
-    """Who has a partition: node ids in order of preference, those in sync, and the leader with its epoch."""
+    """Who has a partition: node ids in order of preference, those in sync, and the leader with its epoch. While it is
+    being reassigned its replicas are the old and the new ones; `adding` and `removing` are those that come and go."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     leader: int
     leader_epoch: int = 0
     partition_epoch: int = 0
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
-    def next(self, leader: int, isr: Iterable[int], replicas: tuple[int, ...] | None = None) -> Assignment:
+    @property
+    def is_reassigned(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas that it has, or will have when its reassignment is done."""
+        return tuple(node for node in self.replicas if node not in self.removing)
+
+    def next(self, leader: int, isr: Iterable[int]) -> Assignment:
         """What it becomes with another leader, or others in sync; itself where nothing changes."""
-        made = self._replace(leader=leader, isr=tuple(isr), replicas=self.replicas if replicas is None else replicas)
-        if made == self:
+        return self.after(self._replace(leader=leader, isr=tuple(isr)))
+
+    def after(self, made: Assignment) -> Assignment:
+        """The next one, with its epochs: a change of leader is a new one, and so is a replica less, as in Kafka."""
+        if made._replace(leader_epoch=self.leader_epoch, partition_epoch=self.partition_epoch) == self:
             return self
-        epoch = self.leader_epoch + (leader != self.leader)
-        return made._replace(leader_epoch=epoch, partition_epoch=self.partition_epoch + 1)
+        is_new = made.leader != self.leader or not set(self.replicas) <= set(made.replicas)
+        return made._replace(leader_epoch=self.leader_epoch + is_new, partition_epoch=self.partition_epoch + 1)
 
 
 class Nodes:
@@ -41,6 +57,8 @@ class Nodes:
         self.is_cluster = count > 1
         """Whether clients see more than one."""
         self.stopped: set[int] = set()
+        self.unregistered: set[int] = set()
+        """Those of the stopped ones of which clients hear nothing any more."""
 
     @property
     def running(self) -> list[int]:
@@ -51,6 +69,14 @@ class Nodes:
     def controller(self) -> int:
         """The one that clients are told to ask for changes; any of them does them."""
         return self.own if not self.is_cluster else next(iter(self.running), NO_LEADER)
+
+    def unregister(self, node_id: int) -> bool:
+        """Forgets a node until it runs again; whether it was known. One that runs does not stay forgotten."""
+        if node_id not in self.ids or node_id in self.unregistered:
+            return False
+        if node_id in self.stopped:
+            self.unregistered.add(node_id)
+        return True
 
     def place(self, count: int, factor: int, first: int) -> list[tuple[int, ...]]:
         """Replicas of `count` new partitions, the preferred leaders one after the other; `first` is where to go on.
@@ -71,28 +97,59 @@ class Nodes:
     def found(self, stored: Assignment) -> Assignment:
         """What was written down when there may have been other nodes than now. A lone one has and leads all."""
         if not self.is_cluster:
-            return stored._replace(replicas=self.ids, isr=self.ids, leader=self.own)
+            return stored._replace(replicas=self.ids, isr=self.ids, leader=self.own, adding=(), removing=())
         if set(stored.replicas) <= set(self.ids) and stored.replicas:
             return stored
-        replicas = tuple(node for node in stored.replicas if node in self.ids) or (self.own,)
+        replicas = tuple(node for node in stored.target if node in self.ids) or (self.own,)
         isr = tuple(node for node in stored.isr if node in replicas) or replicas
         leader = stored.leader if stored.leader in isr else NO_LEADER
-        return stored._replace(replicas=replicas, isr=isr, leader=leader)
+        return stored._replace(replicas=replicas, isr=isr, leader=leader, adding=(), removing=())
 
     def elected(self, now: Assignment, *, is_held: bool, unclean: bool) -> Assignment:
         """What a partition becomes as its nodes are now: a leader that runs stays, else the first one in sync leads.
+        A reassignment whose new replicas are all in sync is done.
 
         `is_held`: it is to have no leader. `unclean`: one that is not in sync may lead rather than nobody. Where nobody
         does, those who were in sync last stay so: they alone have all that was written.
         """
+        return now.after(self._led(now, is_held=is_held, unclean=unclean))
+
+    def _led(self, now: Assignment, *, is_held: bool, unclean: bool) -> Assignment:
         running = tuple(node for node in now.replicas if node not in self.stopped)
         in_sync = [node for node in running if node in now.isr]
         if is_held:
-            return now.next(NO_LEADER, in_sync or now.isr)
+            return now._replace(leader=NO_LEADER, isr=tuple(in_sync) or now.isr)
         leader = now.leader
         if leader not in in_sync:
             leader = in_sync[0] if in_sync else running[0] if running and unclean else NO_LEADER
-        return now.next(leader, now.isr if leader == NO_LEADER else running)
+        if leader == NO_LEADER:
+            return now._replace(leader=leader)
+        if now.is_reassigned and set(now.target) <= set(running):
+            isr = tuple(node for node in running if node not in now.removing)
+            leader = leader if leader in isr else isr[0]
+            return now._replace(replicas=now.target, isr=isr, leader=leader, adding=(), removing=())
+        return now._replace(leader=leader, isr=running)
+
+    def reassigned(self, now: Assignment, target: Sequence[int], *, is_held: bool, unclean: bool) -> Assignment:
+        """What a partition becomes that is to have these replicas: that, where all of them run; else it has the old and
+        the new ones until then (KIP-455)."""
+        made = now._replace(
+            replicas=(*target, *sorted(set(now.replicas) - set(target))),
+            adding=tuple(sorted(set(target) - (set(now.replicas) - set(now.adding)))),
+            removing=tuple(sorted(set(now.replicas) - set(target))),
+        )
+        return now.after(self._led(made, is_held=is_held, unclean=unclean))
+
+    def reverted(self, now: Assignment, *, is_held: bool, unclean: bool) -> Assignment | None:
+        """What it becomes without the reassignment that is under way. None where nobody would be in sync, unless that
+        may be (`unclean`)."""
+        replicas = tuple(node for node in now.replicas if node not in now.adding)
+        isr = tuple(node for node in now.isr if node in replicas)
+        if not isr and not unclean:
+            return None
+        leader = now.leader if now.leader in replicas else NO_LEADER
+        made = now._replace(replicas=replicas, isr=isr or replicas[:1], leader=leader, adding=(), removing=())
+        return now.after(self._led(made, is_held=is_held, unclean=unclean))
 
 
 def _turned(ids: Sequence[int], by: int) -> tuple[int, ...]:

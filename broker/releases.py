@@ -142,6 +142,10 @@ class Behaviour:
     validation_is_charged: bool = True
     """Also creating topics and partitions that is only validated counts for a quota of mutations (KIP-599)."""
 
+    controls_as_kraft: bool = True
+    """Elections and reassignments are answered as by a KRaft controller rather than with ZooKeeper: other texts, an
+    election of all leaders lists topics without results too, leader.imbalance.per.broker.percentage is not asked."""
+
     unknown_version_lists_range: bool = True
     """ApiVersions in a version that is not served answers error 35 with its own range, rather than with nothing."""
 
@@ -191,6 +195,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "mutes_throttled": (("0.8.2", False), ("2.0.0", True)),
     "quota_checks": (("0.8.2", "zookeeper"), ("3.3", "kraft")),
     "validation_is_charged": (("0.8.2", False), ("3.3", True)),
+    "controls_as_kraft": (("0.8.2", False), ("3.3", True)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
 }
 

@@ -203,7 +203,9 @@ class BrokerState:
         self._load_groups()
         self._load_transactions()
         self.topology.on_leader = self._leader_changed
-        self._maintenance = Maintenance(self.clock, self.waits, self.config, self.logs, self.topics, self.durability)
+        self._maintenance = Maintenance(
+            self.clock, self.waits, self.config, self.logs, self.topics, self.topology, self.durability
+        )
         if self.config["log.cleaner.enable"]:
             # Not before it is due: what it needs to import would delay the start.
             first_ms = now_ms + self.config["log.cleaner.backoff.ms"]

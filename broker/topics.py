@@ -130,6 +130,7 @@ class Topics:
         self._by_id: dict[bytes, Topic] = {}
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._assigned: dict[tuple[bytes, int], Assignment] = {}  # of partitions that are not opened yet
+        self._recorded: dict[tuple[bytes, int], Assignment] = {}  # as the metadata log has it
 
     # Looking up
 
@@ -261,6 +262,7 @@ class Topics:
             self._drop_logs(topic, at_once=True)  # first: it may be open files that there are too many of
             for index in range(len(replicas)):
                 self._assigned.pop((topic.id, index), None)
+                self._recorded.pop((topic.id, index), None)
             self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
             raise
         self._by_name[name] = self._by_id[topic.id] = topic
@@ -269,7 +271,9 @@ class Topics:
 
     def _assign(self, topic: Topic, first: int, replicas: Sequence[Sequence[int]]) -> None:
         for index, nodes in enumerate(replicas, first):
-            self._assigned[topic.id, index] = self._nodes.assigned(nodes, LEADER_EPOCH)
+            self._assigned[topic.id, index] = self._recorded[topic.id, index] = self._nodes.assigned(
+                nodes, LEADER_EPOCH
+            )
 
     def add_partitions(
         self, topic: Topic, count: int, now_ms: int, replicas: Sequence[Sequence[int]] | None = None
@@ -306,11 +310,14 @@ class Topics:
     def reassign(self, changes: Sequence[tuple[Partition, Assignment]], now_ms: int) -> None:
         """Has partitions led or kept in sync by others, all at once. Raises StorageError; then nothing has changed."""
         records = [
-            changed_record(self._by_name[one.topic].id, one.index, one.assignment, made, one.directory)
+            changed_record(
+                (id := self._by_name[one.topic].id), one.index, self._recorded[id, one.index], made, one.directory
+            )
             for one, made in changes
         ]
         self._metadata.append(records, now_ms)
         for partition, assignment in changes:
+            self._recorded[self._by_name[partition.topic].id, partition.index] = assignment
             partition.assign(assignment)
 
     def reconfigure(self) -> None:
@@ -338,17 +345,18 @@ class Topics:
                 if record.topic_id not in placed:
                     raise StorageError(f"{METADATA_TOPIC}-0: a partition of no topic, {record.topic_id.hex()}")
                 placed[record.topic_id][record.partition_id] = directory
-                self._assigned[record.topic_id, record.partition_id] = stored_assignment(record)
+                self._recorded[record.topic_id, record.partition_id] = stored_assignment(record)
             elif isinstance(record, PartitionChangeRecord):
-                before = self._assigned.get((record.topic_id, record.partition_id))
-                if before is None or record.topic_id not in placed:
+                if record.partition_id not in placed.get(record.topic_id, ()):
                     raise StorageError(f"{METADATA_TOPIC}-0: a change of no partition, {record.topic_id.hex()}")
-                self._assigned[record.topic_id, record.partition_id] = merged(before, record)
+                key = record.topic_id, record.partition_id
+                self._recorded[key] = merged(self._recorded[key], record)
                 if record.directories:
                     placed[record.topic_id][record.partition_id] = record.directories[0]
             elif isinstance(record, RemoveTopicRecord):
                 found.pop(record.topic_id, None)
-                placed.pop(record.topic_id, None)
+                for index in placed.pop(record.topic_id, ()):
+                    self._recorded.pop((record.topic_id, index), None)
             elif isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_TOPIC:
                 configs = overrides.setdefault(record.resource_name, {})
                 if record.value is None:
@@ -358,7 +366,7 @@ class Topics:
         for topic in found.values():
             topic.config = TopicConfig(self._config, self._readable(topic.name, overrides[topic.name]))
             for index in placed[topic.id]:
-                self._assigned[topic.id, index] = self._nodes.found(self._assigned[topic.id, index])
+                self._assigned[topic.id, index] = self._nodes.found(self._recorded[topic.id, index])
             self._by_name[topic.name] = self._by_id[topic.id] = topic
             self._warn_of_format(topic)
         return [(found[id], index, at) for id, indexes in placed.items() for index, at in sorted(indexes.items())]
@@ -397,7 +405,8 @@ class Topics:
                 on_done()
             # A folder that somebody moved: from here on it is looked for where it is.
             if directory is not None and directory >= FIRST_DIRECTORY_ID and lies_in not in (None, directory):
-                moved.append(_partition_record(topic.id, index, topic.partitions[-1].assignment, lies_in))
+                now = self._recorded[topic.id, index] = topic.partitions[-1].assignment
+                moved.append(_partition_record(topic.id, index, now, lies_in))
         if moved:
             self._metadata.append(moved, now_ms)
 
@@ -440,6 +449,7 @@ class Topics:
         """What cannot be removed is put aside by a later start, which finds it listed nowhere."""
         for partition in topic.partitions:
             del self._partitions[topic.name, partition.index]
+            self._recorded.pop((topic.id, partition.index), None)
             partition.gone()
             if partition.offline is None:
                 try:

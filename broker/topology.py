@@ -6,10 +6,13 @@ then those who wait for a partition are answered, and the coordinators of what l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..protocol.errors import ErrorCode
+from .errors import Refused
 from .nodes import NO_LEADER, Assignment, Nodes
 
 if TYPE_CHECKING:
@@ -53,11 +56,12 @@ class TopologyView:
 
 
 class TopologyNote(NamedTuple):
-    """What of a topology is not written down: nodes that are stopped, and partitions taken offline, by (topic,
-    index)."""
+    """What of a topology is not written down: nodes that are stopped, partitions taken offline, by (topic, index), and
+    nodes that are forgotten."""
 
     stopped: frozenset[int] = frozenset()
     offline: frozenset[tuple[str, int]] = frozenset()
+    unregistered: frozenset[int] = frozenset()
 
 
 NOTHING_NOTED = TopologyNote()
@@ -88,6 +92,7 @@ class Topology:
     def begin(self, note: TopologyNote) -> None:
         """At the start: what the note says is so, and who led and cannot any more is replaced. Raises StorageError."""
         self.nodes.stopped.update(node for node in note.stopped if node in self.nodes.ids)
+        self.nodes.unregistered.update(note.unregistered & self.nodes.stopped)
         for partition in self._partitions():
             partition.is_held = (partition.topic, partition.index) in note.offline
         if self.nodes.is_cluster or note.offline:
@@ -117,7 +122,7 @@ class Topology:
     def note(self) -> TopologyNote:
         """For another start on the same data: what `begin` takes."""
         held = ((one.topic, one.index) for one in self._partitions() if one.is_held)
-        return TopologyNote(frozenset(self.nodes.stopped), frozenset(held))
+        return TopologyNote(frozenset(self.nodes.stopped), frozenset(held), frozenset(self.nodes.unregistered))
 
     # Changes
 
@@ -167,13 +172,90 @@ class Topology:
             if was_stopped:
                 self.nodes.stopped.add(node_id)
             raise
+        self.nodes.unregistered.discard(node_id)
         self.on_node(node_id, True)
 
     def spread_leaders(self) -> None:
         """Has every partition led by its preferred replica, the first one, where that runs. Raises StorageError."""
-        moved = [one for one in self._partitions() if not one.is_held and one.replicas[0] in one.isr]
-        preferred = ((one, one.assignment) for one in moved if one.replicas[0] not in self.nodes.stopped)
-        self._change([(one, now.next(now.replicas[0], now.isr)) for one, now in preferred])
+        self.balance()
+
+    def elected(self, partition: Partition, *, unclean: bool) -> Assignment:
+        """What an election makes of a partition, for `change`: led by its preferred replica, or with `unclean` by any
+        that runs (KIP-460). Raises Refused where it has such a leader, or cannot have one."""
+        now = partition.assignment
+        leader = NO_LEADER if partition.offline is not None else now.leader
+        if leader != NO_LEADER and (unclean or leader == now.replicas[0]):
+            raise Refused(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+        can_lead = not partition.is_held and partition.offline is None
+        made = now
+        if unclean and can_lead:
+            made = self.nodes.elected(now, is_held=False, unclean=True)
+        elif can_lead and now.replicas[0] in now.isr and now.replicas[0] not in self.nodes.stopped:
+            made = now.next(now.replicas[0], now.isr)
+        if made.leader != leader:
+            return made
+        if unclean:
+            raise Refused(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
+            )
+        raise Refused(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
+
+    def reassigned(self, partition: Partition, replicas: Sequence[int] | None) -> Assignment:
+        """What a partition becomes that is to have these replicas, for `change`; None ends the reassignment that is
+        under way (KIP-455). Raises Refused."""
+        now, is_held = partition.assignment, partition.is_held
+        unclean = self._is_unclean(partition)
+        if replicas is not None:
+            self._check_replicas(replicas)
+            return self.nodes.reassigned(now, replicas, is_held=is_held, unclean=unclean)
+        if not now.is_reassigned:
+            raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+        made = self.nodes.reverted(now, is_held=is_held, unclean=unclean)
+        if made is None:
+            raise Refused(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Unable to revert partition assignment for {partition.topic}:{partition.index} because it would "
+                "require an unclean leader election.",
+            )
+        return made
+
+    def _check_replicas(self, replicas: Sequence[int]) -> None:
+        problem = None if replicas else "an empty replica list."
+        for before, node in zip((None, *sorted(replicas)), sorted(replicas), strict=False):
+            if node not in self.nodes.ids:
+                problem = f"broker {node}, but no such broker is registered."
+            elif node == before:
+                problem = f"the broker {node} more than once."
+            if problem:
+                break
+        if problem:
+            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}")
+
+    def change(self, wanted: Sequence[tuple[Partition, Assignment]]) -> None:
+        """Makes partitions what `elected` and `reassigned` said, all at once. Raises StorageError."""
+        self._change(wanted)
+
+    def imbalanced(self, percentage: int | None) -> list[Partition]:
+        """The partitions that their preferred replica could lead and does not; with a percentage only those of nodes
+        for which more of them are led by others."""
+        found = [
+            one
+            for one in self._partitions()
+            if one.offline is None
+            and not one.is_held
+            and one.leader not in (NO_LEADER, one.replicas[0])
+            and one.replicas[0] in one.isr
+            and one.replicas[0] not in self.nodes.stopped
+        ]
+        if percentage is None or not found:
+            return found
+        preferred = Counter(one.replicas[0] for one in self._partitions())
+        elsewhere = Counter(one.replicas[0] for one in found)
+        return [one for one in found if elsewhere[one.replicas[0]] * 100 > percentage * preferred[one.replicas[0]]]
+
+    def balance(self, percentage: int | None = None) -> None:
+        """Has those led by their preferred replicas. Raises StorageError."""
+        self._change([(one, one.assignment.next(one.replicas[0], one.isr)) for one in self.imbalanced(percentage)])
 
     def describe(self) -> TopologyView:
         """Everything as it is now."""
@@ -216,6 +298,9 @@ class Topology:
             partition.is_held = before
             raise
 
+    def _is_unclean(self, partition: Partition) -> bool:
+        return self._topics.named(partition.topic).config["unclean.leader.election.enable"]
+
     def _elect(self, partitions: Iterable[Partition]) -> None:
         unclean = {topic.name: topic.config["unclean.leader.election.enable"] for topic in self._topics}
         self._change(
@@ -225,14 +310,16 @@ class Topology:
             ]
         )
 
-    def _change(self, wanted: list[tuple[Partition, Assignment]]) -> None:
+    def _change(self, wanted: Sequence[tuple[Partition, Assignment]]) -> None:
         changes = [(partition, made) for partition, made in wanted if made != partition.assignment]
         if not changes:
             return
-        moved = [partition for partition, made in changes if made.leader != partition.leader]
+        leaders = {id(partition): partition.leader for partition, _ in changes}
+        told = [partition for partition, made in changes if made.leader_epoch != partition.assignment.leader_epoch]
         self._topics.reassign(changes, self._clock.now_ms())
-        for partition in moved:
+        for partition in told:
             key = self._topics.named(partition.topic).id, partition.index
             self._told[key] = max(self._told.get(key, 0), partition.leader_epoch)
-            self.on_leader(partition)
+            if partition.leader != leaders[id(partition)]:
+                self.on_leader(partition)
             partition.release()

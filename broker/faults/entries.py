@@ -23,10 +23,12 @@ from .rules import Place
 _IDENTITY = {
     "name": "topic",
     "topic": "topic",
+    "topic_name": "topic",
     "topic_id": "topic id",
     "partition_index": "partition",
     "index": "partition",
     "partition": "partition",
+    "partition_id": "partition",
     "group_id": "group",
     "key": "key",
     "transactional_id": "transaction",
@@ -47,7 +49,7 @@ _LISTS = {
 }
 _CODES = ("error_code", "partition_error_code")
 # Lists of requests in which topics and partitions are named.
-_PLACES = re.compile("topic|partition|^groups$|^transactions$|^resources$")
+_PLACES = re.compile("topic|partition|^groups$|^transactions$|^resources$|^dirs$")
 _OF_TOPICS = {"topic", "topic id", "resource"}
 _TOPIC_RESOURCE = 2
 # (API key, version) in which an empty list asks for all topics; elsewhere it asks for none, and null for all.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import replica_cases
 import transaction_cases
 from api_cases import CASES, World, case, committing
 from harness import (
@@ -437,7 +438,7 @@ async def test_every_served_version_is_answered(route: router.Route, version: in
 
 
 def test_every_served_api_has_a_case_and_every_case_an_api() -> None:
-    assert {spec(request_class).api_key for request_class in CASES} >= transaction_cases.KEYS
+    assert {spec(request_class).api_key for request_class in CASES} >= transaction_cases.KEYS | replica_cases.KEYS
     assert {route.request_class for route in ROUTES.values()} == set(CASES)
 
 
