@@ -314,7 +314,8 @@ def _from_folders(
 
 def _from_image(logs: LogDirs, folders: Folders, image: Image) -> Adopted:
     """What a KRaft broker's own metadata says is so. Its epochs are kept: clients do not go back to an older one."""
-    adopted = Adopted(next_producer_id=image.next_producer_id, others=list(image.broker_configs(logs.node_id)))
+    others = [*image.broker_configs(logs.node_id), *image.credentials.values()]
+    adopted = Adopted(next_producer_id=image.next_producer_id, others=others)
     for topic in sorted(image.topics.values(), key=lambda topic: topic.name):
         if sorted(topic.leader_epochs) != list(range(len(topic.leader_epochs))):
             raise StorageError(f"the metadata log does not name every partition of {topic.name}")

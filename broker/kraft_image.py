@@ -19,10 +19,13 @@ from ..protocol.compiler import parse
 from ..protocol.errors import MalformedMessage
 from ..protocol.messages.metadata_records import (
     ConfigRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from ..protocol.records import formats
 from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
@@ -39,8 +42,6 @@ from .tools.kraft_records import (
     ClientQuotaRecord,
     DelegationTokenRecord,
     EndTransactionRecord,
-    PartitionChangeRecord,
-    UserScramCredentialRecord,
 )
 from .tools.record_values import METADATA_CLASSES
 
@@ -53,7 +54,6 @@ _LEFT_OUT: dict[type, str] = {
     AccessControlEntryRecord: "ACLs",
     ClientQuotaRecord: "quotas",
     DelegationTokenRecord: "delegation tokens",
-    UserScramCredentialRecord: "SCRAM credentials",
 }
 
 
@@ -68,10 +68,12 @@ class ImageTopic:
 
 @dataclass
 class Image:
-    """What is true after the last record. `configs` by resource (type, name); `left_out` counts what is not here."""
+    """What is true after the last record. `configs` by resource (type, name), `credentials` by user and mechanism;
+    `left_out` counts what is not here."""
 
     topics: dict[bytes, ImageTopic] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    credentials: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
     next_producer_id: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -98,6 +100,10 @@ class Image:
                 configs[record.name] = record.value
         elif isinstance(record, ProducerIdsRecord):
             self.next_producer_id = record.next_producer_id
+        elif isinstance(record, UserScramCredentialRecord):
+            self.credentials[record.name, record.mechanism] = record
+        elif isinstance(record, RemoveUserScramCredentialRecord):
+            self.credentials.pop((record.name, record.mechanism), None)
         elif (what := _LEFT_OUT.get(type(record))) is not None:
             self.left_out[what] += 1
 

@@ -50,6 +50,11 @@ class MetadataLog:
             if record is not None:
                 yield record
 
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last record."""
+        return self._log.log_end_offset
+
     def close(self) -> None:
         """Flushes and closes the log."""
         self._log.close()

@@ -135,6 +135,23 @@ class Behaviour:
     """Which refusals for a missing right have a text: none, those of CreateTopics, of DescribeConfigs as well, or also
     of DeleteTopics and of altering configs, as KRaft's have."""
 
+    controls_as_kraft: bool = True
+    """Elections and reassignments are answered as by a KRaft controller rather than with ZooKeeper: other texts, an
+    election of all leaders lists topics without results too, leader.imbalance.per.broker.percentage is not asked."""
+
+    scram_once_a_user: bool = True
+    """A request may change the SCRAM credentials of a user once, rather than once for each mechanism."""
+    feature_answers: Literal["zookeeper", "each", "whole"] = "whole"
+    """UpdateFeatures is judged as with ZooKeeper, where there are no features, by a KRaft controller that answers for
+    each feature, or by one that does all that was asked for or nothing."""
+
+    newest_acl_operation: Literal[12, 14, 15] = 15
+    """The newest operation that an access control entry may be about: 13 and 14 came with the resource type USER
+    (KIP-373), 15 with transactions in two phases (KIP-939)."""
+    acls_as_kraft: bool = True
+    """CreateAcls and DeleteAcls check and answer as KRaft's controller does, rather than as the authorizers that kept
+    their entries in ZooKeeper."""
+
     mutes_throttled: bool = True
     """Who breaks a quota is answered at once and then not heard for a while, rather than answered late (KIP-219)."""
     quota_checks: Literal["zookeeper", "kraft"] = "kraft"
@@ -142,9 +159,19 @@ class Behaviour:
     validation_is_charged: bool = True
     """Also creating topics and partitions that is only validated counts for a quota of mutations (KIP-599)."""
 
-    controls_as_kraft: bool = True
-    """Elections and reassignments are answered as by a KRaft controller rather than with ZooKeeper: other texts, an
-    election of all leaders lists topics without results too, leader.imbalance.per.broker.percentage is not asked."""
+    kraft_configs: bool = True
+    """Changes of configs are checked and refused as by KRaft's controller, rather than as by a broker with
+    ZooKeeper: other texts, and a bad value of a topic's config is INVALID_CONFIG."""
+    sets_as_scala: bool = False
+    """Refusals of changes of configs list their names as Set(a, b) rather than [a, b]."""
+    logger_configs: bool = True
+    """The levels of loggers are told and set as configs of a broker (KIP-412)."""
+    client_metrics_configs: Literal["none", "set", "all"] = "all"
+    """What is told of the configs of client metrics (KIP-714): there are none, those that are set, or all."""
+    group_synonyms: bool = True
+    """A group's configs are told with the broker's that stand for them, rather than as their own defaults."""
+    tells_unregistered: bool = True
+    """UnregisterBroker says in words that it knows no such broker (KAFKA-18859)."""
 
     unknown_version_lists_range: bool = True
     """ApiVersions in a version that is not served answers error 35 with its own range, rather than with nothing."""
@@ -192,10 +219,20 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "deletes_as_kraft": (("0.8.2", False), ("3.3", True)),
     "group_configs": (("0.8.2", False), ("4.0.0", True)),
     "refusal_texts": (("0.8.2", "none"), ("2.3", "create"), ("2.8", "describe"), ("3.3", "alter")),
+    "controls_as_kraft": (("0.8.2", False), ("3.3", True)),
+    "scram_once_a_user": (("0.8.2", False), ("3.3", True)),
+    "feature_answers": (("0.8.2", "zookeeper"), ("3.3", "each"), ("4.0.0", "whole")),
+    "newest_acl_operation": (("0.8.2", 12), ("3.3", 14), ("4.1", 15)),
+    "acls_as_kraft": (("0.8.2", False), ("3.3", True)),
     "mutes_throttled": (("0.8.2", False), ("2.0.0", True)),
     "quota_checks": (("0.8.2", "zookeeper"), ("3.3", "kraft")),
     "validation_is_charged": (("0.8.2", False), ("3.3", True)),
-    "controls_as_kraft": (("0.8.2", False), ("3.3", True)),
+    "kraft_configs": (("0.8.2", False), ("3.3", True)),
+    "sets_as_scala": (("0.8.2", True), ("4.2", False)),
+    "logger_configs": (("0.8.2", False), ("2.4", True)),
+    "client_metrics_configs": (("0.8.2", "none"), ("3.7", "set"), ("4.0.0", "all")),
+    "group_synonyms": (("0.8.2", False), ("4.2", True)),
+    "tells_unregistered": (("0.8.2", False), ("4.1", True)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
 }
 
@@ -226,6 +263,7 @@ _CONFIG_TABLES: Moves = (
 OWN_CONFIG_TABLES_FROM = "3.9.1"
 # Configs that a release before the one in the table did not have, as far as they act here.
 _CONFIGS_SINCE = {
+    "authorizer.class.name": "0.9",
     "inter.broker.protocol.version": "0.9",
     "message.format.version": "0.10.0",  # KIP-31, KIP-32, with the next two
     "message.timestamp.type": "0.10.0",
@@ -244,6 +282,13 @@ _CONFIG_DEFAULTS: dict[str, Moves] = {
     "max.message.bytes": (("0.8.2", "1000012"), ("2.5", None)),
     "message.max.bytes": (("0.8.2", "1000012"), ("2.5", None)),
     "offsets.retention.minutes": (("0.8.2", "1440"), ("2.0.0", None)),  # KIP-186
+}
+
+# The classes that `authorizer.class.name` may name, and in which releases there are those.
+_AUTHORIZERS: dict[str, Moves] = {
+    "org.apache.kafka.metadata.authorizer.StandardAuthorizer": (("3.2", True),),
+    "kafka.security.authorizer.AclAuthorizer": (("2.4", True), ("4.0.0", False)),
+    "kafka.security.auth.SimpleAclAuthorizer": (("0.9", True), ("3.0", False)),
 }
 
 # Only brokers and controllers call these. GetTelemetrySubscriptions and PushTelemetry (71, 72) are advertised by a
@@ -352,6 +397,11 @@ class Profile:
             is_format = name != _VERSION_CONFIGS[0]
             return _FORMAT_DEFAULT if newest and is_format and writes_v2_only(newest) else newest
         return None if self.is_own else at(_CONFIG_DEFAULTS.get(name, ()), self.name)
+
+    @property
+    def authorizers(self) -> tuple[str, ...]:
+        """The names of the authorizers that this release brings along, the newest first; all for the own profile."""
+        return tuple(name for name, moves in _AUTHORIZERS.items() if self.is_own or at(moves, self.name))
 
     @property
     def protocol_version(self) -> str | None:

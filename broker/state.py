@@ -16,7 +16,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import ErrorCode
-from ..protocol.messages.metadata_records import ConfigRecord, ProducerIdsRecord
+from ..protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
 from ..protocol.records import batch
 from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
@@ -28,6 +36,7 @@ from .config import Config, ConfigError, ConfigSource
 from .context import Apis, Arrival
 from .durability import Durability
 from .errors import Refused, code_of
+from .features import Features, Update
 from .fetch_sessions import FetchSessions
 from .forced_upgrade import ForcedUpgrade
 from .format_rules import behaviours_set, forced_upgrade
@@ -48,6 +57,11 @@ from .producer_ids import ProducerIds
 from .progress import Opening
 from .quotas.client_quotas import ClientQuotas
 from .resources import BROKER as RESOURCE_BROKER
+from .security.acls import RECORDS as ACL_RECORDS
+from .security.acls import Acls
+from .security.scram import ScramCredentials
+from .security.settings import authorizer_settings
+from .security.standard import StandardAuthorizer
 from .topics import (
     GROUP_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
@@ -174,18 +188,31 @@ class BrokerState:
         self.metadata_log = MetadataLog(self.logs.open_metadata(now_ms, metadata_config(self.config)))
         mark_others(files, self.logs)
         self.producer_ids = ProducerIds(self.metadata_log, self.node_id)
+        self.acls = Acls(self.metadata_log, lambda: uuid.uuid4().bytes)
         self.topics = Topics(
             self.logs, self.metadata_log, self.config, self.nodes, lambda: uuid.uuid4().bytes, self.durability
         )
         self.named_configs = NamedConfigs(self.metadata_log)
+        self.scram = ScramCredentials(self.metadata_log)
+        level = self.profile.behaviour.transaction_version
+        self.features = Features(self.metadata_log, self.node_id, level, self.apis)
         records = list(self.metadata_log.replay())
         for record in records:
             if isinstance(record, ProducerIdsRecord):
                 self.producer_ids.replay(record)
+            elif isinstance(record, ACL_RECORDS):
+                self.acls.replay(record)
             elif isinstance(record, ConfigRecord) and record.resource_type == RESOURCE_BROKER:
                 self._replay_broker_config(record)
             elif isinstance(record, ConfigRecord):
                 self.named_configs.replay(record)
+            elif isinstance(record, UserScramCredentialRecord | RemoveUserScramCredentialRecord):
+                self.scram.replay(record)
+            elif isinstance(record, FeatureLevelRecord):
+                self.features.replay(record)
+        settings = authorizer_settings(self.config)
+        if settings is not None:
+            self.authorizer = StandardAuthorizer(self.acls, settings)
         placed = self.topics.replay(records)
         self.logs.put_strays_aside({(topic.name, index): (topic.id, at) for topic, index, at in placed})
         if forced_upgrade(self.config):
@@ -261,7 +288,7 @@ class BrokerState:
             offsets_partition=lambda group_id: (GROUP_OFFSETS_TOPIC, self.groups.partition_of(group_id)),
             partitions=len(log_topic.partitions) if log_topic else count,
             clock=self.clock,
-            settings=TransactionSettings.from_config(self.config),
+            settings=TransactionSettings.from_config(self.config, self.features.transaction_version),
             marked=self._marked,
             waits=self.waits,
         )
@@ -342,6 +369,11 @@ class BrokerState:
         partitions = self.config[f"{internal_prefix(name)}.num.partitions"]
         return self.topics.create(name, partitions, internal_configs(name, self.config), now_ms)
 
+    def finalize(self, updates: Sequence[Update], now_ms: int) -> None:
+        """Finalises features at the levels of updates that were found right. Raises StorageError."""
+        if self.features.change(updates, now_ms):
+            self.transactions.settings = TransactionSettings.from_config(self.config, self.features.transaction_version)
+
     def _append_internal(
         self,
         name: str,
@@ -421,9 +453,10 @@ class BrokerState:
 
     def go_on_from(self, earlier: BrokerState) -> None:
         """Takes the place of a state whose clients are still there: what each has for itself alone, a producer's
-        id, is nobody else's, and leaders' epochs do not go back. Raises StorageError."""
+        id, is nobody else's, and epochs of leaders and of features do not go back. Raises StorageError."""
         self.producer_ids.skip(earlier.producer_ids)
         self.topology.go_on_from(earlier.topology)
+        self.features.go_on_from(earlier.features)
 
     async def settle(self) -> None:
         """Returns when nothing is under way that the broker has begun: appends, syncs and other work in threads, a pass

@@ -1,8 +1,8 @@
 """ApiVersions v0-v4: which APIs and versions are served (KIP-35, KIP-511, KIP-584).
 
-Features: `transaction.version` is finalised where the release has it, which is what clients go by (KIP-890). One of
-ours is supported in our own profile: the scan behind the remembered batches, so that a producer may have more in flight
-than are remembered. A version above these is answered by the router.
+Features: `transaction.version` is finalised where the release has it, which is what clients go by (KIP-890); its level
+is `features.py`'s. One of ours is supported in our own profile: the scan behind the remembered batches, so that a
+producer may have more in flight than are remembered. A version above these is answered by the router.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ import re
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ...protocol.messages.end_txn import EndTxnRequest
-from ...protocol.schema import spec
 from ..config import Config
 from ..context import RequestContext, handles
-from .end_txn import OWN_EPOCH_SINCE
 
 # KIP-511: what a client may call its software and version.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -23,11 +20,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 Feature = ApiVersionsResponse.SupportedFeatureKey
 Finalized = ApiVersionsResponse.FinalizedFeatureKey
 DUPLICATE_SCAN = "ottla.duplicate.scan"
-TRANSACTION_VERSION = "transaction.version"
-NEWEST_TRANSACTION_VERSION = 2
 LEAST_LEVEL_0_SINCE = 4  # clients before could not read a feature whose least level is 0 (KAFKA-17011)
-END_TXN_KEY = spec(EndTxnRequest).api_key
-FEATURES_EPOCH = 0  # nothing that is finalised ever changes while the broker runs
 
 
 @handles(ApiVersionsRequest)
@@ -38,32 +31,28 @@ async def api_versions(request: ApiVersionsRequest, context: RequestContext) -> 
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     context.broker.clients.note_asked(context, request.client_software_name, request.client_software_version)
-    level = _transaction_version(context)
-    finalized = [Finalized(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)] if level else []
+    features = context.broker.features
+    finalized = [
+        Finalized(name=name, max_version_level=level, min_version_level=level)
+        for name, level in features.finalized.items()
+    ]
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=[
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=versions.first, max_version=versions.last)
             for key, versions in context.broker.apis.advertised.items()
         ],
-        supported_features=_supported(context, level),
+        supported_features=_supported(context),
         finalized_features=finalized,
-        finalized_features_epoch=FEATURES_EPOCH if finalized else -1,
+        finalized_features_epoch=features.epoch if features.supported else -1,
     )
 
 
-def _transaction_version(context: RequestContext) -> int:
-    """The level of `transaction.version`; 0 where the release does not have it, or its clients could not make use of
-    it."""
-    level = context.broker.profile.behaviour.transaction_version
-    ends = context.broker.apis.advertised.get(END_TXN_KEY)
-    return level if ends is not None and OWN_EPOCH_SINCE in ends else 0
-
-
-def _supported(context: RequestContext, level: int) -> list[Feature]:
+def _supported(context: RequestContext) -> list[Feature]:
     found = _own(context.broker.config)
-    if level > 0 and context.api_version >= LEAST_LEVEL_0_SINCE:
-        found.append(Feature(name=TRANSACTION_VERSION, min_version=0, max_version=NEWEST_TRANSACTION_VERSION))
+    for name, (first, last) in context.broker.features.supported.items():
+        if first > 0 or context.api_version >= LEAST_LEVEL_0_SINCE:
+            found.append(Feature(name=name, min_version=first, max_version=last))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ..context import RequestContext, handles
-from .metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from .metadata import NOT_ASKED, cluster_operations
 
 BROKERS, CONTROLLERS = 1, 2
 
@@ -29,10 +29,10 @@ async def describe_cluster(request: DescribeClusterRequest, context: RequestCont
         brokers=[
             _described(node_id, context)
             for node_id in nodes.ids
-            if node_id not in nodes.stopped or request.include_fenced_brokers
+            if node_id not in nodes.stopped or (request.include_fenced_brokers and node_id not in nodes.unregistered)
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ..context import RequestContext, handles
+from ..features import OWN_EPOCH_SINCE
 from ..transactions.codes import known, settled
 
 FENCED_SINCE = 2
 ABORTABLE_SINCE = 4
-OWN_EPOCH_SINCE = 5  # each transaction has its own
 
 
 @handles(EndTxnRequest)

@@ -116,7 +116,7 @@ async def _transaction_error(request: TxnOffsetCommitRequest, context: RequestCo
     behaviour, transactions = broker.profile.behaviour, broker.transactions
     producer = request.transactional_id, request.producer_id, request.producer_epoch
     verifies = behaviour.verifies_offsets and broker.config["transaction.partition.verification.enable"]
-    if version >= ADDS_SINCE and behaviour.transaction_version >= 2:
+    if version >= ADDS_SINCE and broker.features.transaction_version >= 2:
         adding = transactions.add_offsets(*producer, request.group_id, client_version=2)
         error, has_waited = (await settled(adding)).error, isinstance(adding, asyncio.Future)
         # Where a sync was awaited others had their turn, and may have ended the transaction.

@@ -6,7 +6,7 @@ them with Apache's definitions. The records that Ottla uses are in `ottla.protoc
 
 from __future__ import annotations
 
-from ...protocol.primitives import ZERO_UUID, Bool, Bytes, Float64, Int8, Int16, Int32, Int64, Text, UInt16, Uuid
+from ...protocol.primitives import ZERO_UUID, Bool, Float64, Int8, Int16, Int32, Int64, Text, UInt16, Uuid
 from ...protocol.schema import field, group, message
 
 
@@ -48,23 +48,6 @@ class UnregisterBrokerRecord:
     broker_epoch: Int64
 
 
-@message(api_key=5, versions="0-2", flexible="0+")
-class PartitionChangeRecord:
-    """Some of a partition's state changed; what is not there did not. v1 directories, v2 eligible replicas."""
-
-    partition_id: Int32 = -1
-    topic_id: Uuid
-    isr: list[Int32] | None = field(default=None, tag=0)
-    leader: Int32 = field(default=-2, tag=1)
-    replicas: list[Int32] | None = field(default=None, tag=2)
-    removing_replicas: list[Int32] | None = field(default=None, tag=3)
-    adding_replicas: list[Int32] | None = field(default=None, tag=4)
-    leader_recovery_state: Int8 = field(default=-1, tag=5)
-    directories: list[Uuid] | None = field("1+", default=None, tag=8)
-    eligible_leader_replicas: list[Int32] | None = field("2+", default=None, tag=6)
-    last_known_elr: list[Int32] | None = field("2+", default=None, tag=7)
-
-
 @message(api_key=7, versions="0", flexible="0+")
 class FenceBrokerRecord:
     """A broker was fenced, before the next record came."""
@@ -92,18 +75,6 @@ class DelegationTokenRecord:
     max_timestamp: Int64
     expiration_timestamp: Int64
     token_id: Text
-
-
-@message(api_key=11, versions="0", flexible="0+")
-class UserScramCredentialRecord:
-    """A SCRAM credential was set."""
-
-    name: Text
-    mechanism: Int8
-    salt: Bytes
-    stored_key: Bytes
-    server_key: Bytes
-    iterations: Int32
 
 
 @message(api_key=14, versions="0", flexible="0+")
@@ -164,14 +135,6 @@ class ZkMigrationStateRecord:
     """How far a migration from ZooKeeper is."""
 
     zk_migration_state: Int8
-
-
-@message(api_key=22, versions="0", flexible="0+")
-class RemoveUserScramCredentialRecord:
-    """A SCRAM credential was removed."""
-
-    name: Text
-    mechanism: Int8
 
 
 @message(api_key=23, versions="0", flexible="0+")

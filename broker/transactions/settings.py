@@ -22,12 +22,12 @@ class TransactionSettings:
     expiration_interval_ms: int = 3_600_000
 
     @classmethod
-    def from_config(cls, config: Any) -> TransactionSettings:
-        """Reads Kafka's own names out of anything that answers `config[name]`, and the feature of its profile."""
+    def from_config(cls, config: Any, server_version: int) -> TransactionSettings:
+        """Reads Kafka's own names out of anything that answers `config[name]`."""
         return cls(
             max_timeout_ms=config["transaction.max.timeout.ms"],
             expiration_ms=config["transactional.id.expiration.ms"],
-            server_version=config.profile.behaviour.transaction_version,
+            server_version=server_version,
             time_out_interval_ms=config["transaction.abort.timed.out.transaction.cleanup.interval.ms"],
             expiration_interval_ms=config["transaction.remove.expired.transaction.cleanup.interval.ms"],
         )

@@ -19,10 +19,10 @@ FACTS = Path(__file__).with_name("kraft_records.json")
 NAMES = (
     "AbortTransactionRecord AccessControlEntryRecord BeginTransactionRecord BrokerRegistrationChangeRecord "
     "ClearElrRecord ClientQuotaRecord DelegationTokenRecord EndTransactionRecord FenceBrokerRecord "
-    "KRaftVersionRecord LeaderChangeMessage NoOpRecord PartitionChangeRecord RegisterBrokerRecord "
+    "KRaftVersionRecord LeaderChangeMessage NoOpRecord RegisterBrokerRecord "
     "RegisterControllerRecord RemoveAccessControlEntryRecord RemoveDelegationTokenRecord "
-    "RemoveUserScramCredentialRecord SnapshotFooterRecord SnapshotHeaderRecord "
-    "UnfenceBrokerRecord UnregisterBrokerRecord UserScramCredentialRecord VotersRecord "
+    "SnapshotFooterRecord SnapshotHeaderRecord "
+    "UnfenceBrokerRecord UnregisterBrokerRecord VotersRecord "
     "ZkMigrationStateRecord"
 ).split()
 FILES = {"ZkMigrationStateRecord": "ZkMigrationRecord"}  # where the file is named otherwise

@@ -9,6 +9,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import cluster_cases
 import pytest
 import replica_cases
 import transaction_cases
@@ -438,7 +439,8 @@ async def test_every_served_version_is_answered(route: router.Route, version: in
 
 
 def test_every_served_api_has_a_case_and_every_case_an_api() -> None:
-    assert {spec(request_class).api_key for request_class in CASES} >= transaction_cases.KEYS | replica_cases.KEYS
+    elsewhere = transaction_cases.KEYS | replica_cases.KEYS | cluster_cases.KEYS
+    assert {spec(request_class).api_key for request_class in CASES} >= elsewhere
     assert {route.request_class for route in ROUTES.values()} == set(CASES)
 
 

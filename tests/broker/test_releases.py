@@ -63,6 +63,9 @@ VALID = """
     DescribeConfigs           32  0-4   0-4   0-4   1-4   1-4   1-4
     AlterConfigs              33  0-2   0-2   0-2   0-2   0-2   0-2
     DescribeLogDirs           35  0-2   0-2   0-4   1-4   1-4   1-5
+    ElectLeaders              43  0-2   0-2   0-2   0-2   0-2   0-2
+    AlterPartitionReassignments 45 0     0     0     0     0-1   0-1
+    ListPartitionReassignments 46  0     0     0     0     0     0
     CreatePartitions          37  0-3   0-3   0-3   0-3   0-3   0-3
     DeleteGroups              42  0-2   0-2   0-2   0-2   0-2   0-2
     IncrementalAlterConfigs   44  0-1   0-1   0-1   0-1   0-1   0-1
@@ -324,6 +327,32 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
+    "kraft_configs": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "sets_as_scala": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1", True),
+        ("4.2 4.3", False),
+        ("ottla", False),
+    ],
+    "logger_configs": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
+        (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "client_metrics_configs": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} 3.6", "none"),
+        (FROM_3_6.removeprefix("3.6 "), "set"),
+        (FROM_4, "all"),
+        ("ottla", "all"),
+    ],
+    "group_synonyms": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1", False),
+        ("4.2 4.3", True),
+        ("ottla", True),
+    ],
     "group_configs": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6}", False),
         (FROM_4, True),
@@ -335,6 +364,27 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         ("2.8 3.0 3.1 3.2", "describe"),
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", "alter"),
         ("ottla", "alter"),
+    ],
+    "controls_as_kraft": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "scram_once_a_user": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "feature_answers": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", "zookeeper"),
+        (f"3.3 3.4 3.5 {FROM_3_6}", "each"),
+        (FROM_4, "whole"),
+        ("ottla", "whole"),
+    ],
+    "tells_unregistered": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0", False),
+        (FROM_4.removeprefix("4.0.0 4.0 "), True),
+        ("ottla", True),
     ],
     "unknown_version_lists_range": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),

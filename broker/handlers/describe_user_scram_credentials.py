@@ -1,0 +1,48 @@
+"""DescribeUserScramCredentials v0: who has which SCRAM credentials (KIP-554). Asks for DESCRIBE on the cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...protocol.acls import AclOperation, ResourceType
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from ..context import RequestContext, handles
+
+Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+
+TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: "
+NOT_THERE = "Attempt to describe a user credential that does not exist: "
+
+
+@handles(DescribeUserScramCredentialsRequest)
+async def describe_user_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    """Each user once, in the order of the request; all of them by name."""
+    context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    asked = Counter(user.name for user in request.users or ())
+    users = asked or dict.fromkeys(context.broker.scram.users, 1)
+    return DescribeUserScramCredentialsResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        error_message="",
+        results=[_described(user, times, context) for user, times in users.items()],
+    )
+
+
+def _described(user: str, times: int, context: RequestContext) -> Result:
+    credentials = context.broker.scram.of(user)
+    code, message = ErrorCode.NONE, ""
+    if times > 1:
+        code, message = ErrorCode.DUPLICATE_RESOURCE, TWICE + user
+    elif not credentials:
+        code, message = ErrorCode.RESOURCE_NOT_FOUND, NOT_THERE + user
+    infos = [
+        Result.CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+        for mechanism, credential in credentials.items()
+    ]
+    return Result(user=user, error_code=code, error_message=message, credential_infos=[] if code else infos)

@@ -1,0 +1,175 @@
+"""SCRAM credentials: what is kept instead of passwords, and which changes of it are allowed (RFC 5802, KIP-554).
+
+Owns the credentials by user and mechanism, written down as Kafka's records (KIP-900): a change is durable before it
+shows. Passwords never come here: a client sends what RFC 5802 calls SaltedPassword, and what is kept of that lets a
+server verify a client, not pose as one. Nothing asks for them yet: no listener authenticates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ...protocol.messages.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from ..errors import Refused
+
+if TYPE_CHECKING:
+    from ..metadata_log import MetadataLog
+
+Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
+Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+
+ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
+TWICE = "A user credential cannot be altered twice in the same request"
+NOT_THERE = "Attempt to delete a user credential that does not exist"
+NO_NAME = "Username must not be empty"
+
+
+class Mechanism(IntEnum):
+    """How mechanisms are numbered."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+
+HASHES: dict[int, str] = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
+
+
+class Credential(NamedTuple):
+    """What a server keeps of a password."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    @classmethod
+    def made(cls, mechanism: Mechanism, salt: bytes, salted_password: bytes, iterations: int) -> Credential:
+        """As RFC 5802, section 3, makes it of SaltedPassword."""
+        name = HASHES[mechanism]
+        client_key = hmac.digest(salted_password, b"Client Key", name)
+        server_key = hmac.digest(salted_password, b"Server Key", name)
+        return cls(salt, hashlib.new(name, client_key).digest(), server_key, iterations)
+
+
+class ScramCredentials:
+    """The credentials of all users."""
+
+    def __init__(self, metadata: MetadataLog) -> None:
+        self._metadata = metadata
+        self._users: dict[str, dict[int, Credential]] = {}
+
+    @property
+    def users(self) -> Iterable[str]:
+        """Who has a credential, by name."""
+        return sorted(self._users)
+
+    def of(self, user: str) -> Mapping[int, Credential]:
+        """Mechanism -> credential of one user; empty where there is no such user."""
+        found = self._users.get(user, {})
+        return {mechanism: found[mechanism] for mechanism in sorted(found)}
+
+    def replay(self, record: UserScramCredentialRecord | RemoveUserScramCredentialRecord) -> None:
+        """Takes in what a record says."""
+        if isinstance(record, UserScramCredentialRecord):
+            made = Credential(bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations)
+            self._users.setdefault(record.name, {})[record.mechanism] = made
+        elif (found := self._users.get(record.name)) is not None:
+            found.pop(record.mechanism, None)
+            if not found:
+                del self._users[record.name]
+
+    def alter(
+        self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion], now_ms: int, *, once_a_user: bool
+    ) -> dict[str, Refused | None]:
+        """Does what is allowed, all of it in one batch; user -> why not, or None where it was done. Raises
+        StorageError, and then nothing has changed.
+
+        `once_a_user`: a user may be named once. Else each mechanism of a user may.
+        """
+        refused = self._refused_once(deletions, upsertions) if once_a_user else self._refused(deletions, upsertions)
+        records: list[UserScramCredentialRecord | RemoveUserScramCredentialRecord] = []
+        answers: dict[str, Refused | None] = {}
+        for gone in deletions:
+            if gone.name not in refused:
+                answers[gone.name] = None
+                records.append(RemoveUserScramCredentialRecord(name=gone.name, mechanism=gone.mechanism))
+        for wanted in upsertions:
+            if wanted.name not in refused and not wanted.salted_password:
+                # No key can be made of it: Kafka is surprised by that, and says no more.
+                refused[wanted.name] = Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+            elif wanted.name not in refused:
+                answers[wanted.name] = None
+                records.append(_record(wanted))
+        if records:
+            self._metadata.append(records, now_ms)
+        for record in records:
+            self.replay(record)
+        return {**answers, **refused}
+
+    def _refused_once(self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, Refused]:
+        """As a KRaft controller judges: each change in its turn, and the first error of a user stays."""
+        refused: dict[str, Refused] = {}
+        sound: set[str] = set()
+        for change in (*deletions, *upsertions):
+            if change.name in refused:
+                continue
+            if change.name in sound:
+                refused[change.name] = Refused(ErrorCode.DUPLICATE_RESOURCE, TWICE)
+            elif (found := _problem(change) or self._missing(change)) is not None:
+                refused[change.name] = found
+            else:
+                sound.add(change.name)
+        return refused
+
+    def _refused(self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, Refused]:
+        """As brokers with ZooKeeper judge: what no credential can be, what stands twice, what is not there."""
+        changes = (*deletions, *upsertions)
+        refused = {change.name: found for change in changes if (found := _problem(change)) is not None}
+        seen: set[tuple[str, int]] = set()
+        twice: set[str] = set()
+        for change in changes:
+            if (key := (change.name, change.mechanism)) in seen:
+                twice.add(change.name)
+            seen.add(key)
+        for name in sorted(twice - refused.keys()):
+            refused[name] = Refused(ErrorCode.DUPLICATE_RESOURCE, TWICE)
+        for gone in deletions:
+            if gone.name not in refused and (found := self._missing(gone)) is not None:
+                refused[gone.name] = found
+        return refused
+
+    def _missing(self, change: Deletion | Upsertion) -> Refused | None:
+        """Why a deletion deletes nothing."""
+        if isinstance(change, Upsertion) or change.mechanism in self._users.get(change.name, {}):
+            return None
+        return Refused(ErrorCode.RESOURCE_NOT_FOUND, NOT_THERE)
+
+
+def _problem(change: Deletion | Upsertion) -> Refused | None:
+    """Why there can be no such credential."""
+    if not change.name:
+        return Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, NO_NAME)
+    if change.mechanism not in HASHES:
+        return Refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    if isinstance(change, Upsertion) and not ITERATIONS_MIN <= change.iterations <= ITERATIONS_MAX:
+        which = "few" if change.iterations < ITERATIONS_MIN else "many"
+        return Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"Too {which} iterations")
+    return None
+
+
+def _record(wanted: Upsertion) -> UserScramCredentialRecord:
+    made = Credential.made(Mechanism(wanted.mechanism), wanted.salt, wanted.salted_password, wanted.iterations)
+    return UserScramCredentialRecord(
+        name=wanted.name,
+        mechanism=wanted.mechanism,
+        salt=made.salt,
+        stored_key=made.stored_key,
+        server_key=made.server_key,
+        iterations=made.iterations,
+    )
