@@ -181,13 +181,6 @@ class FetchSessions:
         known = plan.session.partitions
         return [(key, answer) for key, answer in answers if key in known and known[key].is_news(answer)]
 
-    def pending(self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]]) -> list[tuple[PartitionKey, Any]]:
-        """Which answers `conclude` would have sent; nothing is changed by asking."""
-        if plan.session is None:
-            return answers
-        known = plan.session.partitions
-        return [(key, answer) for key, answer in answers if key in known and known[key].is_news(answer)]
-
     def conclude(
         self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
     ) -> tuple[int, list[tuple[PartitionKey, Any]]]:

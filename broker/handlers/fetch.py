@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import struct
 from functools import partial
-from functools import partial
 from itertools import groupby, islice
 
 from ...protocol.acls import AclOperation, ResourceType
-from ...protocol.compiler import builder
 from ...protocol.compiler import builder
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.fetch import FetchRequest, FetchResponse
@@ -73,9 +71,7 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
         waiter = FetchWaiter(watched, _min_bytes(request, context), broker.loop, committed=committed)
         await waiter.wait(broker.waits, broker.waits.now_ms() + request.max_wait_ms)
         answers, _ = _read(readable, request, context)
-    if context.meter is not None and context.meter.has_fetched(partial(_size, answers, plan, context)):
-        return _throttled(plan)
-    if context.meter is not None and context.meter.has_fetched(partial(_size, answers, plan, context)):
+    if context.meter is not None and context.meter.has_fetched(partial(_size, answers + denied, plan, context)):
         return _throttled(plan)
     if context.api_version < ZSTD_FROM:
         await _fit_all(answers, plan, request, context)
