@@ -31,6 +31,7 @@ from .config_facts import (
 from .config_sources import from_environment, read_properties_file
 from .format_rules import check_formats, profile_in_force
 from .releases import BEHAVIOUR_NAMES, Profile, own_profile
+from .security.settings import authorizer_settings
 
 __all__ = [
     "ACTED_ON",
@@ -50,6 +51,7 @@ __all__ = [
 ACTED_ON = frozenset(
     """
     auto.leader.rebalance.enable leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
+    authorizer.class.name super.users allow.everyone.if.no.acl.found
     advertised.listeners default.replication.factor min.insync.replicas offsets.topic.replication.factor
     transaction.state.log.replication.factor unclean.leader.election.enable
     auto.create.topics.enable broker.id cleanup.policy compression.gzip.level
@@ -219,6 +221,7 @@ class Config:
         ids = [self._static[name].strip() for name in ("node.id", "broker.id") if name in self._static]
         if len({int(text) for text in ids}) > 1:
             raise ConfigError(f"node.id is {ids[0]} but broker.id is {ids[1]}: they name one thing")
+        authorizer_settings(self)
 
     def __getitem__(self, name: str) -> Any:
         """The typed value in force: int, bool, float, str, list of str, None for no value. KeyError if unknown."""

@@ -78,11 +78,14 @@ class Fact(NamedTuple):
 
 CACHED_BATCHES_MAX = 1000  # per producer; each takes some 100 bytes
 
-# Ottla's own configs; they exist in no Kafka. The third is KIP-724's, which no release shipped.
+# Configs that are in no table of Kafka's: Ottla's own, and KIP-724's, which no release shipped.
 OWN_FACTS = (
     Fact("producer.duplicate.scan.bytes", "broker", "LONG", "16777216", "[0,...,1073741824]", (), "r", None),
     Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None),
     Fact("log.record.version.force.upgrade", "broker", "STRING", None, "nothing or 2", (), "r", None),
+    # An authorizer's own: Kafka hands them on unread, so that it shows them only where they are set, and no value.
+    Fact("super.users", "broker", "STRING", None, None, (), "sri", None, "UNKNOWN"),
+    Fact("allow.everyone.if.no.acl.found", "broker", "BOOLEAN", "false", None, (), "sri", None, "UNKNOWN"),
 )
 BEHAVIOUR_PREFIX = "ottla.behaviour."
 

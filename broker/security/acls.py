@@ -1,0 +1,230 @@
+"""Access control entries: what they are, how they are found, and how they are kept in `__cluster_metadata-0`.
+
+Owns the store and its look-ups, by filter as the three APIs ask, and by the name of a resource as an authorizer asks
+(KIP-11, KIP-140, KIP-290, KIP-801). What an entry decides is `standard.py`'s.
+
+An entry has an id, which only its record and the record that removes it carry. A change is checked as a whole, then
+durable, then in force.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from ..errors import Refused
+
+if TYPE_CHECKING:
+    from ..metadata_log import MetadataLog
+
+RECORDS = (AccessControlEntryRecord, RemoveAccessControlEntryRecord)
+"""The records of the metadata log that `Acls` is fed."""
+CHANGES_MAX = 10_000
+"""Entries that one request may add, or remove: Kafka's MAX_RECORDS_PER_USER_OP."""
+WILDCARD = "*"
+"""As the name of a literal pattern, every resource of its type; as a host, every host."""
+
+
+class Acl(NamedTuple):
+    """An entry: to whom it allows or denies what, and of which resources. The numbers are those of `protocol.acls`."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+class AclFilter(NamedTuple):
+    """What matches entries; None, and ANY in place of a number, match everything."""
+
+    resource_type: int = ResourceType.ANY
+    resource_name: str | None = None
+    pattern_type: int = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: int = AclOperation.ANY
+    permission_type: int = PermissionType.ANY
+
+    def matches(self, acl: Acl) -> bool:
+        """Whether an entry is one of those that are meant. A pattern type of MATCH means the patterns that the named
+        resource matches; a number that nobody knows matches nothing."""
+        return (
+            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            and self._matches_pattern(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (AclOperation.ANY, acl.operation)
+            and self.permission_type in (PermissionType.ANY, acl.permission_type)
+        )
+
+    def _matches_pattern(self, acl: Acl) -> bool:
+        if self.pattern_type != PatternType.MATCH:
+            is_of_type = self.pattern_type in (PatternType.ANY, acl.pattern_type)
+            return is_of_type and self.resource_name in (None, acl.resource_name)
+        if self.resource_name is None:
+            return True
+        if acl.pattern_type == PatternType.PREFIXED:
+            return self.resource_name.startswith(acl.resource_name)
+        return acl.resource_name in (self.resource_name, WILDCARD)
+
+
+class _OfType:
+    """The entries of one resource type, by (pattern type, name); and the names of the prefixed patterns, sorted."""
+
+    __slots__ = ("by_pattern", "prefixes")
+
+    def __init__(self) -> None:
+        self.by_pattern: dict[tuple[int, str], dict[Acl, None]] = {}
+        self.prefixes: list[str] = []
+
+    def add(self, acl: Acl) -> None:
+        pattern = acl.pattern_type, acl.resource_name
+        of_pattern = self.by_pattern.get(pattern)
+        if of_pattern is None:
+            of_pattern = self.by_pattern[pattern] = {}
+            if acl.pattern_type == PatternType.PREFIXED:
+                insort(self.prefixes, acl.resource_name)
+        of_pattern[acl] = None
+
+    def drop(self, acl: Acl) -> None:
+        pattern = acl.pattern_type, acl.resource_name
+        of_pattern = self.by_pattern[pattern]
+        del of_pattern[acl]
+        if not of_pattern:
+            del self.by_pattern[pattern]
+            if acl.pattern_type == PatternType.PREFIXED:
+                del self.prefixes[bisect_left(self.prefixes, acl.resource_name)]
+
+    def named(self, name: str) -> Iterator[Acl]:
+        """Those of the patterns of that very name."""
+        yield from self.by_pattern.get((PatternType.LITERAL, name), ())
+        yield from self.by_pattern.get((PatternType.PREFIXED, name), ())
+
+    def of_resource(self, name: str) -> Iterator[Acl]:
+        """Those of every pattern that a resource of that name matches."""
+        yield from self.by_pattern.get((PatternType.LITERAL, name), ())
+        if name != WILDCARD:
+            yield from self.by_pattern.get((PatternType.LITERAL, WILDCARD), ())
+        if self.prefixes:
+            for prefix in prefixes_of(name, self.prefixes):
+                yield from self.by_pattern[PatternType.PREFIXED, prefix]
+
+
+class Acls:
+    """All entries of a cluster. Feed it the metadata log's records of them first, through `replay`.
+
+    `revision` grows with every change, so that what was derived from the entries knows when to derive it again.
+    """
+
+    def __init__(self, log: MetadataLog, new_id: Callable[[], bytes]) -> None:
+        self._log = log
+        self._new_id = new_id
+        self._ids: dict[Acl, bytes] = {}
+        self._by_id: dict[bytes, Acl] = {}
+        self._by_type: dict[int, _OfType] = {}
+        self.revision = 0
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[Acl]:
+        return iter(self._ids)
+
+    def replay(self, record: AccessControlEntryRecord | RemoveAccessControlEntryRecord) -> None:
+        """One change that is in the log."""
+        self.revision += 1
+        if isinstance(record, RemoveAccessControlEntryRecord):
+            acl = self._by_id.pop(record.id, None)
+            if acl is not None:
+                del self._ids[acl]
+                self._by_type[acl.resource_type].drop(acl)
+            return
+        acl = Acl(
+            record.resource_type,
+            record.resource_name,
+            record.pattern_type,
+            record.principal,
+            record.host,
+            record.operation,
+            record.permission_type,
+        )
+        self._ids[acl] = record.id
+        self._by_id[record.id] = acl
+        self._by_type.setdefault(acl.resource_type, _OfType()).add(acl)
+
+    def add(self, acls: Iterable[Acl], now_ms: int) -> None:
+        """Adds those that are not there yet. Raises Refused when these are too many at once; StorageError."""
+        new = [acl for acl in dict.fromkeys(acls) if acl not in self._ids]
+        if len(new) > CHANGES_MAX:
+            raise Refused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        records = [AccessControlEntryRecord(id=self._new_id(), **acl._asdict()) for acl in new]
+        self._append(records, now_ms)
+
+    def remove(self, found: Iterable[Acl], now_ms: int) -> None:
+        """Removes entries that are there. Raises Refused when these are too many at once; StorageError."""
+        going = dict.fromkeys(found)
+        if len(going) > CHANGES_MAX:
+            text = f"Cannot remove more than {CHANGES_MAX} acls in a single delete operation."
+            raise Refused(ErrorCode.INVALID_REQUEST, text)
+        self._append([RemoveAccessControlEntryRecord(id=self._ids[acl]) for acl in going], now_ms)
+
+    def _append(
+        self, records: Sequence[AccessControlEntryRecord | RemoveAccessControlEntryRecord], now_ms: int
+    ) -> None:
+        if records:
+            self._log.append(records, now_ms)
+            for record in records:
+                self.replay(record)
+
+    def find(self, wanted: AclFilter) -> list[Acl]:
+        """The entries that match, those of one pattern together."""
+        return [acl for acl in self._candidates(wanted) if wanted.matches(acl)]
+
+    def _candidates(self, wanted: AclFilter) -> Iterator[Acl]:
+        """Entries among which are all that a filter matches: few where it names resources."""
+        kind, name = wanted.resource_type, wanted.resource_name
+        for of_type in list(self._by_type.values()) if kind == ResourceType.ANY else self._some(kind):
+            if name is None:
+                yield from chain.from_iterable(of_type.by_pattern.values())
+            elif wanted.pattern_type == PatternType.MATCH:
+                yield from of_type.of_resource(name)
+            else:
+                yield from of_type.named(name)
+
+    def _some(self, resource_type: int) -> Sequence[_OfType]:
+        found = self._by_type.get(resource_type)
+        return () if found is None else (found,)
+
+    def of_type(self, resource_type: int) -> Iterator[Acl]:
+        """The entries of all patterns of a type."""
+        for of_type in self._some(resource_type):
+            yield from chain.from_iterable(of_type.by_pattern.values())
+
+    def of_resource(self, resource_type: int, name: str) -> Iterator[Acl]:
+        """The entries of every pattern that a resource of that name matches."""
+        found = self._by_type.get(resource_type)
+        return iter(()) if found is None else found.of_resource(name)
+
+
+def prefixes_of(name: str, names: Sequence[str]) -> Iterator[str]:
+    """Those of sorted names with which `name` begins, longest first.
+
+    Whatever stands between a prefix of a name and the name begins with that prefix. So the last one that is not behind
+    the name is a prefix of it, or all prefixes of it are prefixes of what the two have in common.
+    """
+    end = len(names)
+    while end := bisect_right(names, name, 0, end):
+        last = names[end - 1]
+        if name.startswith(last):
+            yield last
+            end -= 1
+        else:
+            name = name[: next(n for n, (one, other) in enumerate(zip(last, name, strict=False)) if one != other)]
