@@ -161,8 +161,10 @@ class RequestContext:
         if self.broker.authorizer is None:
             return ErrorCode.NONE
         if self.broker.profile.behaviour.hides_topics:
-            topic = ResourceType.TOPIC
-            if not self.allowed(AclOperation.DESCRIBE, topic, name) or self.broker.topics.get(name) is None:
+            is_described = self.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+            if is_described and operation is AclOperation.DESCRIBE:
+                return ErrorCode.NONE
+            if not is_described or self.broker.topics.get(name) is None:
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         is_allowed = self.allowed(operation, ResourceType.TOPIC, name)
         return ErrorCode.NONE if is_allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -1,10 +1,12 @@
 """DescribeTopicPartitions v0: topics page by page (KIP-966).
 
 Eligible leaders are those who were in sync last, of a partition without a leader: no other replica is ever behind.
+Topics that may not be described are left out of all; where they are asked for they come last, as in Kafka.
 """
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -16,7 +18,6 @@ from ..errors import Refused, code_of
 from ..nodes import NO_LEADER
 from ..partitions import Partition as Described
 from ..topics import check_name
-from .metadata import TOPIC_OPERATIONS
 
 Topic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 Partition = Topic.DescribeTopicPartitionsResponsePartition
@@ -40,8 +41,14 @@ async def describe_topic_partitions(
             )
     left = max(1, min(request.response_partition_limit, broker.config["max.request.partition.size.limit"]))
     answer = DescribeTopicPartitionsResponse(topics=[])
+    refused = []
     for name in asked:
         if name < first_name:
+            continue
+        if not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name):
+            if request.topics:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                refused.append(Topic(error_code=code, name=name, topic_id=ZERO_UUID, partitions=[]))
             continue
         if left == 0:
             answer.next_cursor = Cursor(topic_name=name, partition_index=0)
@@ -54,6 +61,7 @@ async def describe_topic_partitions(
         if topic is not None and start + len(described.partitions) < len(topic.partitions):
             answer.next_cursor = Cursor(topic_name=name, partition_index=start + len(described.partitions))
             break
+    answer.topics += refused
     return answer
 
 
@@ -69,7 +77,7 @@ def _topic(name: str, start: int, limit: int, context: RequestContext) -> Topic:
         topic_id=topic.id,
         is_internal=topic.is_internal,
         partitions=[_partition(partition, context) for partition in topic.partitions[start : start + limit]],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=context.authorized_operations(ResourceType.TOPIC, name),
     )
 
 

@@ -1,13 +1,14 @@
 """Metadata v0-v13: brokers, topics and partitions; creates unknown topics where that is wanted (KIP-4, KIP-516).
 
 Who asks for it (an extension of ours) also gets KIP-192's two fields of each topic: the message format that is written
-to it, and `max.message.bytes`. Left out: authorized operations are answered in full, there being no ACLs yet.
+to it, and `max.message.bytes`. Asks for DESCRIBE on each topic, and for the right to create what is not there.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ...protocol.primitives import ZERO_UUID
@@ -15,7 +16,8 @@ from ..context import RequestContext, handles
 from ..errors import Refused, code_of
 from ..format_rules import target_magic
 from ..nodes import NO_LEADER
-from ..topics import Topic, check_name
+from ..security.authorizer import REFUSAL_TEXTS
+from ..topics import INTERNAL_TOPICS, Topic, check_name
 from .leaders import endpoint
 
 if TYPE_CHECKING:
@@ -27,21 +29,26 @@ TopicAnswer = MetadataResponse.MetadataResponseTopic
 PartitionAnswer = TopicAnswer.MetadataResponsePartition
 
 NOT_ASKED = -(1 << 31)
-# Bits of AclOperation: what a client may do where nothing forbids it.
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+NO_OPERATION = 0
 
 
 @handles(MetadataRequest)
 async def metadata(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Null asks for all topics, as does an empty list in v0."""
+    """Null asks for all topics, as does an empty list in v0. Of all, those that may not be described are left out;
+    where they are asked for they come last, as in Kafka."""
     broker = context.broker
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        topics = [_topic_answer(topic, request, context) for topic in broker.topics]
+        topics = [
+            _topic_answer(topic, request, context)
+            for topic in broker.topics
+            if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
     else:
         # Each once, in the order in which they were asked for.
         asked = dict.fromkeys((topic.name, topic.topic_id) for topic in request.topics)
         topics = [_asked_topic(name, topic_id, request, context) for name, topic_id in asked]
+        if broker.authorizer is not None:
+            topics.sort(key=lambda answer: answer.error_code in REFUSAL_TEXTS)
     node = MetadataResponse.MetadataResponseBroker
     return MetadataResponse(
         brokers=[endpoint(node, node_id, context) for node_id in broker.nodes.running],
@@ -49,14 +56,22 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
         controller_id=broker.nodes.controller,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(context) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """What whoever asks may do with the cluster: a bit field; none for those who may not describe it."""
+    if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        return NO_OPERATION
+    return context.authorized_operations(ResourceType.CLUSTER)
 
 
 def _asked_topic(name: str | None, topic_id: bytes, request: MetadataRequest, context: RequestContext) -> TopicAnswer:
     broker = context.broker
     by_id = name is None
+    is_described = False
     try:
         if context.api_version < 12 and (by_id or topic_id != ZERO_UUID):
             raise Refused(ErrorCode.INVALID_REQUEST)  # v10 and v11 have the field and give it no meaning
@@ -64,21 +79,29 @@ def _asked_topic(name: str | None, topic_id: bytes, request: MetadataRequest, co
             topic = broker.topics.by_id(topic_id)
             if topic is None:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+            context.check_topic(AclOperation.DESCRIBE, topic.name)
         else:
+            context.check_topic(AclOperation.DESCRIBE, name)
+            is_described = True
             topic = broker.topics.get(name)
             if topic is None:
                 topic = _created(name, request.allow_auto_topic_creation, context)
     except Exception as error:
         # v11 and older have no null name.
         shown = name if name is not None or context.api_version >= 12 else ""
-        return TopicAnswer(error_code=code_of(error), name=shown, topic_id=topic_id, partitions=[])
+        answer = TopicAnswer(error_code=code_of(error), name=shown, topic_id=topic_id, partitions=[])
+        answer.is_internal = is_described and name in INTERNAL_TOPICS
+        return answer
     return _topic_answer(topic, request, context)
 
 
 def _created(name: str, allowed: bool, context: RequestContext) -> Topic:
-    check_name(name)
     broker = context.broker
-    if not allowed or not broker.config["auto.create.topics.enable"]:
+    is_made = allowed and broker.config["auto.create.topics.enable"]
+    if is_made and not context.may_create(name):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    check_name(name)
+    if not is_made:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     topic = broker.auto_create(name, context.now_ms())
     context.mutates(len(topic.partitions), strict_from=None)
@@ -96,8 +119,10 @@ def _topic_answer(topic: Topic, request: MetadataRequest, context: RequestContex
         topic_id=topic.id or ZERO_UUID,
         is_internal=topic.is_internal,
         partitions=[of_version(partition, stopped, has_eligible) for partition in topic.partitions],
-        topic_authorized_operations=TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+        topic_authorized_operations=NOT_ASKED,
     )
+    if request.include_topic_authorized_operations:
+        answer.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name)
     if request.include_message_format:
         answer.message_format_version = target_magic(topic.config, broker.config)
         answer.max_message_bytes = topic.config["max.message.bytes"]
