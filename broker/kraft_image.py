@@ -18,10 +18,12 @@ from typing import Any
 from ..protocol.compiler import parse
 from ..protocol.errors import MalformedMessage
 from ..protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
     ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
@@ -37,7 +39,6 @@ from .metadata_log import frame_of
 from .resources import BROKER, TOPIC
 from .tools.kraft_records import (
     AbortTransactionRecord,
-    AccessControlEntryRecord,
     BeginTransactionRecord,
     ClientQuotaRecord,
     DelegationTokenRecord,
@@ -51,7 +52,6 @@ _SEGMENT = re.compile(r"([0-9]{20})\.log")
 _LEADER_UNCHANGED = -2
 # What Ottla has no place for yet, as the user knows it.
 _LEFT_OUT: dict[type, str] = {
-    AccessControlEntryRecord: "ACLs",
     ClientQuotaRecord: "quotas",
     DelegationTokenRecord: "delegation tokens",
 }
@@ -68,12 +68,13 @@ class ImageTopic:
 
 @dataclass
 class Image:
-    """What is true after the last record. `configs` by resource (type, name), `credentials` by user and mechanism;
-    `left_out` counts what is not here."""
+    """What is true after the last record. `configs` by resource (type, name), `credentials` by user and mechanism,
+    `acls` by their ids; `left_out` counts what is not here."""
 
     topics: dict[bytes, ImageTopic] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     credentials: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
+    acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict)
     next_producer_id: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -104,6 +105,10 @@ class Image:
             self.credentials[record.name, record.mechanism] = record
         elif isinstance(record, RemoveUserScramCredentialRecord):
             self.credentials.pop((record.name, record.mechanism), None)
+        elif isinstance(record, AccessControlEntryRecord):
+            self.acls[record.id] = record
+        elif isinstance(record, RemoveAccessControlEntryRecord):
+            self.acls.pop(record.id, None)
         elif (what := _LEFT_OUT.get(type(record))) is not None:
             self.left_out[what] += 1
 

@@ -104,27 +104,6 @@ class BrokerRegistrationChangeRecord:
     cordoned_log_dirs: list[Uuid] | None = field("3+", default=None, tag=3)
 
 
-@message(api_key=18, versions="0", flexible="0+")
-class AccessControlEntryRecord:
-    """An ACL was made."""
-
-    id: Uuid
-    resource_type: Int8
-    resource_name: Text
-    pattern_type: Int8
-    principal: Text
-    host: Text
-    operation: Int8
-    permission_type: Int8
-
-
-@message(api_key=19, versions="0", flexible="0+")
-class RemoveAccessControlEntryRecord:
-    """An ACL was removed."""
-
-    id: Uuid
-
-
 @message(api_key=20, versions="0", flexible="0+")
 class NoOpRecord:
     """Written while nothing happens."""

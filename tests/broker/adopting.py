@@ -21,12 +21,12 @@ from ottla.broker.tools.kraft_records import (
     BeginTransactionRecord,
     EndTransactionRecord,
     NoOpRecord,
-    PartitionChangeRecord,
 )
 from ottla.protocol.compiler import build
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.metadata_records import (
     ConfigRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RemoveTopicRecord,

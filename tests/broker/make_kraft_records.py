@@ -17,10 +17,10 @@ import make_versions  # type: ignore[import-not-found]
 
 FACTS = Path(__file__).with_name("kraft_records.json")
 NAMES = (
-    "AbortTransactionRecord AccessControlEntryRecord BeginTransactionRecord BrokerRegistrationChangeRecord "
+    "AbortTransactionRecord BeginTransactionRecord BrokerRegistrationChangeRecord "
     "ClearElrRecord ClientQuotaRecord DelegationTokenRecord EndTransactionRecord FenceBrokerRecord "
     "KRaftVersionRecord LeaderChangeMessage NoOpRecord RegisterBrokerRecord "
-    "RegisterControllerRecord RemoveAccessControlEntryRecord RemoveDelegationTokenRecord "
+    "RegisterControllerRecord RemoveDelegationTokenRecord "
     "SnapshotFooterRecord SnapshotHeaderRecord "
     "UnfenceBrokerRecord UnregisterBrokerRecord VotersRecord "
     "ZkMigrationStateRecord"

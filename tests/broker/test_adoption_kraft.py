@@ -7,11 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from adopting import CHANGES, GOLDEN, ID, kraft, metadata_batch, names, next_id, refusal, told, values_of
+from adopting import CHANGES, GOLDEN, ID, OTHER_ID, kraft, metadata_batch, names, next_id, refusal, told, values_of
 from harness import produce, records, running
 
-from ottla.broker.tools.kraft_records import AccessControlEntryRecord, NoOpRecord, PartitionChangeRecord
-from ottla.protocol.messages.metadata_records import RemoveTopicRecord
+from ottla.broker.security.acls import Acl, AclFilter
+from ottla.broker.tools.kraft_records import NoOpRecord
+from ottla.protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
+    PartitionChangeRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveTopicRecord,
+)
 
 
 async def test_the_metadata_log_of_kraft_is_believed(tmp_path: Path) -> None:
@@ -62,16 +68,22 @@ async def test_two_metadata_logs(tmp_path: Path) -> None:
 
 
 async def test_a_kraft_log_without_a_snapshot(tmp_path: Path) -> None:
-    acl = AccessControlEntryRecord(
-        id=ID, resource_type=2, resource_name="t", pattern_type=3, principal="User:x", host="*", operation=2,
-        permission_type=3,
+    acl, gone = (
+        AccessControlEntryRecord(
+            id=id, resource_type=2, resource_name="t", pattern_type=3, principal=principal, host="*", operation=2,
+            permission_type=3,
+        )
+        for id, principal in ((ID, "User:x"), (OTHER_ID, "User:y"))
     )  # fmt: skip
-    folder = kraft(tmp_path / "data", metadata_batch(40, *values_of(acl)), snapshot=False)
+    removal = RemoveAccessControlEntryRecord(id=OTHER_ID)
+    folder = kraft(tmp_path / "data", metadata_batch(40, *values_of(acl, gone, removal)), snapshot=False)
     (folder / ".kafka_cleanshutdown").unlink()
     with (folder / "__cluster_metadata-0" / f"{0:020}.log").open("ab") as file:
-        file.write(metadata_batch(41, *values_of(RemoveTopicRecord(topic_id=ID)))[:-3])  # torn by the crash
-    async with running(folder) as broker:
-        assert sorted(told(broker.state)) == ["old", "t"]
+        file.write(metadata_batch(43, *values_of(RemoveTopicRecord(topic_id=ID)))[:-3])  # torn by the crash
+    for _ in range(2):
+        async with running(folder) as broker:
+            assert sorted(told(broker.state)) == ["old", "t"]
+            assert broker.state.acls.find(AclFilter()) == [Acl(2, "t", 3, "User:x", "*", 2, 3)]
 
 
 async def test_partitions_that_lay_on_other_brokers_begin_empty(tmp_path: Path) -> None:
