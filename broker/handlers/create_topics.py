@@ -1,14 +1,19 @@
-"""CreateTopics v0-v7 (KIP-4, KIP-464, KIP-525, KIP-516)."""
+"""CreateTopics v0-v7 (KIP-4, KIP-464, KIP-525, KIP-516).
+
+Asks for the right to create each topic; what configs it has is told to those who may DESCRIBE_CONFIGS.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from ..config import TopicConfig
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
+from ..metadata_log import TOPIC as METADATA_TOPIC
 from ..nodes import Nodes
 from ..topics import PARTITIONS_AT_ONCE_MAX
 
@@ -16,28 +21,52 @@ Asked = CreateTopicsRequest.CreatableTopic
 Result = CreateTopicsResponse.CreatableTopicResult
 Config = Result.CreatableTopicConfigs
 
+CONFIGS_FROM = 5  # the first version that tells them
 BROKER_DEFAULT = -1  # for the counts, since KIP-464
 STRICT_FROM = 6  # the first version that a quota of mutations refuses (KIP-599)
 
 
 @handles(CreateTopicsRequest)
 async def create_topics(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    """Each topic on its own; names that are listed twice are refused."""
+    """Each topic on its own; names that are listed twice are refused. As in Kafka, those that may not be created come
+    last."""
     counts = Counter(asked.name for asked in request.topics)
-    results = []
+    results, denied = [], []
     left = PARTITIONS_AT_ONCE_MAX
     for name in counts:
         asked = next(asked for asked in request.topics if asked.name == name)
         try:
             if counts[name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if name != METADATA_TOPIC and not context.may_create(name):
+                denied.append(_denied(name, context))
+                continue
             result = _create(asked, request.validate_only, left, context)
             left -= result.num_partitions
+            if context.api_version >= CONFIGS_FROM:
+                _hide_configs(result, context)
             results.append(result)
         except Exception as error:
             code = code_of(error)
             results.append(Result(name=name, error_code=code, error_message=message_of(error)))
-    return CreateTopicsResponse(topics=results)
+    return CreateTopicsResponse(topics=results + denied)
+
+
+def _denied(name: str, context: RequestContext) -> Result:
+    behaviour = context.broker.profile.behaviour
+    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    if behaviour.creates_by_topic:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    text = None if behaviour.refusal_texts == "none" else "Authorization failed."
+    return Result(name=name, error_code=code, error_message=text)
+
+
+def _hide_configs(result: Result, context: RequestContext) -> None:
+    """Takes what the topic was made with out of the answer, unless whoever asks may know it."""
+    if not context.allowed(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, result.name):
+        result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        result.num_partitions = result.replication_factor = -1
+        result.configs = []
 
 
 def _create(asked: Asked, validate_only: bool, left: int, context: RequestContext) -> Result:
@@ -65,7 +94,7 @@ def _create(asked: Asked, validate_only: bool, left: int, context: RequestContex
         result = Result(name=asked.name, topic_id=topic.id, error_code=0, error_message=None)
     result.num_partitions = partitions
     result.replication_factor = factor
-    if context.api_version >= 5:
+    if context.api_version >= CONFIGS_FROM:
         entries = [kept.describe(name) for name in kept.names()]
         result.configs = [
             Config(

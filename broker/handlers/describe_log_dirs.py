@@ -5,6 +5,7 @@ A directory that has failed is in error (KIP-112); which partitions are its is n
 
 from __future__ import annotations
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ..context import RequestContext, handles
@@ -17,7 +18,10 @@ PartitionSize = TopicSizes.DescribeLogDirsPartition
 
 @handles(DescribeLogDirsRequest)
 async def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
-    """All partitions, or those asked for; unknown ones are left out, as in Kafka."""
+    """All partitions, or those asked for; unknown ones are left out, as in Kafka. Up to v2 who may not describe the
+    cluster is told of no directory."""
+    if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     wanted = (
         None
         if request.topics is None

@@ -2,6 +2,8 @@
 
 v0 is answered from `__consumer_offsets` too, and tells a partition without an offset by error 3 as the ZooKeeper
 store did. Member ids and epochs (v9) matter to KIP-848 groups only and are not looked at.
+Asks for DESCRIBE on each group (READ where the release does) and on each topic; of all topics, those that may not be
+described are left out, of some they come last, as in Kafka.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import TypeVar
 
+from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from ...protocol.primitives import ZERO_UUID
 from ..context import RequestContext, handles
-from ..groups.offsets import CommittedOffset, FetchedOffset
+from ..groups.offsets import CommittedOffset, FetchedOffset, Partition
 
 GROUPS_SINCE = 8
 TOP_LEVEL_ERROR_SINCE = 2
@@ -30,7 +33,6 @@ AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 @handles(OffsetFetchRequest)
 async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     """From v8 several groups, each with its own error; before, one."""
-    groups = context.groups
     if context.api_version >= GROUPS_SINCE:
         by_id = context.api_version >= TOPIC_IDS_SINCE
         found = [await _group(context, asked, request.require_stable, by_id) for asked in request.groups]
@@ -38,20 +40,39 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
     asked = None
     if request.topics is not None:
         asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
-    error, fetched = groups.fetch(request.group_id, asked, require_stable=request.require_stable)
-    error = error or await context.broker.group_records_durable(request.group_id)
-    if error is not ErrorCode.NONE:
-        fetched = []
+    error, fetched = await _fetched(request.group_id, asked, request.require_stable, context)
     if error is not ErrorCode.NONE and context.api_version < TOP_LEVEL_ERROR_SINCE:
         fetched = [FetchedOffset(partition, None, error) for partition in asked or ()]
     elif context.api_version == 0:
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        fetched = [one if one.committed is not None else one._replace(error=missing) for one in fetched]
+        fetched = [one if one.committed is not None or one.error else one._replace(error=missing) for one in fetched]
     topics = [
         Topic(name=name, partitions=[_partition(Topic.OffsetFetchResponsePartition, one) for one in ones])
         for name, ones in _by_topic(fetched)
     ]
     return OffsetFetchResponse(topics=topics, error_code=error)
+
+
+async def _fetched(
+    group_id: str, asked: list[Partition] | None, require_stable: bool, context: RequestContext
+) -> tuple[ErrorCode, list[FetchedOffset]]:
+    """What a group has committed for partitions, None being all of its own; nothing beside an error of the group."""
+    reads = context.broker.profile.behaviour.offset_fetch_reads_group
+    if not context.allowed(AclOperation.READ if reads else AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED, []
+    visible, refused = asked, []
+    if asked is not None and context.broker.authorizer is not None:
+        codes = {name: context.topic_refusal(AclOperation.DESCRIBE, name) for name, _ in asked}
+        visible = [partition for partition in asked if not codes[partition[0]]]
+        refused = [FetchedOffset(one, None, codes[one[0]]) for one in asked if codes[one[0]]]
+    error, fetched = context.groups.fetch(group_id, visible, require_stable=require_stable)
+    error = error or await context.broker.group_records_durable(group_id)
+    if error is not ErrorCode.NONE:
+        return error, []
+    if asked is None:
+        described = (context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, one.partition[0]) for one in fetched)
+        fetched = [one for one, is_described in zip(fetched, described, strict=True) if is_described]
+    return ErrorCode.NONE, [*fetched, *refused]
 
 
 async def _group(context: RequestContext, asked: AskedGroup, require_stable: bool, by_id: bool) -> Group:
@@ -67,8 +88,7 @@ async def _group(context: RequestContext, asked: AskedGroup, require_stable: boo
                 topics.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
             else:
                 partitions += [(name, index) for index in topic.partition_indexes]
-    error, fetched = groups.fetch(asked.group_id, partitions, require_stable=require_stable)
-    error = error or await context.broker.group_records_durable(asked.group_id)
+    error, fetched = await _fetched(asked.group_id, partitions, require_stable, context)
     if error is not ErrorCode.NONE:
         return Group(group_id=asked.group_id, topics=[], error_code=error)
     for name, ones in _by_topic(fetched):
