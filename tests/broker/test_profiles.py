@@ -68,6 +68,8 @@ async def is_answered(broker: Broker, key: int, version: int) -> bool:
         request.acks = -1
     if "client_software_name" in request._fields:
         request.client_software_name = request.client_software_version = "t"
+    if "resource_type_filter" in request._fields:  # UNKNOWN closes the connection
+        request.resource_type_filter = request.operation = request.permission_type = 1
     client = await broker.client()
     await client.send_bytes(frame(request, version, 7))
     try:

@@ -60,6 +60,9 @@ VALID = """
     AddOffsetsToTxn           25  0-3   0-3   0-4   0-4   0-4   0-4
     EndTxn                    26  0-3   0-3   0-4   0-5   0-5   0-5
     TxnOffsetCommit           28  0-3   0-3   0-4   0-5   0-5   0-5
+    DescribeAcls              29  0-2   0-2   0-3   1-3   1-3   1-3
+    CreateAcls                30  0-2   0-2   0-3   1-3   1-3   1-3
+    DeleteAcls                31  0-2   0-2   0-3   1-3   1-3   1-3
     DescribeConfigs           32  0-4   0-4   0-4   1-4   1-4   1-4
     AlterConfigs              33  0-2   0-2   0-2   0-2   0-2   0-2
     DescribeLogDirs           35  0-2   0-2   0-4   1-4   1-4   1-5
@@ -386,6 +389,17 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (FROM_4.removeprefix("4.0.0 4.0 "), True),
         ("ottla", True),
     ],
+    "newest_acl_operation": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", 12),
+        (f"3.3 3.4 3.5 {FROM_3_6} 4.0.0 4.0", 14),
+        ("4.1 4.2 4.3", 15),
+        ("ottla", 15),
+    ],
+    "acls_as_kraft": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
     "unknown_version_lists_range": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
         (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
@@ -485,6 +499,25 @@ def test_behaviours_are_what_each_release_did(behaviour: str) -> None:
             found = getattr(profile(name).behaviour, behaviour)
             assert (found, type(found)) == (value, type(value)), name
     assert getattr(Behaviour(), behaviour) == COLUMNS[behaviour][-1][1]
+
+
+def test_authorizers_are_those_whose_classes_each_release_has() -> None:
+    """By the source of each release, and of 4.0.0."""
+    simple = "kafka.security.auth.SimpleAclAuthorizer"
+    acl = "kafka.security.authorizer.AclAuthorizer"
+    standard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    expected = {
+        "0.8.2": (),
+        f"{BEFORE_1.removeprefix('0.8.2 ')} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3": (simple,),
+        "2.4 2.5 2.6 2.7 2.8": (acl, simple),
+        "3.0 3.1": (acl,),
+        f"3.2 3.3 3.4 3.5 {FROM_3_6}": (standard, acl),
+        FROM_4: (standard,),
+        "ottla": (standard, acl, simple),
+    }
+    assert {n: names for row, names in expected.items() for n in row.split()} == {
+        name: profile(name).authorizers for name in PROFILE_NAMES
+    }
 
 
 @pytest.mark.parametrize(
