@@ -37,6 +37,8 @@ MODULES = [
     "own_transactions",
     "pages",
     "scripts",
+    "kafka_tools",
+    "connect",
     "spark",
     "spark_sink",
     "spark_rewritten",
