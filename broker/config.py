@@ -11,7 +11,9 @@ The entries of a synonym list stand in the order in which they win, the one in f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -19,6 +21,8 @@ from typing import Any
 
 from .config_facts import (
     BEHAVIOUR_PREFIX,
+    ONLY_IF_SET,
+    OWN_SYNONYMS,
     ConfigError,
     ConfigType,
     Fact,
@@ -30,6 +34,7 @@ from .config_facts import (
 )
 from .config_sources import from_environment, read_properties_file
 from .format_rules import check_formats, profile_in_force
+from .logs import get_logger
 from .releases import BEHAVIOUR_NAMES, Profile, own_profile
 from .security.settings import authorizer_settings
 
@@ -77,7 +82,7 @@ ACTED_ON = frozenset(
     message.max.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
     message.timestamp.difference.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
     offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.num.partitions
-    offsets.topic.segment.bytes ottla.validate.records producer.duplicate.scan.bytes
+    offsets.topic.segment.bytes ottla.client.telemetry ottla.validate.records producer.duplicate.scan.bytes telemetry.max.bytes
     producer.id.expiration.check.interval.ms producer.id.expiration.ms controller.quota.window.num
     controller.quota.window.size.seconds quota.consumer.default quota.producer.default quota.window.num
     quota.window.size.seconds
@@ -107,6 +112,9 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_LOGGER = 6
+    DYNAMIC_CLIENT_METRICS = 7
+    DYNAMIC_GROUP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +160,10 @@ class Config:
             ConfigSource.DYNAMIC_BROKER: {},
             ConfigSource.DYNAMIC_DEFAULT_BROKER: {},
         }
+        """By level, the stronger first. What the release does not know may be there too, as in Kafka."""
         self._values: dict[str, Any] = {}
         self._resolved: dict[tuple[str, ...], Any] = {}
+        self._told_inert: set[str] = set()
         self.warnings: tuple[str, ...] = tuple(warnings)
         self.revision = 0
         for name, text in (static or {}).items():
@@ -167,7 +177,8 @@ class Config:
         self._check_together()
         self.warnings += tuple(check_formats(self))
         self.profile = profile_in_force(self)
-        self._resolved.clear()
+        self.forget_dynamic()
+        self.revision = 0
 
     @classmethod
     def load(
@@ -239,12 +250,21 @@ class Config:
         try:
             return self._resolved[chain]  # each topic asks for the same ones
         except KeyError:
-            value = self._resolved[chain] = self._resolve(chain)
+            value = self._resolved[chain] = self._resolve(chain, (*self._dynamic.values(), self._static))
             return value
 
-    def _resolve(self, chain: tuple[str, ...]) -> Any:
+    def without(self, name: str, source: ConfigSource) -> Any:
+        """The typed value that would be in force if the level DYNAMIC_BROKER or DYNAMIC_DEFAULT_BROKER did not set it.
+        KeyError if unknown."""
+        fact = self.fact(name)
+        if fact is None:
+            raise KeyError(name)
+        layers = [layer for level, layer in self._dynamic.items() if level is not source]
+        return self._resolve(_chain(fact, name), (*layers, self._static))
+
+    def _resolve(self, chain: tuple[str, ...], layers: Sequence[Mapping[str, str]]) -> Any:
         for name in chain:
-            for layer in (*self._dynamic.values(), self._static):
+            for layer in layers:
                 if name in layer:
                     return self._converted(name, layer[name], chain)
         known = self.facts("broker")
@@ -284,56 +304,104 @@ class Config:
         found: list[Synonym] = []
         for source, layer in (*self._dynamic.items(), (ConfigSource.STATIC_BROKER, self._static)):
             for name in chain:
-                if name in layer and (fact := self.fact(name)):
-                    found.append(_synonym(fact, name, layer[name], source))
+                if name in layer and self.fact(name):
+                    found.append(self._told(name, layer[name], source))
         known = self.facts("broker")
         for name in chain:
             if name in known and (default := known[name].default) is not None:
-                found.append(_synonym(known[name], name, default, ConfigSource.DEFAULT))
+                found.append(self._told(name, default, ConfigSource.DEFAULT))
         return found
 
-    def names(self) -> list[str]:
-        """The names DescribeConfigs lists when asked for all: the release's, and internal ones that are set."""
+    def told(self, name: str) -> list[Synonym]:
+        """The places that DescribeConfigs tells of a value for `name`, the one in force first: as `synonyms`, but
+        nothing before the name itself is found under itself, and only the names that Kafka takes for synonyms."""
+        fact = self.fact(name)
+        chain: Sequence[str] = (name,)
+        if fact is not None and fact.name != name:
+            chain = (name, fact.name)  # with a listener's prefix, and without
+        elif fact is not None and name not in OWN_SYNONYMS and name in fact.synonyms:
+            chain = fact.synonyms
+        found = []
+        for source, layer in (*self._dynamic.items(), (ConfigSource.STATIC_BROKER, self._static)):
+            found += [self._told(key, layer[key], source) for key in chain if key in layer]
         known = self.facts("broker")
-        listed = [name for name, fact in known.items() if not fact.internal or name in self._static]
-        return listed + sorted(name for name in self._static if name not in known)
+        for key in chain:
+            default = known[key].default if key in known and key not in ONLY_IF_SET else None
+            if default is not None:
+                found.append(self._told(key, default, ConfigSource.DEFAULT))
+        return list(itertools.dropwhile(lambda synonym: synonym.name != name, found))
+
+    def _told(self, name: str, text: str, source: ConfigSource) -> Synonym:
+        fact = self.fact(name)
+        return Synonym(name, None if fact is None or fact.sensitive else text, source)
+
+    def names(self) -> list[str]:
+        """The names DescribeConfigs lists when asked for all: the release's, and internal or unknown ones that are
+        set."""
+        known = self.facts("broker")
+        layers = (*self._dynamic.values(), self._static)
+        listed = [name for name, fact in known.items() if not fact.internal or any(name in layer for layer in layers)]
+        return listed + sorted({name for layer in layers for name in layer if name not in known})
 
     def describe(self, name: str) -> ConfigEntry:
-        """What DescribeConfigs shows of a broker config. KeyError if unknown."""
+        """What DescribeConfigs shows of a broker config: the value under this very name, which a synonym may overrule.
+        What is not known is kept secret. KeyError if it is not set either."""
         fact = self.fact(name)
+        told = self.told(name)
+        source = told[0].source if told else ConfigSource.DEFAULT
         if fact is None:
-            raise KeyError(name)
-        synonyms = self.synonyms(_chain(fact, name))
-        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
-        return _entry(fact, name, self[name], source, synonyms)
+            if not told:
+                raise KeyError(name)
+            return ConfigEntry(name, None, source, True, True, ConfigType.UNKNOWN, tuple(told))
+        text = self._text_told(name, fact)
+        value = None if text is None or fact.sensitive else format_value(fact, _parsed(fact, text))
+        read_only = fact.read_only or fact.name != name
+        return ConfigEntry(name, value, source, read_only, fact.sensitive, fact.type_code, tuple(told))
 
-    def set_dynamic(
-        self, name: str, text: str | None, source: ConfigSource = ConfigSource.DYNAMIC_BROKER, *, dry_run: bool = False
-    ) -> None:
-        """Sets a dynamic value, or removes it when `text` is None; `dry_run` only checks.
+    def _text_told(self, name: str, fact: Fact) -> str | None:
+        """The text for a name as Kafka keeps it: a level hides the synonyms of what it sets in weaker ones."""
+        for layer in (*self._dynamic.values(), self._static):
+            if name in layer:
+                return layer[name]
+            if layer is not self._static and any(other in layer for other in fact.synonyms):
+                return fact.default
+        return fact.default
 
-        `source` is DYNAMIC_BROKER (this broker) or DYNAMIC_DEFAULT_BROKER (all brokers). Raises ConfigError for a name
-        that is unknown or read only, a value that is malformed, a config of one broker set for all.
-        """
-        fact = self.fact(name)
-        if fact is None:
-            raise ConfigError(unknown_config(name, "in the request", self.profile))
-        if fact.read_only:
-            raise ConfigError(f"Cannot update these configs dynamically: Set({name})")
-        if source is ConfigSource.DYNAMIC_DEFAULT_BROKER and fact.dynamic == "per-broker":
-            raise ConfigError(f"Cannot update these configs at default cluster level: Set({name})")
+    def described_for_all(self) -> list[ConfigEntry]:
+        """Only what is set for all brokers, also where this one has another value of its own."""
+        source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+        entries = []
+        for name, text in self._dynamic[source].items():
+            entry = self.describe(name)
+            told = tuple(synonym for synonym in entry.synonyms if synonym.source is source)
+            entries.append(
+                dataclasses.replace(entry, value=None if entry.sensitive else text, source=source, synonyms=told)
+            )
+        return entries
+
+    def set_dynamic(self, name: str, text: str | None, source: ConfigSource = ConfigSource.DYNAMIC_BROKER) -> None:
+        """Sets a dynamic value, or removes it when `text` is None, at the level DYNAMIC_BROKER (this broker) or
+        DYNAMIC_DEFAULT_BROKER (all brokers). Whether that is allowed, `dynamic_configs.py` knows; raises ConfigError
+        for what could not even be read."""
         layer = self._dynamic[source]
-        if text is not None:
-            value = parse_value(fact, text, name)
-            if name == "log.retention.ms" and value == 0:
-                raise ConfigError("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
-        if dry_run:
-            return
+        fact = self.fact(name)
+        if text is not None and fact is not None:
+            parse_value(fact, text, name)
         if text is None:
             layer.pop(name, None)
+            self._dynamic[source] |= self._always_dynamic().get(source, {})
         else:
             layer[name] = text
         self._changed()
+
+    def _always_dynamic(self) -> dict[ConfigSource, dict[str, str]]:
+        """What a cluster has from its beginning: with eligible leaders (KIP-966), how many replicas have to be in sync,
+        by which these are reckoned."""
+        if not self.profile.behaviour.eligible_leaders:
+            return {}
+        name = "min.insync.replicas"
+        text = self._static.get(name) or self.facts("broker")[name].default or "1"
+        return {ConfigSource.DYNAMIC_DEFAULT_BROKER: {name: text}}
 
     def _changed(self) -> None:
         self._values.clear()
@@ -342,13 +410,21 @@ class Config:
 
     def forget_dynamic(self) -> None:
         """Removes all dynamic values, as for a broker that is started anew and reads them from its metadata."""
-        for layer in self._dynamic.values():
+        for source, layer in self._dynamic.items():
             layer.clear()
+            layer.update(self._always_dynamic().get(source, {}))
         self._changed()
 
     def dynamic(self, source: ConfigSource) -> dict[str, str]:
         """A copy of the dynamic texts set at one level, for AlterConfigs, which replaces them all."""
         return dict(self._dynamic[source])
+
+    def tell_inert(self, names: Iterable[str]) -> None:
+        """Says in the log which of these are accepted but change nothing here, of each name once."""
+        told = sorted({name for name in names if name not in ACTED_ON} - self._told_inert)
+        if told:
+            self._told_inert.update(told)
+            get_logger().info("configs accepted but not acted on", names=told)
 
     def not_acted_on(self) -> list[str]:
         """The explicitly set names that are accepted but change nothing here, for one line in the log."""
@@ -370,6 +446,14 @@ class TopicConfig:
         validate_topic_configs(self._overrides, self._facts)
         self._values: dict[str, Any] = {}
         self._revision = broker_config.revision
+
+    def check_tiered(self) -> None:
+        """Raises ConfigError where the topic asks for storage elsewhere that the broker does not have (KIP-405)."""
+        if self.get("remote.storage.enable") and not self._broker.get("remote.log.storage.system.enable"):
+            raise ConfigError(
+                "Tiered Storage functionality is disabled in the broker. "
+                "Topic cannot be configured with remote log storage."
+            )
 
     @property
     def overrides(self) -> dict[str, str]:
@@ -405,13 +489,12 @@ class TopicConfig:
     def describe(self, name: str) -> ConfigEntry:
         """What DescribeConfigs shows of a topic config. KeyError if unknown."""
         fact = self._facts[name]
-        synonyms = self._broker.synonyms(fact.synonyms)
+        value = format_value(fact, self[name])
+        told = self._broker.told(fact.synonyms[0]) if fact.synonyms else []
         if name in self._overrides:
-            synonyms.insert(0, _synonym(fact, name, self._overrides[name], ConfigSource.DYNAMIC_TOPIC))
-        elif not fact.synonyms and fact.default is not None:
-            synonyms.append(_synonym(fact, name, fact.default, ConfigSource.DEFAULT))
-        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
-        return _entry(fact, name, self[name], source, synonyms)
+            told.insert(0, Synonym(name, value, ConfigSource.DYNAMIC_TOPIC))
+        source = told[0].source if told else ConfigSource.DEFAULT
+        return ConfigEntry(name, value, source, fact.read_only, fact.sensitive, fact.type_code, tuple(told))
 
 
 def validate_topic_configs(configs: Mapping[str, str | None], known: Mapping[str, Fact] | None = None) -> None:
@@ -439,11 +522,6 @@ def _chain(fact: Fact, name: str) -> tuple[str, ...]:
     return fact.synonyms if fact.synonyms and fact.synonyms[0] == name else (name,)
 
 
-def _synonym(fact: Fact, name: str, text: str, source: ConfigSource) -> Synonym:
-    value = None if fact.sensitive else format_value(fact, parse_value(fact._replace(valid=None, flags=""), text))
-    return Synonym(name, value, source)
-
-
-def _entry(fact: Fact, name: str, value: Any, source: ConfigSource, synonyms: Sequence[Synonym]) -> ConfigEntry:
-    shown = None if fact.sensitive else format_value(fact, value)
-    return ConfigEntry(name, shown, source, fact.read_only, fact.sensitive, fact.type_code, tuple(synonyms))
+def _parsed(fact: Fact, text: str) -> Any:
+    """A value that was checked when it was set; some defaults break Kafka's own rules."""
+    return parse_value(fact._replace(valid=None, flags=""), text)

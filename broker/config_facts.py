@@ -82,12 +82,20 @@ CACHED_BATCHES_MAX = 1000  # per producer; each takes some 100 bytes
 OWN_FACTS = (
     Fact("producer.duplicate.scan.bytes", "broker", "LONG", "16777216", "[0,...,1073741824]", (), "r", None),
     Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None),
+    Fact("ottla.client.telemetry", "broker", "BOOLEAN", "false", None, (), "r", None),
     Fact("log.record.version.force.upgrade", "broker", "STRING", None, "nothing or 2", (), "r", None),
     # An authorizer's own: Kafka hands them on unread, so that it shows them only where they are set, and no value.
     Fact("super.users", "broker", "STRING", None, None, (), "sri", None, "UNKNOWN"),
     Fact("allow.everyone.if.no.acl.found", "broker", "BOOLEAN", "false", None, (), "sri", None, "UNKNOWN"),
 )
 BEHAVIOUR_PREFIX = "ottla.behaviour."
+
+# Kafka defines these beside its other configs of a broker, and tells of them where they are set.
+ONLY_IF_SET = {
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+}
 
 # Kafka has no default for a node's id, and three replicas for internal topics; Ottla is one node. Kafka listens on
 # every interface; a broker that asks nobody for a password should not.
@@ -118,7 +126,9 @@ def facts(scope: str, release: str = OWN) -> dict[str, Fact]:
     for row in _table()["rows"]:
         if row[1] == scope and (fact := _fact(row, played)) is not None:
             found[fact.name] = fact
-    own = (*OWN_FACTS, *_behaviour_facts(played))
+    # As a release of Kafka, a broker tells nobody of configs that this has not, unless they are set.
+    flag = "" if played.is_own else "i"
+    own = (*(fact._replace(flags=fact.flags + flag) for fact in OWN_FACTS), *_behaviour_facts(played))
     found.update((fact.name, fact) for fact in own if fact.scope == scope)
     return found
 
@@ -141,6 +151,8 @@ def _fact(row: list[Any], played: Profile) -> Fact | None:
         flags = flags.replace("r", "") + ("r" if dynamic is None else "")
     if "internal" in there:
         flags = flags.replace("i", "") + ("i" if there["internal"] else "")
+    if scope == "broker" and name in ONLY_IF_SET:
+        flags += "i"
     valid = there.get("valid", valid)
     if valid == "releases":
         valid = f"releases to {played.protocol_version}"
@@ -215,8 +227,22 @@ def parse_value(fact: Fact, text: str, name: str | None = None) -> Any:
     if len(text) > MAX_VALUE_CHARS:
         raise invalid(fact, name, text, "Value is too long")
     value = _convert(fact, name, text)
-    if reason := check_of(fact)(value):
-        raise invalid(fact, name, text, reason)
+    if fact.type != "LIST":
+        if reason := check_of(fact)(value):
+            raise invalid(fact, name, format_value(fact, value) or "", reason.replace(_NAME, name))
+        return value
+    if not value:
+        if fact.valid == "non-empty list" or "n" in fact.flags:
+            raise invalid(fact, name, text, "List must not be empty")
+        return value
+    if fact.valid is not None and "" in value:
+        raise ConfigError(f"Configuration '{name}' values must not be empty.")
+    value = list(dict.fromkeys(value))
+    check = check_of(fact)
+    for element in value:
+        if reason := check(element):
+            shown = f"[{', '.join(value)}]" if _NAME in reason else element
+            raise invalid(fact, name, shown, reason.replace(_NAME, name))
     return value
 
 
@@ -246,7 +272,20 @@ def format_value(fact: Fact, value: Any) -> str | None:
         return None
     if fact.type == "BOOLEAN":
         return "true" if value else "false"
+    if fact.type == "DOUBLE":
+        return _java_double(value)
     return ",".join(value) if fact.type == "LIST" else str(value)
+
+
+def _java_double(value: float) -> str:
+    """As Java prints it: with an exponent below a thousandth and from ten million on, and always with a point."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(float(value))
+    from decimal import Decimal  # 3 ms; hardly a value needs it
+
+    sign, figures, exponent = Decimal(repr(float(value))).normalize().as_tuple()
+    digits = "".join(map(str, figures))
+    return f"{'-' if sign else ''}{digits[0]}.{digits[1:] or '0'}E{int(exponent) + len(digits) - 1}"
 
 
 Check = Callable[[Any], str | None]  # a typed value -> what is wrong with it, None when nothing is
@@ -258,30 +297,16 @@ _THROTTLED = re.compile(r"[0-9]+:[0-9]+")
 _RANGE = re.compile(r"\[(-?[0-9.]+),\.\.\.(?:,(-?[0-9.]+))?\]( or -1)?")
 
 
+_NAME = "{name}"  # stands in a reason for the config's
+
+
 def check_of(fact: Fact) -> Check:
-    """The check that belongs to a fact, parsed from its `valid` notation once."""
-    return _check(fact.valid, fact.type, "n" in fact.flags)
+    """The check that belongs to a fact, of an element where it is a list; parsed from its `valid` notation once. Raises
+    ValueError for a notation that is not known: a new one in the table must not pass as "no check"."""
+    return _notation(fact.valid)
 
 
 @functools.cache
-def _check(valid: str | None, kind: str, not_empty: bool) -> Check:
-    """Raises ValueError for a notation it does not know: a new one in the table must not pass as "no check"."""
-    inner = _notation(valid)
-    if kind != "LIST":
-        return inner
-
-    def of_list(values: list[str]) -> str | None:
-        if not values:
-            return "List must not be empty" if not_empty or valid == "non-empty list" else None
-        if valid is not None and len(set(values)) != len(values):
-            return "Values must not be duplicated"
-        if "" in values:
-            return "List must not contain empty values"
-        return next((reason for value in values if (reason := inner(value))), None)
-
-    return of_list
-
-
 def _notation(valid: str | None) -> Check:
     if valid in (None, "non-null string", "non-empty list"):
         return lambda value: None
@@ -296,7 +321,10 @@ def _notation(valid: str | None) -> Check:
         return _range(match)
     if valid.startswith("[partitionId]"):
         return lambda value: (
-            None if value == "*" or _THROTTLED.fullmatch(value) else "Expected * or [partitionId]:[brokerId],..."
+            None
+            if value == "*" or _THROTTLED.fullmatch(value)
+            else f"{_NAME} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
         )
     if match := re.fullmatch(r"(\(case insensitive\) )?\[([^\[\]]+)\]", valid):
         return _choice(match[2].split(", "), ignore_case=match[1] is not None)
@@ -311,7 +339,9 @@ def _range(match: re.Match[str]) -> Check:
     def check(value: int | float) -> str | None:
         if or_minus_one:
             return (
-                None if value == -1 or low <= value <= (high or 0) else f"Value must be between {low} and {high}, or -1"
+                None
+                if value == -1 or low <= value <= (high or 0)
+                else f"Value must be between {low} and {high} or equal to -1"
             )
         if value < low:
             return f"Value must be at least {low}"
@@ -327,7 +357,13 @@ def _choice(choices: list[str], *, ignore_case: bool) -> Check:
     def check(value: str) -> str | None:
         if (value.lower() if ignore_case else value) in accepted or (durations and _DURATION.fullmatch(value)):
             return None
-        return f"String must be one of: {', '.join(choices)}"
+        if durations:
+            return (
+                f"Invalid value `{value}` for configuration {_NAME}. The value must be either 'earliest', 'latest' or "
+                "of the format 'by_duration:<PnDTnHnMn.nS>'."
+            )
+        words = "String must be one of (case insensitive)" if ignore_case else "String must be one of"
+        return f"{words}: {', '.join(choices)}"
 
     return check
 

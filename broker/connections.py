@@ -105,6 +105,10 @@ def _host(address: Any) -> str:
     return host.removeprefix("::ffff:") if "." in host else host
 
 
+def _port(address: Any) -> int:
+    return address[1] if address else -1
+
+
 class ClientConnection(asyncio.BufferedProtocol):
     """The event loop's view of one connection."""
 
@@ -143,7 +147,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport = transport
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         origin = self._all.broker.clients.origin(self.listener)
-        self._arrival = Arrival(self.listener, _host(local), _host(peer), origin, self.node_id)
+        self._arrival = Arrival(self.listener, _host(local), _host(peer), origin, self.node_id, _port(peer))
         self._all.open.add(self)
         if self._all.stopping:
             self.stop()

@@ -66,8 +66,8 @@ class Apis(NamedTuple):
 
 @dataclass(slots=True)
 class Arrival:
-    """Which way a connection came in: the listener's name, our own address that it reached, the client's host, and
-    which of our nodes it talks to.
+    """Which way a connection came in: the listener's name, our own address that it reached, the client's host and port
+    (-1 where it has none), and which of our nodes it talks to.
 
     `origin` is where its calls are noted; another one as soon as the client tells its software.
     """
@@ -77,6 +77,7 @@ class Arrival:
     client_host: str
     origin: Origin
     node_id: int
+    client_port: int = -1
 
 
 class RequestContext:

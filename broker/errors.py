@@ -28,6 +28,7 @@ CODES: dict[type[Exception], ErrorCode] = {
     records.CorruptRecords: ErrorCode.CORRUPT_MESSAGE,
     records.UnknownBatches: ErrorCode.CORRUPT_MESSAGE,
     records.InvalidRecords: ErrorCode.INVALID_RECORD,
+    records.DecompressedTooLarge: ErrorCode.INVALID_RECORD,
     records.InvalidTimestamps: ErrorCode.INVALID_TIMESTAMP,
     records.WrongBatches: ErrorCode.INVALID_RECORD,
     records.UnsupportedForFormat: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,

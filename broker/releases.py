@@ -139,6 +139,13 @@ class Behaviour:
     """Elections and reassignments are answered as by a KRaft controller rather than with ZooKeeper: other texts, an
     election of all leaders lists topics without results too, leader.imbalance.per.broker.percentage is not asked."""
 
+    topics_as_kraft: bool = True
+    """Topics are made, grown and deleted as by KRaft's controller, rather than with ZooKeeper: other texts, and there
+    each entry of a name that is listed twice is answered."""
+    unused_groups_go_at_once: bool = False
+    """A group without members goes with its last offset, rather than at the next check: the coordinator before
+    KIP-848's."""
+
     scram_once_a_user: bool = True
     """A request may change the SCRAM credentials of a user once, rather than once for each mechanism."""
     feature_answers: Literal["zookeeper", "each", "whole"] = "whole"
@@ -220,6 +227,8 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "group_configs": (("0.8.2", False), ("4.0.0", True)),
     "refusal_texts": (("0.8.2", "none"), ("2.3", "create"), ("2.8", "describe"), ("3.3", "alter")),
     "controls_as_kraft": (("0.8.2", False), ("3.3", True)),
+    "topics_as_kraft": (("0.8.2", False), ("3.3", True)),
+    "unused_groups_go_at_once": (("0.8.2", True), ("4.0.0", False)),
     "scram_once_a_user": (("0.8.2", False), ("3.3", True)),
     "feature_answers": (("0.8.2", "zookeeper"), ("3.3", "each"), ("4.0.0", "whole")),
     "newest_acl_operation": (("0.8.2", 12), ("3.3", 14), ("4.1", 15)),
@@ -292,7 +301,7 @@ _AUTHORIZERS: dict[str, Moves] = {
 }
 
 # Only brokers and controllers call these. GetTelemetrySubscriptions and PushTelemetry (71, 72) are advertised by a
-# broker with a receiver for telemetry, which there is none of here.
+# broker with a receiver for telemetry; here that is one with `ottla.client.telemetry`.
 INTER_BROKER_KEYS = frozenset({*range(4, 8), 27, *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)})
 _TELEMETRY_KEYS = frozenset({71, 72})
 _WHY_NOT_SERVED = {
@@ -345,9 +354,15 @@ class Profile:
         Left out are the APIs between brokers and those of telemetry.
         """
         if self.is_own:
-            return self._ended(dict(_declared()))
+            return self._ended({key: versions for key, versions in _declared().items() if key not in _TELEMETRY_KEYS})
         left_out = INTER_BROKER_KEYS | _TELEMETRY_KEYS
         return self._ended({key: versions for key, versions in self.apis_of_kafka.items() if key not in left_out})
+
+    @property
+    def telemetry_apis(self) -> dict[int, Versions]:
+        """API key -> the versions in which this release takes clients' metrics, where that is switched on."""
+        known = _declared() if self.is_own else self.apis_of_kafka
+        return {key: versions for key, versions in known.items() if key in _TELEMETRY_KEYS}
 
     @functools.cached_property
     def apis_of_kafka(self) -> dict[int, Versions]:

@@ -150,15 +150,17 @@ class MeteredCall(Call):
             self._meter.add_time(self._meter.timer() - begun_ns)
 
 
-def apis_of(profile: Profile) -> Apis:
-    """What a broker with this profile serves: the profile's versions, as far as they are implemented."""
+def apis_of(profile: Profile, *, telemetry: bool = False) -> Apis:
+    """What a broker with this profile serves: the profile's versions, as far as they are implemented, and with
+    `telemetry` those by which clients push their metrics."""
     advertised: dict[int, Versions] = {}
     served: dict[int, Versions] = {}
+    extra = profile.telemetry_apis if telemetry else {}
     for key, route in ROUTES.items():
-        answered = _both(profile.served.get(key), route.versions)
+        answered = _both(profile.served.get(key) or extra.get(key), route.versions)
         if answered is not None:
             served[key] = answered
-            advertised[key] = _both(profile.apis[key], route.versions) or answered
+            advertised[key] = _both(profile.apis.get(key) or extra[key], route.versions) or answered
     return Apis(advertised, served, {})
 
 

@@ -316,7 +316,7 @@ async def start(
             doors.append(Door(node_id, listener, settings))
         ports = {(door.node_id, door.listener.name): door.sock.getsockname()[1] for door in doors}
         try:
-            apis = router.apis_of(options.config.profile)
+            apis = router.apis_of(options.config.profile, telemetry=options.config["ottla.client.telemetry"])
             with opening or contextlib.nullcontext():
                 opened = _with_faults(files, faults)
                 state = BrokerState.open(options, ports, apis, clock or SystemClock(loop), loop, opened, note=note)

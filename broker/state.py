@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.metadata_records import (
-    AccessControlEntryRecord,
     ConfigRecord,
     FeatureLevelRecord,
     ProducerIdsRecord,
-    RemoveAccessControlEntryRecord,
     RemoveUserScramCredentialRecord,
     UserScramCredentialRecord,
 )
@@ -46,10 +44,10 @@ from .groups.settings import WRITE_ERRORS, CoordinatorSettings
 from .groups.stored import stored_entries
 from .log_config import metadata_config
 from .log_dirs import LogDir, LogDirs
-from .logs import get_logger
+from .logs import get_logger, levels
 from .maintenance import Maintenance
 from .metadata_log import MetadataLog, read_all
-from .named_configs import NamedConfigs
+from .named_configs import CLIENT_METRICS, NamedConfigs
 from .nodes import NO_LEADER, Nodes
 from .options import ServeOptions
 from .partitions import LEADER_EPOCH, Partition
@@ -62,6 +60,7 @@ from .security.acls import Acls
 from .security.scram import ScramCredentials
 from .security.settings import authorizer_settings
 from .security.standard import StandardAuthorizer
+from .telemetry import Telemetry
 from .topics import (
     GROUP_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
@@ -94,8 +93,7 @@ def _announce(config: Config) -> None:
     logger.info("starting", profile=config.profile.name, **behaviours_set(config))
     for warning in config.warnings:
         logger.warning("config ignored", reason=warning)
-    if names := config.not_acted_on():
-        logger.info("configs accepted but not acted on", names=names)
+    config.tell_inert(config.not_acted_on())
 
 
 class BrokerState:
@@ -165,6 +163,7 @@ class BrokerState:
         """
         files = files or DiskFiles()
         node_id = options.config["node.id"] if options.config.is_set("node.id") else None
+        levels().reset()
         logs = LogDirs.open(files, options.data_dirs, node_id, options.brokers)
         _announce(options.config)  # not before the directories are ours: a start that fails so is to be one line
         try:
@@ -193,6 +192,8 @@ class BrokerState:
             self.logs, self.metadata_log, self.config, self.nodes, lambda: uuid.uuid4().bytes, self.durability
         )
         self.named_configs = NamedConfigs(self.metadata_log)
+        max_bytes = self.config.get("telemetry.max.bytes", 0)  # where there is none, clients cannot ask either
+        self.telemetry = Telemetry(lambda: self.named_configs.of(CLIENT_METRICS), max_bytes)
         self.scram = ScramCredentials(self.metadata_log)
         level = self.profile.behaviour.transaction_version
         self.features = Features(self.metadata_log, self.node_id, level, self.apis)

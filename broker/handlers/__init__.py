@@ -38,11 +38,13 @@ from .end_txn import end_txn
 from .expire_delegation_token import expire_delegation_token
 from .fetch import fetch
 from .find_coordinator import find_coordinator
+from .get_telemetry_subscriptions import get_telemetry_subscriptions
 from .heartbeat import heartbeat
 from .incremental_alter_configs import incremental_alter_configs
 from .init_producer_id import init_producer_id
 from .join_group import join_group
 from .leave_group import leave_group
+from .list_config_resources import list_config_resources
 from .list_groups import list_groups
 from .list_offsets import list_offsets
 from .list_partition_reassignments import list_partition_reassignments
@@ -53,6 +55,7 @@ from .offset_delete import offset_delete
 from .offset_fetch import offset_fetch
 from .offset_for_leader_epoch import offset_for_leader_epoch
 from .produce import produce
+from .push_telemetry import push_telemetry
 from .remove_raft_voter import remove_raft_voter
 from .renew_delegation_token import renew_delegation_token
 from .sync_group import sync_group
@@ -74,6 +77,7 @@ HANDLERS = (
     sync_group,
     describe_groups,
     list_groups,
+    list_config_resources,
     api_versions,
     create_topics,
     delete_topics,
@@ -115,4 +119,6 @@ HANDLERS = (
     unregister_broker,
     add_raft_voter,
     remove_raft_voter,
+    get_telemetry_subscriptions,
+    push_telemetry,
 )

@@ -18,7 +18,7 @@ from typing import Any
 
 import cramjam
 
-from .errors import InvalidRecords, UnsupportedCodec
+from .errors import DecompressedTooLarge, InvalidRecords, UnsupportedCodec
 from .steps import STEP_BYTES, Steps, in_c
 
 Buffer = bytes | bytearray | memoryview
@@ -98,8 +98,8 @@ def decompress(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> b
     """Decompress one batch's records, at most `max_bytes` of them. In format v0 the header checksum of lz4 is passed
     over, as every reader of v0 does (KIP-57).
 
-    Raises InvalidRecords for damaged data and for data that would grow beyond the bound, UnsupportedCodec for an
-    unknown codec.
+    Raises InvalidRecords for damaged data, DecompressedTooLarge for data that would grow beyond the bound,
+    UnsupportedCodec for an unknown codec.
     """
     if codec == Codec.NONE:
         if len(data) > max_bytes:
@@ -137,8 +137,8 @@ def decompressing(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -
     return (yield partial(decompress, codec, data, max_bytes, magic=magic))
 
 
-def _beyond(max_bytes: int) -> InvalidRecords:
-    return InvalidRecords(f"the records would decompress to more than {max_bytes} bytes")
+def _beyond(max_bytes: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"the records would decompress to more than {max_bytes} bytes")
 
 
 def _damaged(name: str, why: object) -> InvalidRecords:

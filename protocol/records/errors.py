@@ -34,6 +34,10 @@ class InvalidRecords(ValueError):
         self.record_errors: list[RecordError] = list(record_errors)
 
 
+class DecompressedTooLarge(InvalidRecords):
+    """Records that would take more room than is allowed when they are decompressed. INVALID_RECORD (87)."""
+
+
 class InvalidTimestamps(InvalidRecords):
     """At least one record lies outside the topic's time range. INVALID_TIMESTAMP (32)."""
 

@@ -1,4 +1,5 @@
-"""The cases of `test_apis.py` for the cluster as a whole: tokens, credentials, the quorum, features, voters."""
+"""The cases of `test_apis.py` for the cluster as a whole: tokens, credentials, the quorum, features, voters;
+and telemetry."""
 
 from __future__ import annotations
 
@@ -11,12 +12,14 @@ from ottla.protocol.messages.describe_delegation_token import DescribeDelegation
 from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest
 from ottla.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from ottla.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from ottla.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from ottla.protocol.messages.push_telemetry import PushTelemetryRequest
 from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from ottla.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.protocol.messages.update_features import UpdateFeaturesRequest
 
-KEYS = {38, 39, 40, 41, 50, 51, 55, 57, 64, 80, 81}
+KEYS = {38, 39, 40, 41, 50, 51, 55, 57, 64, 71, 72, 80, 81}
 DIRECTORY = bytes(range(16))
 
 
@@ -128,3 +131,26 @@ async def removes_voters(world: World, version: int) -> None:
     answer = await world.client.call(request, version)
     problem = "Cluster doesn't support removing voter because the kraft.version feature is 0"
     assert (answer.error_code, answer.error_message) == (35, problem)
+
+
+@case(GetTelemetrySubscriptionsRequest)
+async def subscribes(world: World, version: int) -> None:
+    answer = await world.client.call(GetTelemetrySubscriptionsRequest(client_instance_id=bytes(16)), version)
+    assert answer.error_code == 0 and answer.client_instance_id != bytes(16)
+    assert (answer.requested_metrics, answer.push_interval_ms) == ([], 300_000)
+    assert (answer.accepted_compression_types, answer.telemetry_max_bytes) == ([4, 3, 1, 2], 1_048_576)
+    assert answer.delta_temporality
+
+
+@case(PushTelemetryRequest)
+async def pushes(world: World, version: int) -> None:
+    told = await world.client.call(GetTelemetrySubscriptionsRequest(client_instance_id=DIRECTORY), 0)
+    request = PushTelemetryRequest(
+        client_instance_id=DIRECTORY,
+        subscription_id=told.subscription_id,
+        terminating=False,
+        compression_type=0,
+        metrics=b"metrics",
+    )
+    assert (await world.client.call(request, version)).error_code == 0
+    assert world.broker.state.telemetry.instances[DIRECTORY].push_bytes == 7

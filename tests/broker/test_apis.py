@@ -11,6 +11,7 @@ from typing import Any
 
 import cluster_cases
 import pytest
+import quota_cases
 import replica_cases
 import transaction_cases
 from api_cases import CASES, World, case, committing
@@ -61,7 +62,7 @@ from ottla.protocol.messages.sync_group import SyncGroupRequest
 from ottla.protocol.records import batch, legacy
 from ottla.protocol.schema import spec
 
-ADVERTISED = apis_of(own_profile()).advertised
+ADVERTISED = apis_of(own_profile(), telemetry=True).advertised
 
 
 @case(ProduceRequest)
@@ -432,21 +433,21 @@ SERVED = [
 
 @pytest.mark.parametrize(("route", "version"), SERVED)
 async def test_every_served_version_is_answered(route: router.Route, version: int, tmp_path: Path) -> None:
-    async with running(tmp_path / "data") as broker:
+    async with running(tmp_path / "data", overrides={"ottla.client.telemetry": "true"}) as broker:
         topic_id = await broker.topic("t", 2)
         broker.log("t").append(records(b"a", b"b", b"c"), now_ms=broker.clock.now_ms())
         await CASES[route.request_class](World(broker, await broker.client(), topic_id), version)
 
 
 def test_every_served_api_has_a_case_and_every_case_an_api() -> None:
-    elsewhere = transaction_cases.KEYS | replica_cases.KEYS | cluster_cases.KEYS
+    elsewhere = transaction_cases.KEYS | quota_cases.KEYS | replica_cases.KEYS | cluster_cases.KEYS
     assert {spec(request_class).api_key for request_class in CASES} >= elsewhere
     assert {route.request_class for route in ROUTES.values()} == set(CASES)
 
 
 def test_what_is_declared_is_advertised_and_served() -> None:
     """By the own profile; what releases leave out is in test_profiles.py."""
-    apis = apis_of(own_profile())
+    apis = apis_of(own_profile(), telemetry=True)
     assert apis.advertised == apis.served == {key: route.versions for key, route in ROUTES.items()}
     for key, route in ROUTES.items():
         declared = spec(route.request_class)

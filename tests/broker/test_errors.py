@@ -75,6 +75,7 @@ def test_codes_are_kafkas() -> None:
     expected = {
         "ConfigError": 40,
         "CorruptRecords": 2,
+        "DecompressedTooLarge": 87,
         "DirectoryFailed": 56,
         "DirectoryLocked": 56,
         "DuplicateSequence": 46,

@@ -78,6 +78,19 @@ VALID = """
     DescribeTransactions      65  -     0     0     0     0     0
     ListTransactions          66  -     0     0-1   0-1   0-2   0-2
     DescribeTopicPartitions   75  -     -     0     0     0     0
+    CreateDelegationToken     38  0-2   0-2   0-3   1-3   1-3   1-3
+    RenewDelegationToken      39  0-2   0-2   0-2   1-2   1-2   1-2
+    ExpireDelegationToken     40  0-2   0-2   0-2   1-2   1-2   1-2
+    DescribeDelegationToken   41  0-2   0-2   0-3   1-3   1-3   1-3
+    DescribeUserScramCredentials 50  0     0     0     0     0     0
+    AlterUserScramCredentials 51  0     0     0     0     0     0
+    DescribeQuorum            55  -     -     0-2   0-2   0-2   0-2
+    UpdateFeatures            57  0     0     0-1   0-2   0-2   0-2
+    UnregisterBroker          64  -     -     0     0     0     0
+    GetTelemetrySubscriptions 71  -     -     0     0     0     0
+    PushTelemetry             72  -     -     0     0     0     0
+    AddRaftVoter              80  -     -     0     0     0     0-1
+    RemoveRaftVoter           81  -     -     0     0     0     0
 """
 # Defined in those releases, and not yet stable: no broker advertises them.
 UNSTABLE = {("4.1", 8): 10, ("4.1", 9): 10, ("4.1", 22): 6, ("4.3", 22): 6}
@@ -389,6 +402,21 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (FROM_4.removeprefix("4.0.0 4.0 "), True),
         ("ottla", True),
     ],
+    "mutes_throttled": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1", False),
+        (f"2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "quota_checks": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", "zookeeper"),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", "kraft"),
+        ("ottla", "kraft"),
+    ],
+    "validation_is_charged": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
     "newest_acl_operation": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", 12),
         (f"3.3 3.4 3.5 {FROM_3_6} 4.0.0 4.0", 14),
@@ -426,7 +454,8 @@ def test_versions_are_those_of_apaches_definitions() -> None:
         if versions is not None and (release, key) in UNSTABLE:
             assert versions.last == UNSTABLE[release, key]
             versions = versions._replace(last=versions.last - 1)
-        assert profile(release).served.get(key) == versions, (release, api_names()[key])
+        played = profile(release)
+        assert {**played.served, **played.telemetry_apis}.get(key) == versions, (release, api_names()[key])
 
 
 def test_every_release_has_the_newest_versions_it_had() -> None:
@@ -474,7 +503,8 @@ def test_join_group_lacked_its_oldest_versions_in_one_patch() -> None:
 
 def test_the_own_profile_has_every_version_of_every_declared_api() -> None:
     declared = {key: spec(route.request_class).versions for key, route in ROUTES.items()}
-    assert own_profile().apis == declared and own_profile().served == declared
+    assert {**own_profile().apis, **own_profile().telemetry_apis} == declared
+    assert own_profile().served == own_profile().apis
 
 
 def test_every_real_version_is_declared_here() -> None:
