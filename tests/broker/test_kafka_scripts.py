@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
@@ -13,6 +12,8 @@ from harness import Broker, running
 
 from ottla.broker.releases import NEWEST, api_names, profile
 from ottla.broker.tools import kafka_api_versions, kafka_topics
+from ottla.broker.tools import topics as topics_command
+from ottla.broker.tools.admin_command import CannotDo
 from ottla.broker.topics import Topic
 from ottla.client.admin import ConfigEntry, ConfigSource, PartitionDescription, TopicDescription
 from ottla.protocol.schema import Versions
@@ -139,7 +140,7 @@ async def test_nobody_answers(topics: Tool, capsys: pytest.CaptureFixture[str], 
         (["--describe", "--config", "a=b"], "--config goes with --create only"),
         (["--create", "--topic", "t", "--replica-assignment", "1", "--partitions", "1"], "goes without"),
         (["--list", "--zookeeper", "z:2181"], "--zookeeper is not supported"),
-        (["--describe", "--at-min-isr-partitions"], "--at-min-isr-partitions is not supported"),
+        (["--alter", "--topic", "t", "--delete-config", "a"], "--delete-config is not supported"),
         (["--list", "--what"], "unrecognized arguments: --what"),
         (["--list", "--command-config", "/no/such/file"], "cannot read /no/such/file"),
     ],
@@ -186,8 +187,8 @@ def lines(*flags: str) -> list[str]:
         "b": entry("b", "2", ConfigSource.DYNAMIC_TOPIC),
         "c": entry("c", "3", ConfigSource.STATIC_BROKER),
     }
-    asked = kafka_topics.topics_parser().parse_args(["--describe", *flags])
-    return kafka_topics.description(topic, configs, asked, False)
+    asked = topics_command.topics_parser().parse_args(["--describe", *flags])
+    return topics_command.description(topic, configs, asked, False)
 
 
 def test_layout_of_several_nodes() -> None:
@@ -202,19 +203,19 @@ def test_layout_of_several_nodes() -> None:
     assert lines("--topics-with-overrides") == [head]
     assert lines("--under-replicated-partitions") == partitions[1:]
     assert lines("--unavailable-partitions") == partitions[1:2]
-    asked = argparse.Namespace(
-        topics_with_overrides=True, under_replicated_partitions=False, unavailable_partitions=False
-    )
+    assert lines("--at-min-isr-partitions") == partitions[2:]
+    assert lines("--under-min-isr-partitions") == partitions[1:2]
+    asked = topics_command.topics_parser().parse_args(["--describe", "--topics-with-overrides"])
     plain = TopicDescription("p", bytes(16), False, (PartitionDescription(0, 1, 0, (1,), (1,), ()),))
-    assert kafka_topics.description(plain, {}, asked, True) == []
+    assert topics_command.description(plain, {}, asked, True) == []
 
 
 def test_assignments() -> None:
-    assert kafka_topics.assignment_of(None) == kafka_topics.assignment_of("") == {}
-    assert kafka_topics.assignment_of("1:2,2:1, 3:1") == {0: [1, 2], 1: [2, 1], 2: [3, 1]}
+    assert topics_command.assignment_of(None) == topics_command.assignment_of("") == {}
+    assert topics_command.assignment_of("1:2,2:1, 3:1") == {0: [1, 2], 1: [2, 1], 2: [3, 1]}
     for text, message in (("1:1", "duplicate"), ("1,1:2", "different"), ("a", "not ID:ID"), ("1,", "not ID:ID")):
-        with pytest.raises(kafka_topics.CannotDo, match=message):
-            kafka_topics.assignment_of(text)
+        with pytest.raises(CannotDo, match=message):
+            topics_command.assignment_of(text)
 
 
 async def test_api_versions_of_a_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
