@@ -1,0 +1,307 @@
+"""What each behaviour of `releases.py` is, release by release, as it was written down from the releases themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Each behaviour: the releases where it is what, every release once, oldest first; then Ottla's own profile.
+BEFORE_1 = "0.8.2 0.9 0.10.0 0.10.1 0.10.2 0.11"
+FROM_1 = "1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8"
+FROM_3_TO_3_5 = "3.0 3.1 3.2 3.3 3.4 3.5"
+FROM_3_6 = "3.6 3.7 3.8 3.9"
+FROM_4 = "4.0.0 4.0 4.1 4.2 4.3"
+COLUMNS: dict[str, list[tuple[str, Any]]] = {
+    "unknown_producer": [
+        (BEFORE_1, "out_of_order"),
+        ("1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4", "unknown"),
+        (f"2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "accept"),
+        ("ottla", "unknown"),
+    ],
+    "marker_only": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0", "out_of_order"),
+        ("2.0 2.1 2.2 2.3 2.4", "unknown"),
+        (f"2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "out_of_order"),
+        ("ottla", "out_of_order"),
+    ],
+    "below_cache": [
+        (BEFORE_1, "out_of_order"),
+        ("1.0.1", "duplicate_sequence"),
+        (f"1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "out_of_order"),
+        ("ottla", "duplicate_sequence"),
+    ],
+    "inside_cache": [
+        (
+            f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}",
+            "out_of_order",
+        ),
+        ("ottla", "duplicate_sequence"),
+    ],
+    "cached_batches": [
+        (BEFORE_1, 1),
+        (f"1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", 5),
+        ("ottla", 5),
+    ],
+    "drop_below_log_start": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", True),
+        (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
+        ("ottla", True),
+    ],
+    "invalid_record_code": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", 2),
+        (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", 87),
+        ("ottla", 87),
+    ],
+    "wrong_batches": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1", "close"),
+        ("2.2 2.3", "corrupt"),
+        (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "invalid"),
+        ("ottla", "invalid"),
+    ],
+    "record_errors": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", "none"),
+        ("2.4", "first"),
+        (f"2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "all"),
+        ("ottla", "all"),
+    ],
+    "refuse_unnumbered": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
+        ("2.4", True),
+        (f"2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
+        ("ottla", False),
+    ],
+    "one_magic": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
+        (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "append_time_bit_allowed": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5}", False),
+        (f"{FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "timestamp_range": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5}", "difference"),
+        (FROM_3_6, "both"),
+        (FROM_4, "before_after"),
+        ("ottla", "both"),
+    ],
+    "old_formats": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}", True),
+        (FROM_4, False),
+        ("ottla", True),
+    ],
+    "newest_magic": [
+        ("0.8.2 0.9", 0),
+        ("0.10.0 0.10.1 0.10.2", 1),
+        (f"0.11 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", 2),
+        ("ottla", 2),
+    ],
+    "down_conversion": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8", "scan"),
+        (f"{FROM_3_TO_3_5} {FROM_3_6}", "always"),
+        (FROM_4, "none"),
+        ("ottla", "always"),
+    ],
+    "nothing_left": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1", "original"),
+        (f"2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "overflow"),
+        ("ottla", "overflow"),
+    ],
+    "sends_cut": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8", True),
+        (f"{FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
+        ("ottla", True),
+    ],
+    "zstd_topic_needs_fetch_10": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0", False),
+        (f"2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}", True),
+        (FROM_4, False),
+        ("ottla", False),
+    ],
+    "v2_from_ibp_3": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8", False),
+        (f"{FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "cleaner_keeps_old_formats": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}", True),
+        (FROM_4, False),
+        ("ottla", False),
+    ],
+    "delete_horizon": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 3.0", False),
+        (f"{FROM_3_TO_3_5.removeprefix('3.0 ')} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "cleaner_keeps_last_batch": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}", False),
+        (FROM_4, True),
+        ("ottla", True),
+    ],
+    "eligible_leaders": [
+        (
+            f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0",
+            False,
+        ),
+        (FROM_4.removeprefix("4.0.0 4.0 "), True),
+        ("ottla", False),
+    ],
+    "transaction_version": [
+        (
+            f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}",
+            0,
+        ),
+        (FROM_4, 2),
+        ("ottla", 2),
+    ],
+    "verifies_transactions": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5}", False),
+        (f"{FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "own_epoch_begins_at_0": [
+        (
+            f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0",
+            False,
+        ),
+        (FROM_4.removeprefix("4.0.0 4.0 "), True),
+        ("ottla", True),
+    ],
+    "verifies_offsets": [
+        (
+            f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} 3.6",
+            False,
+        ),
+        (f"{FROM_3_6.removeprefix('3.6 ')} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "absent_group_code": [
+        (
+            f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6}",
+            25,
+        ),
+        (FROM_4, 22),
+        ("ottla", 22),
+    ],
+    "hides_topics": [
+        ("0.8.2 0.9 0.10.0", False),
+        ("0.10.1 0.10.2 0.11", True),
+        (f"{FROM_1} {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
+        ("ottla", False),
+    ],
+    "offset_fetch_reads_group": [
+        (BEFORE_1, True),
+        (f"{FROM_1} {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
+        ("ottla", False),
+    ],
+    "creates_by_topic": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1", False),
+        (f"2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "describe_suffices": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0", False),
+        (f"2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "idempotence_of_cluster": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7", True),
+        (f"2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
+        ("ottla", False),
+    ],
+    "deletes_as_kraft": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "kraft_configs": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "sets_as_scala": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1", True),
+        ("4.2 4.3", False),
+        ("ottla", False),
+    ],
+    "logger_configs": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
+        (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "client_metrics_configs": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} 3.6", "none"),
+        (FROM_3_6.removeprefix("3.6 "), "set"),
+        (FROM_4, "all"),
+        ("ottla", "all"),
+    ],
+    "group_synonyms": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0 4.1", False),
+        ("4.2 4.3", True),
+        ("ottla", True),
+    ],
+    "group_configs": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6}", False),
+        (FROM_4, True),
+        ("ottla", True),
+    ],
+    "refusal_texts": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2", "none"),
+        ("2.3 2.4 2.5 2.6 2.7", "create"),
+        ("2.8 3.0 3.1 3.2", "describe"),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", "alter"),
+        ("ottla", "alter"),
+    ],
+    "controls_as_kraft": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "scram_once_a_user": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "feature_answers": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", "zookeeper"),
+        (f"3.3 3.4 3.5 {FROM_3_6}", "each"),
+        (FROM_4, "whole"),
+        ("ottla", "whole"),
+    ],
+    "tells_unregistered": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} 4.0.0 4.0", False),
+        (FROM_4.removeprefix("4.0.0 4.0 "), True),
+        ("ottla", True),
+    ],
+    "mutes_throttled": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1", False),
+        (f"2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "quota_checks": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", "zookeeper"),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", "kraft"),
+        ("ottla", "kraft"),
+    ],
+    "validation_is_charged": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "newest_acl_operation": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", 12),
+        (f"3.3 3.4 3.5 {FROM_3_6} 4.0.0 4.0", 14),
+        ("4.1 4.2 4.3", 15),
+        ("ottla", 15),
+    ],
+    "acls_as_kraft": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "unknown_version_lists_range": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
+        (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+}
