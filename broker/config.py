@@ -73,6 +73,8 @@ ACTED_ON = frozenset(
     log.flush.interval.messages log.flush.interval.ms
     log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
     log.flush.start.offset.checkpoint.interval.ms log.retention.bytes log.retention.check.interval.ms
+    connections.max.idle.ms max.connection.creation.rate max.connections max.connections.per.ip
+    max.connections.per.ip.overrides
     socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
     broker.rack metadata.log.segment.bytes metadata.log.segment.ms offsets.topic.compression.codec
     transaction.state.log.min.isr

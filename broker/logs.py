@@ -4,17 +4,92 @@ Owns the one structlog configuration; stdout stays free for `ottla ready on`. st
 rest of the command line together, so it is imported when the first logger is asked for.
 
 An embedded broker is a guest in its process: it logs warnings and errors alone, and leaves structlog as it is there.
+
+A logger is named by the module that asks for it. Each has a level, its own or that of the root, by Kafka's names; they
+can be changed while the broker runs (KIP-412), and are forgotten when it starts anew.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Mapping
 from typing import Any
+
+LOGGERS = tuple(
+    f"ottla.broker.{module}"
+    for module in """
+    adoption cleaner client_ledger config connections control.app durability errors forced_upgrade image log_dirs
+    maintenance progress quotas.client_quotas server state topics transactions.coordinator
+    """.split()
+)
+"""All that there are."""
 
 _format = "console"
 _configured = False
 _threads = threading.local()
+
+
+class Levels:
+    """What is logged by whom."""
+
+    ROOT = "root"
+    LEVELS = ("DEBUG", "ERROR", "FATAL", "INFO", "TRACE", "WARN")
+    _RANKS: Mapping[str, int] = {"TRACE": 0, "DEBUG": 1, "INFO": 2, "WARN": 3, "ERROR": 4, "FATAL": 5}
+    _METHODS: Mapping[str, int] = {"debug": 1, "info": 2, "warning": 3, "error": 4, "exception": 4}
+
+    def __init__(self, root: str) -> None:
+        self._beginning = root
+        self._own: dict[str, str] = {self.ROOT: root}
+
+    def reset(self) -> None:
+        """Every level is as when the process started."""
+        self._own = {self.ROOT: self._beginning}
+
+    @property
+    def are_changed(self) -> bool:
+        """Whether any level is not as when the process started."""
+        return self._own != {self.ROOT: self._beginning}
+
+    def of(self, name: str) -> str:
+        """The level by which a logger goes."""
+        return self._own.get(name, self._own[self.ROOT])
+
+    def all(self) -> dict[str, str]:
+        """Every logger's, and the root's."""
+        return {name: self.of(name) for name in (self.ROOT, *LOGGERS)}
+
+    def set(self, name: str, level: str | None) -> None:
+        """Gives a logger one of LEVELS, or the root's again with None."""
+        if level is None:
+            self._own.pop(name, None)
+        else:
+            self._own[name] = level
+
+    def lets(self, name: str, method: str) -> bool:
+        """Whether what a logger says with a method, as `info`, is told."""
+        return self._METHODS[method] >= self._RANKS[self.of(name)]
+
+
+_levels = Levels("INFO")
+
+
+def levels() -> Levels:
+    """Those of the broker that runs in this thread."""
+    return getattr(_threads, "levels", _levels)
+
+
+class _Leveled:
+    """A logger of which the levels let through what they do."""
+
+    def __init__(self, logger: Any, name: str) -> None:
+        self._logger = logger
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        if levels().lets(self._name, method):
+            return getattr(self._logger, method)
+        return lambda event, **values: None
 
 
 def configure(log_format: str) -> None:
@@ -26,6 +101,7 @@ def configure(log_format: str) -> None:
 def quieten_thread() -> None:
     """From here on this thread logs warnings and errors alone, by a configuration of its own."""
     _threads.logger = _Quiet()
+    _threads.levels = Levels("WARN")
 
 
 class _Quiet:
@@ -38,14 +114,15 @@ class _Quiet:
 
     def warning(self, event: str, **values: Any) -> None:
         """Tells it on stderr."""
-        self._logger().warning(event, **values)
+        self.loud().warning(event, **values)
 
     def error(self, event: str, **values: Any) -> None:
         """Tells it on stderr."""
-        self._logger().error(event, **values)
+        self.loud().error(event, **values)
 
     @staticmethod
-    def _logger() -> Any:
+    def loud() -> Any:
+        """One that tells everything on stderr."""
         import structlog
 
         # Not kept: what stands for stderr changes from test to test.
@@ -69,9 +146,10 @@ def _processors() -> list[Any]:
 def get_logger(**context: Any) -> Any:
     """A structlog logger with `context` bound to each of its events."""
     global _configured
+    name = sys._getframe(1).f_globals["__name__"]
     quiet = getattr(_threads, "logger", None)
     if quiet is not None:
-        return quiet
+        return _Leveled(quiet.loud(), name) if levels().are_changed else quiet
     import structlog
 
     if not _configured:
@@ -81,4 +159,5 @@ def get_logger(**context: Any) -> Any:
             cache_logger_on_first_use=True,
         )
         _configured = True
-    return structlog.get_logger(**context)
+    logger = structlog.get_logger(**context)
+    return _Leveled(logger, name) if levels().are_changed else logger

@@ -1,28 +1,41 @@
 """What AlterConfigs, IncrementalAlterConfigs and DescribeConfigs name: resources, and how their configs are changed.
 
-Owns the rules that these calls share (KIP-133, KIP-226, KIP-339). A change is checked as a whole first, then durable,
-then in force.
+Owns the rules that these calls share (KIP-133, KIP-226, KIP-339, KIP-412, KIP-714), with the order of Kafka's checks
+and its words. A change is checked as a whole first, then durable, then in force. Which kinds of resources there are
+depends on the release; what the configs of client metrics and of groups may be is `named_rules.py`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
 from ..protocol.errors import ErrorCode
 from ..protocol.messages.metadata_records import ConfigRecord
 from .config import ConfigSource, TopicConfig
 from .config_facts import ConfigError, ConfigType, Fact
+from .dynamic_configs import check_dynamic
 from .errors import Refused
+from .logs import levels
+from .metadata_log import TOPIC as METADATA_TOPIC
+from .named_configs import CLIENT_METRICS, GROUP
+from .named_rules import check_named
 from .topics import check_name
 
 if TYPE_CHECKING:
     from .context import RequestContext
+    from .releases import Behaviour
     from .state import BrokerState
+    from .topics import Topic
 
-InForce = Callable[[str], str | None]  # the value in force of a config, as text
-TOPIC, BROKER = 2, 4  # ConfigResource types
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8  # ConfigResource types
 SET, DELETE, APPEND, SUBTRACT = range(4)  # operations of IncrementalAlterConfigs
+OPERATIONS = ("SET", "DELETE", "APPEND", "SUBTRACT")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")  # as Java reads an int
+_ALWAYS_AS_THEY_ARE = ("Unknown topic config name", "conflict topic config setting")
+_IN_SYNC = "min.insync.replicas"
 
 
 class Change(NamedTuple):
@@ -33,89 +46,202 @@ class Change(NamedTuple):
     value: str | None
 
 
-def check_broker_name(name: str, node_id: int) -> None:
-    """A broker is named by its id; "" means all brokers."""
-    if name and name != str(node_id):
-        problem = f"Unexpected broker id, expected {node_id} or empty string, but received {name}"
-        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+def kinds(behaviour: Behaviour) -> set[int]:
+    """The kinds of resources that a release knows."""
+    known = {TOPIC, BROKER}
+    if behaviour.logger_configs:
+        known.add(BROKER_LOGGER)
+    if behaviour.client_metrics_configs != "none":
+        known.add(CLIENT_METRICS)
+    if behaviour.group_configs:
+        known.add(GROUP)
+    return known
 
 
-def alter(
-    context: RequestContext, resource_type: int, name: str, changes: Sequence[Change], *, validate_only: bool
-) -> None:
-    """Applies changes to a resource, all or none; a node's configs are those of all nodes, which are one broker. Raises
-    Refused, ConfigError or StorageError."""
-    broker, now_ms = context.broker, context.now_ms()
-    nulls = [change.name for change in changes if change.value is None and change.operation != DELETE]
-    if nulls:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
-    if len({change.name for change in changes}) < len(changes):
-        raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    if resource_type == TOPIC:
+def check_allowed(context: RequestContext, operation: AclOperation, kind: int, name: str, *, has_text: bool) -> None:
+    """Raises Refused unless whoever asks may do that with the configs of a resource; `has_text` is whether the release
+    says so in words. Those of brokers and client metrics are the cluster's."""
+    resource = {TOPIC: ResourceType.TOPIC, GROUP: ResourceType.GROUP}.get(kind, ResourceType.CLUSTER)
+    try:
+        context.check_allowed(operation, resource, CLUSTER_NAME if resource is ResourceType.CLUSTER else name)
+    except Refused as refused:
+        raise refused if has_text else Refused(refused.code) from None
+
+
+def check_broker_name(name: str, node_id: int, *, asked: str, expected: str) -> None:
+    """A broker is named by its id, as Java reads a number. `asked` and `expected` go into the refusal."""
+    if not _NUMBER.fullmatch(name) or not -(2**31) <= int(name) < 2**31:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{asked} id must be an integer, but it is: {name}")
+    if int(name) != node_id:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected {expected} but received {name}")
+
+
+def topic_named(broker: BrokerState, name: str) -> Topic:
+    """The topic whose configs are asked for. Raises Refused."""
+    if name != METADATA_TOPIC:
         check_name(name)
-        topic = broker.topics.named(name)
-        known = broker.config.facts("topic")
-        configs = _changed(topic.config.overrides, changes, known, lambda key: topic.config.describe(key).value)
-        TopicConfig(broker.config, configs)
-        if not validate_only:
-            broker.topics.set_configs(topic, configs, now_ms)
-    elif resource_type == BROKER:
-        check_broker_name(name, context.node_id)
-        source = ConfigSource.DYNAMIC_BROKER if name else ConfigSource.DYNAMIC_DEFAULT_BROKER
-        known = broker.config.facts("broker")
-        configs = _changed(broker.config.dynamic(source), changes, known, lambda key: broker.config.describe(key).value)
-        _set_broker_configs(broker, name, source, configs, now_ms, validate_only)
-    else:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} is not served.")
+    topic = broker.topics.get(name)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    return topic
+
+
+def alter(context: RequestContext, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+    """IncrementalAlterConfigs: changes a resource, all or none. A node's configs are those of all nodes, which are one
+    broker. Raises Refused, ConfigError or StorageError."""
+    behaviour = context.broker.profile.behaviour
+    _check_changes(changes, behaviour, is_whole=False)
+    _check_kind(kind, behaviour, is_whole=False)
+    if kind == BROKER_LOGGER:
+        _set_levels(context, name, changes, validate_only=validate_only)
+        return
+    unknown = [change.operation for change in changes if not SET <= change.operation <= SUBTRACT]
+    if kind == BROKER and name:
+        _check_node(context, name)
+    if unknown:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {unknown[0]}")
+    _change(context, kind, name, changes, validate_only=validate_only)
 
 
 def replace(
-    context: RequestContext,
-    resource_type: int,
-    name: str,
-    configs: Sequence[tuple[str, str | None]],
-    *,
-    validate_only: bool,
+    context: RequestContext, kind: int, name: str, configs: Sequence[tuple[str, str | None]], *, validate_only: bool
 ) -> None:
-    """AlterConfigs: `configs` are all that the resource has afterwards."""
-    broker = context.broker
-    if resource_type == TOPIC:
-        check_name(name)
-        present: Mapping[str, str] = broker.topics.named(name).config.overrides
-    else:
-        source = ConfigSource.DYNAMIC_BROKER if name else ConfigSource.DYNAMIC_DEFAULT_BROKER
-        present = broker.config.dynamic(source)
+    """AlterConfigs: `configs` are all that the resource has afterwards. Raises Refused, ConfigError or StorageError."""
+    behaviour = context.broker.profile.behaviour
     changes = [Change(key, SET, value) for key, value in configs]
+    _check_changes(changes, behaviour, is_whole=True)
+    _check_kind(kind, behaviour, is_whole=True)
+    if kind == BROKER and name:
+        _check_node(context, name)
     listed = {key for key, _ in configs}
-    changes += [Change(key, DELETE, None) for key in present if key not in listed]
-    alter(context, resource_type, name, changes, validate_only=validate_only)
+    changes += [Change(key, DELETE, None) for key in _present(context.broker, kind, name) if key not in listed]
+    _change(context, kind, name, changes, validate_only=validate_only)
+
+
+def _check_changes(changes: Sequence[Change], behaviour: Behaviour, *, is_whole: bool) -> None:
+    """A config is named once, and a value is given where one is needed."""
+    names = [change.name for change in changes]
+    nulls = [change for change in changes if change.value is None and change.operation != DELETE]
+    kraft = behaviour.kraft_configs
+    if len(set(names)) < len(names) and (kraft or not is_whole):
+        twice = ",".join(sorted({name for name in names if names.count(name) > 1}))
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys" + ("" if kraft else f" : {twice}")
+        )
+    if nulls:
+        told = ", ".join(change.name for change in nulls)
+        if not kraft and not is_whole:
+            told = ",".join(f"{_operation(change.operation)}:{change.name}" for change in nulls)
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {told}")
+
+
+def _operation(code: int) -> str:
+    return OPERATIONS[code] if SET <= code <= SUBTRACT else str(code)
+
+
+def _check_kind(kind: int, behaviour: Behaviour, *, is_whole: bool) -> None:
+    if kind not in kinds(behaviour) or (is_whole and kind == BROKER_LOGGER):
+        problem = f"Unknown resource type {kind}"
+        if not behaviour.kraft_configs:
+            problem = "Unexpected resource type UNKNOWN"
+            if kind == BROKER_LOGGER:
+                problem = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
+        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+
+
+def _check_node(context: RequestContext, name: str, *, expected: str = "broker id, expected") -> None:
+    kraft = context.broker.profile.behaviour.kraft_configs
+    expected = f"{expected if kraft else 'broker id, expected'} {context.node_id},"
+    check_broker_name(name, context.node_id, asked="Node" if kraft else "Broker", expected=expected)
+
+
+def _present(broker: BrokerState, kind: int, name: str) -> Mapping[str, str]:
+    """What is set of a resource; nothing if it is not there."""
+    if kind == TOPIC:
+        topic = broker.topics.get(name)
+        return topic.config.overrides if topic is not None else {}
+    if kind == BROKER:
+        return broker.config.dynamic(_level(name))
+    return broker.named_configs.configs(kind, name)
+
+
+def _level(name: str) -> ConfigSource:
+    return ConfigSource.DYNAMIC_BROKER if name else ConfigSource.DYNAMIC_DEFAULT_BROKER
+
+
+def _change(context: RequestContext, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+    broker = context.broker
+    try:
+        if kind == BROKER:
+            _change_broker(context, name, changes, validate_only)
+            return
+        if kind == TOPIC:
+            _change_topic(broker, name, changes, context.now_ms(), validate_only)
+            return
+        configs = _changed(broker, kind, name, changes, {})
+        check_named(kind, name, configs, broker.config)
+        if not validate_only:
+            broker.named_configs.set(kind, name, configs, context.now_ms())
+    except ConfigError as error:
+        if broker.profile.behaviour.kraft_configs or str(error).startswith(_ALWAYS_AS_THEY_ARE):
+            raise
+        resource = f"ConfigResource(type={'TOPIC' if kind == TOPIC else 'BROKER'}, name='{name}')"
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Invalid config value for resource {resource}: {error}") from None
+
+
+def _change_topic(broker: BrokerState, name: str, changes: Sequence[Change], now_ms: int, validate_only: bool) -> None:
+    """KRaft's controller looks at the values first, and whether there is such a topic then."""
+    kraft = broker.profile.behaviour.kraft_configs
+    known = broker.config.facts("topic")
+    if kraft:
+        configs = _changed(broker, TOPIC, name, changes, known)
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if name != METADATA_TOPIC:
+            check_name(name)
+        TopicConfig(broker.config, configs).check_tiered()
+    topic = broker.topics.get(name)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    configs = _changed(broker, TOPIC, name, changes, known)
+    TopicConfig(broker.config, configs).check_tiered()
+    if not validate_only:
+        broker.topics.set_configs(topic, configs, now_ms)
 
 
 def _changed(
-    present: Mapping[str, str], changes: Sequence[Change], known: Mapping[str, Fact], in_force: InForce
+    broker: BrokerState, kind: int, name: str, changes: Sequence[Change], known: Mapping[str, Fact]
 ) -> dict[str, str]:
-    configs = dict(present)
+    """All that is set of a resource afterwards."""
+    configs = dict(_present(broker, kind, name))
     for change in changes:
         if change.operation == DELETE:
             configs.pop(change.name, None)
         elif change.operation == SET:
             configs[change.name] = change.value or ""
-        elif change.operation in (APPEND, SUBTRACT):
-            configs[change.name] = _edited(change, configs.get(change.name), known, in_force)
         else:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {change.operation}")
+            fact = known.get(change.name)
+            _check_list(change, fact, kind, broker.profile.behaviour)
+            default = fact.default if fact is not None else None
+            configs[change.name] = _edited(change, configs.get(change.name, default or ""))
     return configs
 
 
-def _edited(change: Change, own: str | None, known: Mapping[str, Fact], in_force: InForce) -> str:
-    """A list config with an element added or taken away; what is not set yet starts from the value in force."""
-    fact = known.get(change.name)
-    if fact is None:
-        raise ConfigError(f"Unknown config name: {change.name}")
-    if fact.type_code != ConfigType.LIST:
-        verb = "append" if change.operation == APPEND else "subtract"
+def _check_list(change: Change, fact: Fact | None, kind: int, behaviour: Behaviour) -> None:
+    """Only to a list can something be added."""
+    if fact is not None and fact.type_code == ConfigType.LIST:
+        return
+    verb = OPERATIONS[change.operation]
+    if kind != BROKER and behaviour.kraft_configs:
         raise ConfigError(f"Can't {verb} to key {change.name} because its type is not LIST.")
-    text = own if own is not None else in_force(change.name) or ""
+    if fact is None:
+        raise Refused(ErrorCode.INVALID_CONFIG, f"Unknown config name: {change.name}")
+    code = ErrorCode.INVALID_CONFIG if behaviour.kraft_configs else ErrorCode.INVALID_REQUEST
+    raise Refused(code, f"Config value {verb.lower()} is not allowed for config key: {change.name}")
+
+
+def _edited(change: Change, text: str) -> str:
+    """A list with elements added or taken away; what was not set starts from the default."""
     elements = [part for part in text.split(",") if part]
     for element in (change.value or "").split(","):
         if change.operation == APPEND and element not in elements:
@@ -125,20 +251,66 @@ def _edited(change: Change, own: str | None, known: Mapping[str, Fact], in_force
     return ",".join(elements)
 
 
-def _set_broker_configs(
-    broker: BrokerState, name: str, source: ConfigSource, configs: dict[str, str], now_ms: int, validate_only: bool
-) -> None:
+def _change_broker(context: RequestContext, name: str, changes: Sequence[Change], validate_only: bool) -> None:
+    broker, source = context.broker, _level(name)
+    kraft = broker.profile.behaviour.kraft_configs
+    configs = _changed(broker, BROKER, name, changes, broker.config.facts("broker"))
+    try:
+        check_dynamic(broker.config, source, configs)
+    except ConfigError as error:
+        if not kraft:
+            raise
+        raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if broker.profile.behaviour.eligible_leaders:
+        _check_in_sync(name, changes)
     present = broker.config.dynamic(source)
     changed: dict[str, str | None] = {key: None for key in present if key not in configs}
     changed |= {key: value for key, value in configs.items() if present.get(key) != value}
-    for key, value in changed.items():
-        broker.config.set_dynamic(key, value, source, dry_run=True)
     if validate_only or not changed:
         return
+    told = str(context.node_id) if name else ""
     records = [
-        ConfigRecord(resource_type=BROKER, resource_name=name, name=key, value=value) for key, value in changed.items()
+        ConfigRecord(resource_type=BROKER, resource_name=told, name=key, value=value) for key, value in changed.items()
     ]
-    broker.metadata_log.append(records, now_ms)
+    broker.metadata_log.append(records, context.now_ms())
     for key, value in changed.items():
         broker.config.set_dynamic(key, value, source)
+    broker.config.tell_inert(configs)
     broker.topics.reconfigure()
+
+
+def _check_in_sync(name: str, changes: Sequence[Change]) -> None:
+    """Who is eligible is reckoned by what holds for all brokers (KIP-966)."""
+    for change in changes:
+        if change.name == _IN_SYNC and name:
+            raise ConfigError(f"Broker-level {_IN_SYNC} cannot be altered while ELR is enabled.")
+        if change.name == _IN_SYNC and change.operation == DELETE:
+            raise ConfigError(f"Cluster-level {_IN_SYNC} cannot be removed while ELR is enabled.")
+
+
+def _set_levels(context: RequestContext, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
+    """The levels of loggers, until the broker starts anew."""
+    _check_node(context, name, expected="node id. Expected")
+    loggers = levels()
+    for change in changes:
+        verb = _operation(change.operation)
+        if change.operation not in (SET, DELETE):
+            problem = (
+                f"{verb} operation is not allowed for the BROKER_LOGGER resource"
+                if verb in OPERATIONS
+                else f"Unknown operations type {verb}"
+            )
+            raise Refused(ErrorCode.INVALID_REQUEST, problem)
+        if change.name not in loggers.all():
+            raise ConfigError(f"Logger {change.name} does not exist!")
+        if change.operation == DELETE and change.name == loggers.ROOT:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+        if change.operation == SET and change.value not in loggers.LEVELS:
+            known = ", ".join(loggers.LEVELS)
+            raise ConfigError(
+                f"Cannot set the log level of {change.name} to {change.value} as it is not a supported log level. "
+                f"Valid log levels are {known}"
+            )
+    if not validate_only:
+        for change in changes:
+            loggers.set(change.name, change.value if change.operation == SET else None)

@@ -191,7 +191,7 @@ class Topics:
                 )
         # A null value means "the default", which is to say: not set.
         kept = {key: value for key, value in configs.items() if value is not None}
-        TopicConfig(self._config, kept)
+        TopicConfig(self._config, kept).check_tiered()
         return kept
 
     def replication_factor(self, name: str) -> int:
@@ -249,7 +249,7 @@ class Topics:
 
     def _create(self, name: str, replicas: Sequence[Sequence[int]], kept: dict[str, str], now_ms: int) -> Topic:
         topic = Topic(name, new_topic_id(self._random_uuid), TopicConfig(self._config, kept))
-        placed = [(index, self._logs.place()) for index in range(len(replicas))]
+        placed = [(index, self._logs.place(name, index)) for index in range(len(replicas))]
         self._assign(topic, 0, replicas)
         records: list[Any] = [TopicRecord(name=name, topic_id=topic.id)]
         records += [_config_record(name, key, value) for key, value in kept.items()]
@@ -281,7 +281,7 @@ class Topics:
         """Grows a topic to `count` partitions in all, the new ones with as many replicas as the others unless they are
         given. Raises StorageError."""
         first = len(topic.partitions)
-        placed = [(index, self._logs.place()) for index in range(first, count)]
+        placed = [(index, self._logs.place(topic.name, index)) for index in range(first, count)]
         if replicas is None:
             factor = len(topic.partitions[0].replicas) if topic.partitions else self.replication_factor(topic.name)
             replicas = self.place(count - first, factor)
@@ -319,6 +319,16 @@ class Topics:
         for partition, assignment in changes:
             self._recorded[self._by_name[partition.topic].id, partition.index] = assignment
             partition.assign(assignment)
+
+    def set_directory(self, partition: Partition, directory: bytes, now_ms: int) -> None:
+        """Notes durably in which directory a partition lies from now on. Raises StorageError."""
+        key = self._by_name[partition.topic].id, partition.index
+        record = PartitionChangeRecord(
+            topic_id=key[0], partition_id=key[1], directories=[directory] * len(self._recorded[key].replicas)
+        )
+        self._metadata.append([record], now_ms)
+        self._recorded[key] = merged(self._recorded[key], record)
+        partition.assignment = partition.assignment._replace(partition_epoch=self._recorded[key].partition_epoch)
 
     def reconfigure(self) -> None:
         """A broker config changed: every log takes over what it means for it."""
@@ -442,6 +452,7 @@ class Topics:
             partition.configure(config)
 
     def _warn_of_format(self, topic: Topic) -> None:
+        self._config.tell_inert(topic.config.overrides)
         if reason := topic_warning(topic.config, self._config):
             get_logger().warning("message.format.version of a topic is ignored", topic=topic.name, reason=reason)
 

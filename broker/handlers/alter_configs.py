@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ...protocol.acls import AclOperation
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
-from ..resources import replace
+from ..resources import check_allowed, replace
 
 Result = AlterConfigsResponse.AlterConfigsResourceResponse
 
@@ -16,23 +17,21 @@ Result = AlterConfigsResponse.AlterConfigsResourceResponse
 @handles(AlterConfigsRequest)
 async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Each resource on its own, all of its configs or none."""
-    responses = []
+    behaviour = context.broker.profile.behaviour
     counts = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
-    for asked in request.resources:
-        result = Result(
-            error_code=0, error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name
-        )
+    # With ZooKeeper the last of several for one resource stood for all of them.
+    asked_for = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}
+    responses = []
+    for asked in request.resources if behaviour.kraft_configs else asked_for.values():
+        kind, name = asked.resource_type, asked.resource_name
+        result = Result(error_code=0, error_message=None, resource_type=kind, resource_name=name)
         try:
-            if counts[asked.resource_type, asked.resource_name] > 1:
+            if counts[kind, name] > 1 and behaviour.kraft_configs:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            has_text = behaviour.refusal_texts == "alter"
+            check_allowed(context, AclOperation.ALTER_CONFIGS, kind, name, has_text=has_text)
             configs = [(config.name, config.value) for config in asked.configs]
-            replace(
-                context,
-                asked.resource_type,
-                asked.resource_name,
-                configs,
-                validate_only=request.validate_only,
-            )
+            replace(context, kind, name, configs, validate_only=request.validate_only)
         except Exception as error:
             result.error_code = code_of(error)
             result.error_message = message_of(error)

@@ -1,83 +1,128 @@
-"""DescribeConfigs v0-v4: configs of topics and of the broker (KIP-133, KIP-226, KIP-569).
-
-Left out: other resources (loggers, groups, client metrics) answer INVALID_REQUEST; no documentation is kept.
+"""DescribeConfigs v0-v4: configs of topics, brokers, loggers, client metrics and groups (KIP-133, KIP-226, KIP-412,
+KIP-569, KIP-714). Documentation is ours, for the configs that are acted on; the others have none.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
+from ...protocol.acls import AclOperation
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from ..config import Config, ConfigEntry, ConfigSource, TopicConfig
+from ..config import ConfigEntry, ConfigSource, Synonym
+from ..config_docs import documentation
+from ..config_facts import ConfigType
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
-from ..resources import BROKER, TOPIC, check_broker_name
-from ..topics import check_name
+from ..logs import levels
+from ..named_configs import CLIENT_METRICS, GROUP
+from ..named_rules import describe_named
+from ..resources import BROKER, BROKER_LOGGER, TOPIC, check_allowed, check_broker_name, kinds
+from ..topics import METADATA_TOPIC, check_name
 
 Asked = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Entry = Result.DescribeConfigsResourceResult
-Synonym = Entry.DescribeConfigsSynonym
+
+EXPECTED = "broker id, expected"
+# Kafka's words for INVALID_REQUEST where nobody found better ones.
+UNKNOWN_KIND = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
 
 
 @handles(DescribeConfigsRequest)
 async def describe_configs(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    """Each resource on its own."""
-    return DescribeConfigsResponse(results=[_describe(asked, request, context) for asked in request.resources])
+    """Each resource on its own; but a kind that the release does not know fails them all."""
+    known = kinds(context.broker.profile.behaviour)
+    if any(asked.resource_type not in known for asked in request.resources):
+        results = [_refused(asked, ErrorCode.INVALID_REQUEST, UNKNOWN_KIND) for asked in request.resources]
+        return DescribeConfigsResponse(results=results)
+    refused, allowed = [], []
+    for asked in request.resources:
+        has_text = context.broker.profile.behaviour.refusal_texts in ("describe", "alter")
+        try:
+            check_allowed(
+                context, AclOperation.DESCRIBE_CONFIGS, asked.resource_type, asked.resource_name, has_text=has_text
+            )
+        except Refused as refusal:
+            refused.append(_refused(asked, refusal.code, refusal.message))
+        else:
+            allowed.append(_describe(asked, request, context))
+    return DescribeConfigsResponse(results=allowed + refused)
+
+
+def _refused(asked: Asked, code: ErrorCode, message: str | None) -> Result:
+    return Result(
+        error_code=code,
+        error_message=message,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=[],
+    )
 
 
 def _describe(asked: Asked, request: DescribeConfigsRequest, context: RequestContext) -> Result:
+    keys = set(asked.configuration_keys or ())
     try:
-        config = _config(asked, context)
-        wanted = None if asked.configuration_keys is None else set(asked.configuration_keys)
-        if asked.resource_type == BROKER and not asked.resource_name:
-            entries = _of_all_brokers(context.broker.config)
-        else:
-            entries = [config.describe(name) for name in config.names()]
-        entries = [entry for entry in entries if wanted is None or entry.name in wanted]
+        entries = [entry for entry in _entries(asked, context) if not keys or entry.name in keys]
     except Exception as error:
-        message = message_of(error)
-        return Result(
-            error_code=code_of(error),
-            error_message=message,
-            resource_type=asked.resource_type,
-            resource_name=asked.resource_name,
-            configs=[],
-        )
+        message = error.message if isinstance(error, Refused) else message_of(error)
+        return _refused(asked, code_of(error), message)
     return Result(
         error_code=0,
         error_message="",
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
-        configs=[_entry(entry, request, context.api_version) for entry in entries],
+        configs=[_entry(entry, asked.resource_type, request, context.api_version) for entry in entries],
     )
 
 
-def _of_all_brokers(config: Config) -> list[ConfigEntry]:
-    """Only what was set for all brokers, also where this one has another value of its own."""
-    source = ConfigSource.DYNAMIC_DEFAULT_BROKER
-    entries = []
-    for name, text in sorted(config.dynamic(source).items()):
-        entry = config.describe(name)
-        synonyms = tuple(synonym for synonym in entry.synonyms if synonym.source == source)
-        value = None if entry.sensitive else text
-        entries.append(dataclasses.replace(entry, value=value, source=source, synonyms=synonyms))
-    return entries
+def _entries(asked: Asked, context: RequestContext) -> list[ConfigEntry]:
+    """All that there is to tell of a resource. Raises Refused."""
+    broker, kind, name = context.broker, asked.resource_type, asked.resource_name
+    if kind == TOPIC:
+        if name != METADATA_TOPIC:
+            check_name(name)
+        topic = broker.topics.get(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        return [topic.config.describe(key) for key in topic.config.names()]
+    if kind == BROKER:
+        if not name:
+            return broker.config.described_for_all()
+        check_broker_name(
+            name, context.node_id, asked="Broker", expected=f"{EXPECTED} {context.node_id} or empty string,"
+        )
+        return [_of_node(broker.config.describe(key), context.node_id) for key in broker.config.names()]
+    if kind == BROKER_LOGGER:
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        check_broker_name(name, context.node_id, asked="Broker", expected=f"{EXPECTED} {context.node_id}")
+        source = ConfigSource.DYNAMIC_LOGGER
+        return [
+            ConfigEntry(logger, level, source, False, False, ConfigType.UNKNOWN, ())
+            for logger, level in levels().all().items()
+        ]
+    if not name:
+        what = {CLIENT_METRICS: "Client metrics subscription", GROUP: "Group"}[kind]
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
+    return describe_named(kind, broker.named_configs.configs(kind, name), broker.config)
 
 
-def _config(asked: Asked, context: RequestContext) -> Config | TopicConfig:
-    broker = context.broker
-    if asked.resource_type == TOPIC:
-        check_name(asked.resource_name)
-        return broker.topics.named(asked.resource_name).config
-    if asked.resource_type == BROKER:
-        check_broker_name(asked.resource_name, context.node_id)
-        return broker.config
-    raise Refused(ErrorCode.INVALID_REQUEST, f"Resource type {asked.resource_type} is not served.")
+def _of_node(entry: ConfigEntry, node_id: int) -> ConfigEntry:
+    """Each node has an id of its own, which Kafka cannot be without."""
+    if entry.name not in ("node.id", "broker.id"):
+        return entry
+    told = Synonym(entry.name, str(node_id), ConfigSource.STATIC_BROKER)
+    # That of node.id is ours.
+    defaults = [one for one in entry.synonyms if one.source == ConfigSource.DEFAULT and one.name != "node.id"]
+    source = ConfigSource.STATIC_BROKER
+    return dataclasses.replace(entry, value=str(node_id), source=source, synonyms=(told, *defaults))
 
 
-def _entry(entry: ConfigEntry, request: DescribeConfigsRequest, version: int) -> Entry:
+def _entry(entry: ConfigEntry, kind: int, request: DescribeConfigsRequest, version: int) -> Entry:
     answer = Entry(
         name=entry.name,
         value=entry.value,
@@ -85,10 +130,13 @@ def _entry(entry: ConfigEntry, request: DescribeConfigsRequest, version: int) ->
         config_source=entry.source,
         is_sensitive=entry.sensitive,
         config_type=entry.type,
-        documentation=None,
+        documentation=documentation(entry.name) if request.include_documentation and kind != BROKER_LOGGER else None,
     )
     if version == 0:
         answer.is_default = entry.source == ConfigSource.DEFAULT
     if request.include_synonyms:
-        answer.synonyms = [Synonym(name=s.name, value=s.value, source=s.source) for s in entry.synonyms]
+        answer.synonyms = [
+            Entry.DescribeConfigsSynonym(name=told.name, value=told.value, source=told.source)
+            for told in entry.synonyms
+        ]
     return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ...protocol.acls import AclOperation
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -11,7 +12,7 @@ from ...protocol.messages.incremental_alter_configs import (
 )
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
-from ..resources import Change, alter
+from ..resources import Change, alter, check_allowed
 
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
@@ -21,23 +22,21 @@ async def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Each resource on its own, all of its changes or none."""
-    responses = []
+    behaviour = context.broker.profile.behaviour
     counts = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
-    for asked in request.resources:
-        result = Result(
-            error_code=0, error_message=None, resource_type=asked.resource_type, resource_name=asked.resource_name
-        )
+    # With ZooKeeper the last of several for one resource stood for all of them.
+    asked_for = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}
+    responses = []
+    for asked in request.resources if behaviour.kraft_configs else asked_for.values():
+        kind, name = asked.resource_type, asked.resource_name
+        result = Result(error_code=0, error_message=None, resource_type=kind, resource_name=name)
         try:
-            if counts[asked.resource_type, asked.resource_name] > 1:
+            if counts[kind, name] > 1 and behaviour.kraft_configs:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            has_text = behaviour.refusal_texts == "alter"
+            check_allowed(context, AclOperation.ALTER_CONFIGS, kind, name, has_text=has_text)
             changes = [Change(config.name, config.config_operation, config.value) for config in asked.configs]
-            alter(
-                context,
-                asked.resource_type,
-                asked.resource_name,
-                changes,
-                validate_only=request.validate_only,
-            )
+            alter(context, kind, name, changes, validate_only=request.validate_only)
         except Exception as error:
             result.error_code = code_of(error)
             result.error_message = message_of(error)

@@ -1,0 +1,27 @@
+"""The documentation that DescribeConfigs gives: ours, for what is acted on, and for nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.config import ACTED_ON
+from ottla.broker.config_docs import DOCS, documentation
+from ottla.broker.config_facts import BEHAVIOUR_PREFIX, facts
+
+
+def test_what_is_acted_on_is_documented_and_nothing_else() -> None:
+    named = {name for name in ACTED_ON if not name.startswith(BEHAVIOUR_PREFIX)}
+    assert set(DOCS) == named, "a line in broker/config_docs.py is missing, or one too many"
+    assert documentation(f"{BEHAVIOUR_PREFIX}old_formats") and documentation("num.io.threads") is None
+
+
+@pytest.mark.parametrize("name", sorted(DOCS))
+def test_a_line_is_one_short_sentence(name: str) -> None:
+    line = DOCS[name]
+    assert len(line) <= 120 and line.endswith(".") and "\n" not in line and line[0].isupper()
+
+
+def test_one_thing_has_one_line() -> None:
+    for name, fact in facts("topic").items():
+        if name in DOCS and fact.synonyms:
+            assert DOCS[name] == DOCS[fact.synonyms[0]]
