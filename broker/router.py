@@ -19,7 +19,7 @@ from ..protocol.headers import API_VERSIONS_KEY, read_prefix, read_rest, respons
 from ..protocol.messages.api_versions import ApiVersionsResponse
 from ..protocol.schema import Versions, empty_value, spec
 from .context import Apis, Handled, Handler, RequestContext
-from .errors import code_of
+from .errors import Refused, code_of
 from .handlers import HANDLERS
 from .quotas.meter import Meter
 
@@ -234,7 +234,7 @@ def _unknown_api_versions(broker: BrokerState) -> ApiVersionsResponse:
 
 
 def failure(made: Call | FaultedCall, error: Exception) -> list[Any]:
-    """The answer to a request whose handler raised: its error code at the top and nothing else.
+    """The answer to a request whose handler raised: its error code at the top, what there is to say, and nothing else.
 
     Raises ProtocolViolation when that was raised, and for an API whose answers have no place for an error of the whole.
     """
@@ -246,6 +246,9 @@ def failure(made: Call | FaultedCall, error: Exception) -> list[Any]:
     if "error_code" not in response._fields or made.api_version not in response._fields["error_code"].versions:
         raise ProtocolViolation(f"{made.route.name} failed, and its answer has no place to say so")
     response.error_code = code
+    place = response._fields.get("error_message")
+    if place is not None and made.api_version in place.versions and isinstance(error, Refused) and error.message:
+        response.error_message = error.message
     if made.throttle_ms and hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = made.throttle_ms
     out = [made.header]

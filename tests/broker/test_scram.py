@@ -1,0 +1,274 @@
+"""SCRAM credentials: which changes are allowed, what is kept of a password, and how long."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from denying import OnlyAllowed
+from dumping import Run, runner
+from harness import Client, running
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.broker import Embedded
+from ottla.broker.security.scram import Credential, Mechanism
+from ottla.protocol.acls import AclOperation
+from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ottla.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+
+SHA_256, SHA_512 = 1, 2
+TWICE = (92, "A user credential cannot be altered twice in the same request")
+NOT_THERE = (91, "Attempt to delete a user credential that does not exist")
+UNKNOWN = (33, "Unknown SCRAM mechanism")
+FEW, MANY = (93, "Too few iterations"), (93, "Too many iterations")
+NO_NAME = (93, "Username must not be empty")
+DONE = (0, None)
+Answer = tuple[int, str | None]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return runner(capsys)
+
+
+def up(name: str, mechanism: int = SHA_256, iterations: int = 4096, password: bytes = bytes(32)) -> Any:
+    return AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+        name=name, mechanism=mechanism, iterations=iterations, salt=b"salt", salted_password=password
+    )
+
+
+def down(name: str, mechanism: int = SHA_256) -> Any:
+    return AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=name, mechanism=mechanism)
+
+
+async def alter(client: Client, *changes: Any) -> dict[str, Answer]:
+    """User -> (code, text)."""
+    request = AlterUserScramCredentialsRequest(
+        deletions=[change for change in changes if not hasattr(change, "salt")],
+        upsertions=[change for change in changes if hasattr(change, "salt")],
+    )
+    results = (await client.call(request, 0)).results
+    answers = {result.user: (result.error_code, result.error_message) for result in results}
+    assert len(answers) == len(results)
+    return answers
+
+
+async def describe(client: Client, *users: str, everybody: bool = False) -> list[tuple[Any, ...]]:
+    """(user, code, text, {mechanism: iterations}) of each."""
+    named = [DescribeUserScramCredentialsRequest.UserName(name=user) for user in users]
+    answer = await client.call(DescribeUserScramCredentialsRequest(users=None if everybody else named), 0)
+    assert (answer.error_code, answer.error_message) == (0, "")
+    return [
+        (one.user, one.error_code, one.error_message, {c.mechanism: c.iterations for c in one.credential_infos})
+        for one in answer.results
+    ]
+
+
+# What Apache Kafka 3.9.1 and 4.3.1 answer; joe has a credential of SHA-256.
+CASES: list[tuple[Sequence[Any], dict[str, Answer]]] = [
+    ([], {}),
+    ([up("")], {"": NO_NAME}),
+    ([down("")], {"": NO_NAME}),
+    *([(([up("d", number)]), {"d": UNKNOWN}) for number in (0, 3, -1)]),
+    ([down("joe", 9)], {"joe": UNKNOWN}),
+    ([up("d", iterations=4095)], {"d": FEW}),
+    ([up("d", iterations=-1)], {"d": FEW}),
+    ([up("d", iterations=16385)], {"d": MANY}),
+    ([up("d", iterations=16384), up("e", SHA_512)], {"d": DONE, "e": DONE}),
+    ([up("d", password=b"")], {"d": (-1, None)}),
+    ([up("f", SHA_256), up("f", SHA_512)], {"f": TWICE}),
+    ([up("f"), up("f")], {"f": TWICE}),
+    ([up("f"), up("f", iterations=5)], {"f": TWICE}),
+    ([up("f", iterations=5), up("f")], {"f": FEW}),
+    ([down("joe"), up("joe")], {"joe": TWICE}),
+    ([down("joe"), up("joe", SHA_512)], {"joe": TWICE}),
+    ([down("nobody"), up("nobody", SHA_512)], {"nobody": NOT_THERE}),
+    ([down("joe"), down("joe")], {"joe": TWICE}),
+    ([down("joe", SHA_512)], {"joe": NOT_THERE}),
+    ([down("joe"), up("g"), up("h"), up("i", 7)], {"joe": DONE, "g": DONE, "h": DONE, "i": UNKNOWN}),
+]
+
+
+@pytest.mark.parametrize(("changes", "answers"), CASES)
+async def test_changes_are_judged_as_by_a_controller(
+    changes: Sequence[Any], answers: dict[str, Answer], tmp_path: Path
+) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        assert await alter(client, up("joe")) == {"joe": DONE}
+        assert await alter(client, *changes) == answers
+        there = {user for user, *_ in await describe(client, everybody=True)}
+        made = {change.name for change in changes if hasattr(change, "salt") and answers[change.name] == DONE}
+        gone = {change.name for change in changes if not hasattr(change, "salt") and answers[change.name] == DONE}
+        assert there == ({"joe"} - gone) | made
+
+
+@pytest.mark.parametrize("release", ["2.7", "2.8", "3.2"])
+async def test_with_zookeeper_each_mechanism_of_a_user_may_change_at_once(release: str, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        assert await alter(client, up("joe", SHA_256), up("joe", SHA_512)) == {"joe": DONE}
+        assert await alter(client, down("joe", SHA_256), up("joe", SHA_512)) == {"joe": DONE}
+        assert await describe(client, "joe") == [("joe", 0, "", {SHA_512: 4096})]
+        for changes in ([up("joe"), up("joe")], [down("joe", SHA_512), up("joe", SHA_512)], [down("joe"), down("joe")]):
+            assert await alter(client, *changes) == {"joe": TWICE}
+        # What no credential can be comes before what stands twice.
+        assert await alter(client, up("joe"), up("joe", iterations=5)) == {"joe": FEW}
+        assert await alter(client, down("joe", 7), up("joe", iterations=5)) == {"joe": FEW}
+        assert await alter(client, down("joe"), up("joe", SHA_512, 8192)) == {"joe": NOT_THERE}
+        assert await describe(client, "joe") == [("joe", 0, "", {SHA_512: 4096})]
+
+
+async def test_users_are_described_once_each(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        assert await describe(client, everybody=True) == []
+        await alter(client, up("zoe", SHA_512, 8192), up("joe"), up("amy"))
+        await alter(client, up("joe", SHA_512, 5000))
+        everybody = [
+            ("amy", 0, "", {SHA_256: 4096}),
+            ("joe", 0, "", {SHA_256: 4096, SHA_512: 5000}),
+            ("zoe", 0, "", {SHA_512: 8192}),
+        ]
+        assert await describe(client, everybody=True) == everybody == await describe(client)
+        unknown = "Attempt to describe a user credential that does not exist: "
+        twice = "Cannot describe SCRAM credentials for the same user twice in a single request: "
+        assert await describe(client, "joe", "joe", "nobody", "zoe", "") == [
+            ("joe", 92, twice + "joe", {}),
+            ("nobody", 91, unknown + "nobody", {}),
+            everybody[2],
+            ("", 91, unknown, {}),
+        ]
+
+
+async def test_a_credential_takes_anothers_place(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        await alter(client, up("joe"))
+        before = broker.state.scram.of("joe")[SHA_256]
+        await alter(client, up("joe", password=b"another"))
+        after = broker.state.scram.of("joe")[SHA_256]
+        assert after.stored_key != before.stored_key and after.server_key != before.server_key
+
+
+def test_what_is_kept_is_that_of_rfc_7677() -> None:
+    """Its example, of the password "pencil": the keys are those by which its proof and signature are made."""
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
+    made = Credential.made(Mechanism.SCRAM_SHA_256, salt, salted, 4096)
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    said = f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,c=biws,r={nonce}".encode()
+    signature = base64.b64encode(hmac.digest(made.server_key, said, "sha256"))
+    assert signature == b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    proof = base64.b64decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
+    client_signature = hmac.digest(made.stored_key, said, "sha256")
+    client_key = bytes(one ^ other for one, other in zip(proof, client_signature, strict=True))
+    assert hashlib.sha256(client_key).digest() == made.stored_key
+
+
+async def test_credentials_survive_a_restart_and_passwords_are_nowhere(tmp_path: Path) -> None:
+    password = bytes(range(100, 164))
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        await alter(client, up("joe", SHA_512, 5000, password), up("amy"))
+        await alter(client, down("amy"))
+        kept = broker.state.scram.of("joe")
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or password not in path.read_bytes(), path
+    async with running(tmp_path) as broker:
+        assert list(broker.state.scram.users) == ["joe"]
+        assert broker.state.scram.of("joe") == kept != {}
+        assert await alter(await broker.client(), down("amy")) == {"amy": NOT_THERE}
+
+
+async def test_the_dump_shows_the_records(run: Run, tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        await alter(client, up("joe"))
+        await alter(client, down("joe"))
+    told = [run("--records", path) for path in sorted(tmp_path.glob("__cluster_metadata-0/*.log"))]
+    assert {(code, err) for code, _, err in told} == {(0, "")}
+    out = "".join(text for _, text, _ in told)
+    assert ", UserScramCredentialRecord v0" in out and ", RemoveUserScramCredentialRecord v0" in out
+    assert 'name: "joe"' in out and "iterations: 4096" in out
+
+
+async def test_snapshots_hold_credentials() -> None:
+    async with Embedded() as broker:
+        host, _, port = broker.bootstrap.rpartition(":")
+
+        async def users(*changes: Any) -> list[str]:
+            client = await Client.connect(int(port), host)
+            try:
+                if changes:
+                    await alter(client, *changes)
+                return [user for user, *_ in await describe(client, everybody=True)]
+            finally:
+                client.close()
+
+        assert await users(up("joe")) == ["joe"]
+        snapshot = broker.snapshot()
+        assert await users(down("joe"), up("amy")) == ["amy"]
+        broker.restore(snapshot)
+        assert await users() == ["joe"]
+        broker.reset()
+        assert await users() == []
+
+
+async def test_who_may_ask_and_change(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        broker.state.authorizer = OnlyAllowed(AclOperation.DESCRIBE)
+        refused = (31, "Cluster authorization failed.")
+        assert await alter(client, up("joe"), down("amy")) == {"amy": refused, "joe": refused}
+        assert await describe(client, everybody=True) == []
+        broker.state.authorizer = OnlyAllowed(AclOperation.ALTER)
+        assert await alter(client, up("joe")) == {"joe": DONE}
+        answer = await client.call(DescribeUserScramCredentialsRequest(users=None), 0)
+        assert (answer.error_code, answer.error_message, answer.results) == (*refused, [])
+
+
+NAMES = st.sampled_from(["a", "b", ""])
+CHANGES = st.lists(
+    st.one_of(
+        st.builds(down, NAMES, st.integers(0, 3)),
+        st.builds(up, NAMES, st.integers(0, 3), st.sampled_from([4096, 5, 20000]), st.sampled_from([b"p", b""])),
+    ),
+    max_size=6,
+)
+
+
+@given(CHANGES, st.booleans())
+def test_whatever_is_asked_for_each_user_has_one_answer_and_refused_ones_change_nothing(
+    changes: list[Any], once: bool
+) -> None:
+    from ottla.broker.security.scram import ScramCredentials
+
+    class Log:
+        def __init__(self) -> None:
+            self.written: list[Any] = []
+
+        def append(self, records: Sequence[Any], now_ms: int) -> None:
+            self.written.extend(records)
+
+    log: Any = Log()
+    credentials = ScramCredentials(log)
+    credentials.alter([], [up("a")], 0, once_a_user=once)
+    before = {user: credentials.of(user) for user in ("a", "b", "")}
+    deletions = [change for change in changes if not hasattr(change, "salt")]
+    upsertions = [change for change in changes if hasattr(change, "salt")]
+    answers = credentials.alter(deletions, upsertions, 0, once_a_user=once)
+    assert set(answers) == {change.name for change in changes}
+    for user, refused in answers.items():
+        if refused is not None:
+            assert credentials.of(user) == before[user]
+    replayed = ScramCredentials(log)
+    for record in log.written:
+        replayed.replay(record)
+    assert {user: replayed.of(user) for user in before} == {user: credentials.of(user) for user in before}
