@@ -65,6 +65,7 @@ VALID = """
     DeleteAcls                31  0-2   0-2   0-3   1-3   1-3   1-3
     DescribeConfigs           32  0-4   0-4   0-4   1-4   1-4   1-4
     AlterConfigs              33  0-2   0-2   0-2   0-2   0-2   0-2
+    AlterReplicaLogDirs       34  0-2   0-2   0-2   1-2   1-2   1-2
     DescribeLogDirs           35  0-2   0-2   0-4   1-4   1-4   1-5
     ElectLeaders              43  0-2   0-2   0-2   0-2   0-2   0-2
     AlterPartitionReassignments 45 0     0     0     0     0-1   0-1
@@ -76,6 +77,7 @@ VALID = """
     DescribeCluster           60  0     0     0-1   0-2   0-2   0-2
     DescribeProducers         61  0     0     0     0     0     0
     DescribeTransactions      65  -     0     0     0     0     0
+    ListConfigResources       74  -     -     0     0     0-1   0-1
     ListTransactions          66  -     0     0-1   0-1   0-2   0-2
     DescribeTopicPartitions   75  -     -     0     0     0     0
     CreateDelegationToken     38  0-2   0-2   0-3   1-3   1-3   1-3

@@ -406,9 +406,9 @@ async def test_configs_of_a_topic(tmp_path: Path) -> None:
             (TOPIC, "nobody", [("retention.ms", SET, "1")], 3),
             (TOPIC, "a/b", [("retention.ms", SET, "1")], 17),
             (BROKER, "2", [("log.retention.ms", SET, "1")], 42),
-            (BROKER, "1", [("node.id", SET, "7")], 40),
-            (BROKER, "1", [("no.such", SET, "7")], 40),
-            (8, "1", [("root", SET, "INFO")], 42),
+            (BROKER, "1", [("node.id", SET, "7")], 42),
+            (BROKER, "1", [("no.such", APPEND, "7")], 40),
+            (7, "1", [("a", SET, "INFO")], 42),
         ]
         for kind, name, changes, code in refusals:
             for dry in (True, False):
