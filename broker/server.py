@@ -271,6 +271,7 @@ class Running:
         if not is_running:
             self.cut(node_id)
             self.state.fetch_sessions.forget(node_id)
+            self.state.quotas.forget(node_id)
 
     def _found(self, node_id: int | None, listener: str | None) -> list[Door]:
         return [
