@@ -338,13 +338,14 @@ async def _delete(admin: Admin, names: Sequence[str], out: Out) -> None:
     done = await admin.delete_groups(names)
     lines = []
     gone = [name for name, error in done.items() if error is None]
+    quoted = ", ".join(f"'{name}'" for name in gone)
     for name, error in done.items():
         if error is not None:
             out.fail(f"Group '{name}' could not be deleted due to: {message(error)}")
     if len(gone) == len(done):
-        lines.append(f"Deletion of requested consumer groups ('{', '.join(gone)}') was successful.\n")
+        lines.append(f"Deletion of requested consumer groups ({quoted}) was successful.\n")
     elif gone:
-        lines.append(f"\nThese consumer groups were deleted successfully: '{', '.join(gone)}'\n")
+        lines.append(f"\nThese consumer groups were deleted successfully: {quoted}\n")
     out.show({"groups": [{"group": name, "error": text_of(error)} for name, error in done.items()]}, lines)
 
 

@@ -37,6 +37,7 @@ MODULES = [
     "own_transactions",
     "pages",
     "scripts",
+    "commands",
     "kafka_tools",
     "connect",
     "spark",
