@@ -55,6 +55,7 @@ __all__ = [
 # modules read.
 ACTED_ON = frozenset(
     """
+    num.replica.alter.log.dirs.threads replica.alter.log.dirs.io.max.bytes.per.second
     auto.leader.rebalance.enable leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
     authorizer.class.name super.users allow.everyone.if.no.acl.found
     advertised.listeners default.replication.factor min.insync.replicas offsets.topic.replication.factor

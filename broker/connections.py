@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..protocol.connection import BufferPool, ServerConnection, Slot
 from ..protocol.errors import ProtocolViolation
+from .admission import Admission, IdleWatch, Verdict
 from .context import Arrival
 from .logs import get_logger
 from .router import Call, Mutes, call, failure
@@ -32,12 +33,23 @@ class Connections:
     """All open connections of a broker, and what they share."""
 
     def __init__(self, broker: BrokerState) -> None:
-        self.broker = broker
         self.pool = BufferPool()
         self.frame_bytes_max: int = broker.config["socket.request.max.bytes"]
         self.open: set[ClientConnection] = set()
+        self.attach(broker)
         self.stopping = False
         self.idle: asyncio.Future[None] | None = None
+
+    def attach(self, broker: BrokerState) -> None:
+        """Has a state, the first or another one, answer; there are no connections of an earlier one."""
+        self.broker = broker
+        self.admissions = {node_id: Admission(broker.config, broker.clock) for node_id in broker.nodes.ids}
+        self.idle_watch = IdleWatch(broker.waits, broker.config["connections.max.idle.ms"], self.open)
+        broker.on_reconfigured = self._admit_held
+
+    def _admit_held(self) -> None:
+        for admission in self.admissions.values():
+            admission.admit_held()
 
     def factory(self, listener: str, node_id: int) -> ClientConnection:
         """What the event loop calls for each accepted socket."""
@@ -52,6 +64,9 @@ class Connections:
     async def drain(self, seconds: float) -> None:
         """Takes no more requests, and returns when all those in flight are answered or the time is over."""
         self.stopping = True
+        self.idle_watch.close()
+        for admission in self.admissions.values():
+            admission.close()
         for connection in list(self.open):
             connection.stop()
         if self.open:
@@ -122,7 +137,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_reading",
         "_running",
         "_transport",
+        "_verdict",
         "_wire",
+        "last_active_ms",
         "listener",
         "node_id",
     )
@@ -138,6 +155,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._mutes: list[Timer | asyncio.Handle] | None = None
         self._cut: tuple[_Running, ProtocolViolation] | None = None  # closes once what is before it is answered
         self._reading = True
+        self._verdict = Verdict.REFUSED  # until it is known
         self._transport: Any = None
 
     # What the event loop calls
@@ -149,18 +167,60 @@ class ClientConnection(asyncio.BufferedProtocol):
         origin = self._all.broker.clients.origin(self.listener)
         self._arrival = Arrival(self.listener, _host(local), _host(peer), origin, self.node_id, _port(peer))
         self._all.open.add(self)
+        self.last_active_ms = self._all.broker.waits.now_ms()
+        self._all.idle_watch.begin()
         if self._all.stopping:
             self.stop()
-        elif (throttle := self._all.broker.quotas.throttle) is not None:
+            return
+        verdict = self._verdict = self._all.admissions[self.node_id].arrive(self)
+        if verdict is Verdict.SERVED:
+            self._served()
+        elif verdict is Verdict.HELD:
+            self._hold()
+        else:
+            self.refuse()
+
+    def _served(self) -> None:
+        """It may have to wait all the same: one of too many that came from its address."""
+        if (throttle := self._all.broker.quotas.throttle) is not None:
             wait_ms = throttle.connected(self.node_id, self._arrival.client_host)
             if wait_ms:
                 self._leave_unserved(throttle.clock.now_ms() + wait_ms)
 
-    def _leave_unserved(self, until_ms: int) -> None:
-        """One connection too many from an address: nothing of it is read until it is closed (KIP-612)."""
+    def _hold(self) -> None:
         self._holds += 1
         self._reading = False
         self._transport.pause_reading()
+
+    @property
+    def client_host(self) -> str:
+        """The client's address."""
+        return self._arrival.client_host
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the client waits for an answer."""
+        return self._wire.unanswered > 0
+
+    def admit(self) -> None:
+        """Serves a connection that was held."""
+        self._verdict = Verdict.SERVED
+        self._holds -= 1
+        self._served()
+        self._process()
+
+    def refuse(self) -> None:
+        """Closes it: its address has as many as it may have."""
+        self._verdict = Verdict.REFUSED
+        self._transport.close()
+
+    def expire(self) -> None:
+        """Closes it: it was idle for too long."""
+        self._transport.close()
+
+    def _leave_unserved(self, until_ms: int) -> None:
+        """One connection too many from an address: nothing of it is read until it is closed (KIP-612)."""
+        self._hold()
         self._mutes = [self._all.broker.clock.call_at(until_ms, self._transport.close)]
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -169,6 +229,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came."""
+        self.last_active_ms = self._all.broker.waits.now_ms()
         self._wire.received(nbytes)
         self._process()
 
@@ -193,6 +254,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         for timer in self._mutes or ():
             timer.cancel()
         self._all.closed(self)
+        if self._verdict is not Verdict.REFUSED:
+            self._all.admissions[self.node_id].leave(self)
 
     # Requests
 

@@ -277,6 +277,7 @@ def _change_broker(context: RequestContext, name: str, changes: Sequence[Change]
         broker.config.set_dynamic(key, value, source)
     broker.config.tell_inert(configs)
     broker.topics.reconfigure()
+    broker.on_reconfigured()
 
 
 def _check_in_sync(name: str, changes: Sequence[Change]) -> None:

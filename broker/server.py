@@ -190,7 +190,8 @@ class Running:
     def attach(self, state: BrokerState) -> None:
         """Has a state, the first or another one, answer at these sockets; of nodes that are stopped there none
         listens. Raises OSError."""
-        self.state = self.connections.broker = state
+        self.state = state
+        self.connections.attach(state)
         state.faults = self.faults
         self.failed: asyncio.Future[str] = state.loop.create_future()
         """Done, with the reason, when the state as it is cannot go on."""

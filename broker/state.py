@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ from .log_dirs import LogDir, LogDirs
 from .logs import get_logger, levels
 from .maintenance import Maintenance
 from .metadata_log import MetadataLog, read_all
+from .moves import Moves
 from .named_configs import CLIENT_METRICS, NamedConfigs
 from .nodes import NO_LEADER, Nodes
 from .options import ServeOptions
@@ -135,6 +136,8 @@ class BrokerState:
         self.failed: asyncio.Future[str] = loop.create_future()
         """Done, with the reason, when the broker cannot go on: no directory is left, or not the metadata's."""
         self.durability = Durability(loop, self.waits)
+        self.on_reconfigured: Callable[[], object] = lambda: None
+        """Called when dynamic configs of the broker have changed."""
         self.authorizer: Authorizer | None = None
         """Decides who may do what; None where everybody may do everything."""
         self.quotas = ClientQuotas(self.config, clock, loop)
@@ -234,6 +237,7 @@ class BrokerState:
         self._maintenance = Maintenance(
             self.clock, self.waits, self.config, self.logs, self.topics, self.topology, self.durability
         )
+        self.moves = Moves(files, self.logs, self.topics, self.config, self.clock, self.waits, self.durability)
         if self.config["log.cleaner.enable"]:
             # Not before it is due: what it needs to import would delay the start.
             first_ms = now_ms + self.config["log.cleaner.backoff.ms"]
@@ -243,6 +247,7 @@ class BrokerState:
         if self.failed.done():
             raise StorageError(self.failed.result())
         self.clients = ClientLedger.open(files, self.logs.online[0].path, self.apis.advertised, self.clock)
+        self.moves.resume()
 
     def _begin_cleaning(self, files: Files) -> None:
         from .cleaner import Cleaner
@@ -251,6 +256,7 @@ class BrokerState:
         remove_later = self._maintenance.remove_later
         self._cleaner = Cleaner(self.loop, self.clock, self.config, files, self.logs, self.topics, remove_later)
         self._maintenance.is_cleaning = self._cleaner.is_cleaning
+        self.moves.cleaning = self._cleaner.pass_over
 
     def _load_groups(self) -> None:
         offsets_topic = self.topics.get(GROUP_OFFSETS_TOPIC)
@@ -469,6 +475,7 @@ class BrokerState:
             under_way: list[asyncio.Future[Any]] = [
                 p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None
             ]
+            under_way += self.moves.under_way
             if self._cleaner is not None and self._cleaner.under_way is not None:
                 under_way.append(self._cleaner.under_way)
             if under_way:
@@ -517,6 +524,7 @@ class BrokerState:
             await asyncio.wait(tasks, timeout=seconds)
         if self._cleaner_timer is not None:
             self._cleaner_timer.cancel()
+        await self.moves.close()
         if self._cleaner is not None:
             await self._cleaner.close()
         await self.durability.close()

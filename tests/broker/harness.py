@@ -174,6 +174,7 @@ def options(
         "log.dirs": ",".join(map(str, folders)),
         "offsets.topic.num.partitions": "2",
         "transaction.state.log.num.partitions": "4",
+        "connections.max.idle.ms": "-1",  # who moves the clock keeps its clients
         **(overrides or {}),
     }
     return serve_options(Config.load(overrides=configs, profile=profile(release)), brokers=brokers)

@@ -1,0 +1,185 @@
+"""Which connections are served: how many, how many from one address, how fast they come, how long they may be idle."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, Client, fetch, ping, produce, records, running
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.broker.admission import Admission, Verdict, host_limits
+from ottla.broker.clock import ManualClock
+from ottla.broker.config import Config
+from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+IDLE_MS = 60_000
+
+
+async def answers(client: Client) -> bool:
+    """Whether a request is answered; what was asked stays asked."""
+    await client.send(ping(), 0)
+    return await is_answered(client)
+
+
+async def is_answered(client: Client) -> bool:
+    try:
+        async with asyncio.timeout(0.1):
+            await client.receive()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def test_one_connection_too_many_waits_until_another_goes(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides={"max.connections": "2"}) as broker:
+        first, second, third, fourth = [await broker.client() for _ in range(4)]
+        assert await answers(first) and await answers(second)
+        assert not await answers(third) and not await answers(fourth)
+        first.close()
+        await third.receive()
+        assert not await is_answered(fourth)
+        third.close()
+        await fourth.receive()
+
+
+async def test_more_connections_are_served_when_the_config_is_raised(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides={"max.connections": "1"}) as broker:
+        first, second = await broker.client(), await broker.client()
+        assert await answers(first) and not await answers(second)
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+        change = resource.AlterableConfig(name="max.connections", config_operation=0, value="2")
+        changed = resource(resource_type=4, resource_name="", configs=[change])
+        asked = IncrementalAlterConfigsRequest(resources=[changed], validate_only=False)
+        assert [one.error_code for one in (await first.call(asked, 0)).responses] == [0]
+        await second.receive()
+
+
+async def test_a_listener_may_have_a_limit_of_its_own(tmp_path: Path) -> None:
+    overrides = {
+        "listeners": "A://127.0.0.1:0,B://127.0.0.1:0",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+        "listener.name.b.max.connections": "1",
+    }
+    async with running(tmp_path, overrides=overrides) as broker:
+        clients = [await broker.client(0), await broker.client(0), await broker.client(1)]
+        assert [await answers(client) for client in clients] == [True, True, True]
+        assert not await answers(await broker.client(1))
+
+
+async def test_an_address_may_have_so_many(tmp_path: Path) -> None:
+    overrides = {"max.connections.per.ip": "1", "max.connections.per.ip.overrides": "127.0.0.2:2,localhost:3"}
+    async with running(tmp_path, overrides=overrides) as broker:
+        clients = [await broker.client() for _ in range(3)]
+        assert [await answers(client) for client in clients] == [True] * 3
+        assert await (await broker.client()).is_closed()
+        clients[0].close()
+        await broker_has(broker, 2)
+        assert await answers(await broker.client())
+
+
+async def broker_has(broker: Broker, count: int) -> None:
+    while len(broker.running.connections.open) > count:
+        await asyncio.sleep(0)
+
+
+async def test_connections_that_come_too_fast_wait_for_their_turn(tmp_path: Path) -> None:
+    """Ten may come at once in windows of ten seconds; each one more is due a second later at the most."""
+    async with running(tmp_path, overrides={"max.connection.creation.rate": "1"}) as broker:
+        clients = [await broker.client() for _ in range(12)]
+        assert [await answers(client) for client in clients[:10]] == [True] * 10
+        assert not await answers(clients[10]) and not await answers(clients[11])
+        broker.clock.advance(1000)
+        await clients[10].receive()
+        broker.clock.advance(1000)
+        await clients[11].receive()
+
+
+async def test_idle_connections_are_closed(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides={"connections.max.idle.ms": str(IDLE_MS)}) as broker:
+        await broker.topic("t")
+        idle, busy, waiting = [await broker.client() for _ in range(3)]
+        assert await answers(idle) and await answers(busy)
+        await waiting.send(fetch(("t", 0, 0), max_wait_ms=10 * IDLE_MS, min_bytes=1), 4)
+        await broker.settle()
+        broker.clock.advance(IDLE_MS - 1)
+        assert await answers(busy) and await answers(idle)
+        broker.clock.advance(IDLE_MS - 1)
+        assert await answers(busy)
+        broker.clock.advance(IDLE_MS // 10)
+        assert await idle.is_closed()
+        assert await answers(busy)
+        await busy.call(produce(records(b"v")), 3)
+        await waiting.receive()  # who waits for an answer is not idle
+        broker.clock.advance(2 * IDLE_MS)
+        assert await busy.is_closed() and await waiting.is_closed()
+
+
+@pytest.mark.parametrize("text", ["a", "a:", ":", "a:b", "a:1,b", "a:-1"])
+def test_limits_of_hosts_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(ValueError, match="HOST:COUNT"):
+        host_limits(text)
+
+
+def test_limits_of_hosts() -> None:
+    assert host_limits("") == {}
+    assert host_limits("10.0.0.1:5, [::1]:7,::2:8") == {"10.0.0.1": 5, "::1": 7, "::2": 8}
+
+
+class Coming:
+    """A connection of the model."""
+
+    listener = "PLAINTEXT"
+    last_active_ms = 0
+    is_waited_for = False
+
+    def __init__(self, host: str) -> None:
+        self.client_host = host
+        self.verdict: Verdict | None = None
+
+    def admit(self) -> None:
+        self.verdict = Verdict.SERVED
+
+    def refuse(self) -> None:
+        self.verdict = Verdict.REFUSED
+
+    def expire(self) -> None:
+        raise AssertionError
+
+
+@given(
+    st.integers(0, 4),
+    st.integers(0, 3),
+    st.lists(st.one_of(st.sampled_from(["10.0.0.1", "10.0.0.2"]), st.integers(0, 20)), max_size=40),
+)
+def test_counts_and_order_are_those_of_a_list(most: int, most_of_host: int, events: list[Any]) -> None:
+    """Arrivals by host, departures by place: never more than the limits are served, and nobody passes another."""
+    config = Config({"max.connections": str(most), "max.connections.per.ip": str(most_of_host)})
+    admission = Admission(config, ManualClock())
+    served: list[Coming] = []
+    held: list[Coming] = []
+
+    def drain() -> None:
+        while held and len(served) < most:
+            one = held.pop(0)
+            if sum(other.client_host == one.client_host for other in served) < most_of_host:
+                assert one.verdict is Verdict.SERVED
+                served.append(one)
+            else:
+                assert one.verdict is Verdict.REFUSED
+
+    for event in events:
+        if isinstance(event, str):
+            one = Coming(event)
+            one.verdict = admission.arrive(one)
+            held.append(one)
+            drain()
+            assert not held or held[-1] is not one or one.verdict is Verdict.HELD
+        elif everybody := served + held:
+            gone = everybody[event % len(everybody)]
+            (served if gone in served else held).remove(gone)
+            admission.leave(gone)
+            drain()
