@@ -1,0 +1,225 @@
+"""The cluster's controller as clients see it: the quorum, nodes that are forgotten, voters and tokens that are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from denying import OnlyAllowed
+from harness import Client, running
+
+from ottla.broker.releases import RELEASES, profile
+from ottla.broker.router import apis_of
+from ottla.broker.topology import TopologyNote
+from ottla.protocol.acls import AclOperation
+from ottla.protocol.messages.add_raft_voter import AddRaftVoterRequest
+from ottla.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.describe_quorum import DescribeQuorumRequest
+from ottla.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
+from ottla.protocol.messages.unregister_broker import UnregisterBrokerRequest
+
+METADATA = "__cluster_metadata"
+UNKNOWN = "This server does not host this topic-partition."
+DIRECTORY = bytes(range(16))
+FORBIDDEN = (31, "Cluster authorization failed.")
+
+
+def asking(*topics: tuple[str, list[int]]) -> DescribeQuorumRequest:
+    kind = DescribeQuorumRequest.TopicData
+    return DescribeQuorumRequest(
+        topics=[
+            kind(topic_name=name, partitions=[kind.PartitionData(partition_index=index) for index in indexes])
+            for name, indexes in topics
+        ]
+    )
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [("t", [0])],
+        [(METADATA, [1])],
+        [(METADATA, [0, 1])],
+        [(METADATA, [0, 0])],
+        [(METADATA, [0]), ("x", [1])],
+        [(METADATA, [0]), ("x", [])],
+        [],
+    ],
+)
+async def test_anything_but_the_log_of_the_metadata_is_unknown(
+    asked: list[tuple[str, list[int]]], version: int, tmp_path: Path
+) -> None:
+    """As Apache Kafka 3.9.1 and 4.3.1 answer: with an error for all, also for what there is."""
+    async with running(tmp_path) as broker:
+        answer = await (await broker.client()).call(asking(*asked), version)
+        assert (answer.error_code, answer.error_message, answer.nodes) == (0, "", [])
+        told = [(topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in answer.topics]
+        assert told == asked
+        for one in (one for topic in answer.topics for one in topic.partitions):
+            assert (one.error_code, one.error_message) == (3, UNKNOWN if version >= 2 else "")
+            assert (one.leader_id, one.leader_epoch, one.high_watermark) == (0, 0, 0)
+            assert one.current_voters == one.observers == []
+
+
+async def test_the_high_watermark_follows_the_metadata(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+
+        async def watermark() -> int:
+            ((one,),) = [topic.partitions for topic in (await client.call(asking((METADATA, [0])), 2)).topics]
+            assert {state.log_end_offset for state in one.current_voters} == {one.high_watermark}
+            return one.high_watermark
+
+        before = await watermark()
+        await broker.topic("t", 3)
+        assert await watermark() == before + 4  # the topic and its partitions
+
+
+async def test_the_other_nodes_observe_and_a_stopped_one_does_not(tmp_path: Path) -> None:
+    async with running(tmp_path, brokers=3) as broker:
+        clients = {node: await broker.client(node - 1) for node in (1, 2, 3)}
+
+        async def seen(node: int) -> tuple[list[int], list[int], list[int]]:
+            answer = await clients[node].call(asking((METADATA, [0])), 2)
+            ((one,),) = [topic.partitions for topic in answer.topics]
+            voters = [state.replica_id for state in one.current_voters]
+            assert voters == [one.leader_id]
+            return voters, [state.replica_id for state in one.observers], [known.node_id for known in answer.nodes]
+
+        for node in (1, 2, 3):
+            assert await seen(node) == ([1], [2, 3], [1])
+        broker.state.topology.stop_node(1)
+        assert await seen(3) == ([2], [3], [2])
+
+
+async def unregister(client: Client, node: int) -> tuple[int, str | None]:
+    answer = await client.call(UnregisterBrokerRequest(broker_id=node), 0)
+    return answer.error_code, answer.error_message
+
+
+async def cluster(client: Client) -> dict[int, bool]:
+    """Node -> whether it is fenced."""
+    request = DescribeClusterRequest(include_cluster_authorized_operations=False, include_fenced_brokers=True)
+    return {one.broker_id: one.is_fenced for one in (await client.call(request, 2)).brokers}
+
+
+async def test_a_stopped_node_is_forgotten_until_it_runs_again(tmp_path: Path) -> None:
+    async with running(tmp_path, brokers=3) as broker:
+        client, topology = await broker.client(), broker.state.topology
+        topology.stop_node(3)
+        assert await cluster(client) == {1: False, 2: False, 3: True}
+        assert await unregister(client, 3) == (0, "")
+        assert await cluster(client) == {1: False, 2: False}
+        assert await unregister(client, 3) == (102, "Broker ID 3 is not currently registered")
+        note = topology.note()
+        topology.start_node(3)
+        assert await cluster(client) == {1: False, 2: False, 3: False}
+        topology.stop_node(3)
+        assert await cluster(client) == {1: False, 2: False, 3: True}
+    assert note == TopologyNote(stopped=frozenset({3}), unregistered=frozenset({3}))
+    async with running(tmp_path, brokers=3, note=note) as broker:
+        client = await broker.client()
+        assert await cluster(client) == {1: False, 2: False}
+        assert await unregister(client, 3) == (102, "Broker ID 3 is not currently registered")
+
+
+async def test_a_node_that_runs_registers_again_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        for _ in range(2):
+            assert await unregister(client, 1) == (0, "")
+            assert await cluster(client) == {1: False}
+        for node in (2, 0, -1, 2**31 - 1):
+            assert await unregister(client, node) == (102, f"Broker ID {node} is not currently registered")
+
+
+@pytest.mark.parametrize(
+    ("release", "text"), [("3.9", ""), ("4.0", ""), ("4.1", "Broker ID 7 is not currently registered")]
+)
+async def test_releases_tell_in_words_what_is_not_registered(release: str, text: str, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker:
+        assert await unregister(await broker.client(), 7) == (102, text)
+
+
+LISTENER = AddRaftVoterRequest.Listener(name="CONTROLLER", host="localhost", port=99)
+NO_ENDPOINT = "Add voter request didn't include the endpoint (Endpoints(endpoints={{{}}})) for the default listener "
+VOTER: dict[str, Any] = {"cluster_id": None, "voter_id": 2, "voter_directory_id": DIRECTORY}
+VOTERS = [
+    ({}, 35, "Cluster doesn't support {}ing voter because the kraft.version feature is 0"),
+    ({"voter_directory_id": bytes(16)}, 42, "{} voter request didn't include a valid voter"),
+    ({"voter_id": -1}, 42, "{} voter request didn't include a valid voter"),
+    ({"cluster_id": "wrong", "voter_id": -1}, 104, 'The given id "wrong" doesn\'t match the cluster id "{}"'),
+]
+
+
+@pytest.mark.parametrize(("fields", "code", "text"), VOTERS)
+async def test_voters_are_fixed(fields: dict[str, Any], code: int, text: str, tmp_path: Path) -> None:
+    """What Apache Kafka 3.9.1 answers, in its order."""
+    async with running(tmp_path) as broker:
+        client, cluster_id = await broker.client(), broker.state.cluster_id
+        adding = AddRaftVoterRequest(timeout_ms=1, listeners=[LISTENER], **{**VOTER, **fields})
+        word = {35: "add", 42: "Add", 104: cluster_id}[code]
+        for version in (0, 1):
+            answer = await client.call(adding, version)
+            assert (answer.error_code, answer.error_message) == (code, text.format(word))
+        removing = RemoveRaftVoterRequest(**{**VOTER, **fields})
+        answer = await client.call(removing, 0)
+        word = {35: "remov", 42: "Remove", 104: cluster_id}[code]
+        assert (answer.error_code, answer.error_message) == (code, text.format(word))
+
+
+async def test_a_voter_is_told_with_its_listener(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        own = {**VOTER, "cluster_id": broker.state.cluster_id}
+        other = AddRaftVoterRequest.Listener(name="X", host="localhost", port=99)
+        for listeners, told in ([], ""), ([other], "ListenerName(X)=localhost/<unresolved>:99"):
+            answer = await client.call(AddRaftVoterRequest(timeout_ms=1, listeners=listeners, **own), 0)
+            text = NO_ENDPOINT.format(told) + "ListenerName(CONTROLLER)"
+            assert (answer.error_code, answer.error_message) == (42, text)
+
+
+async def test_a_token_is_refused_with_whose_it_would_be(tmp_path: Path) -> None:
+    """With a secret key as without one, and whatever else is wrong: the connection comes first."""
+    renewer = CreateDelegationTokenRequest.CreatableRenewers(principal_type="Group", principal_name="g")
+    async with running(tmp_path, overrides={"delegation.token.secret.key": "secret"}) as broker:
+        client = await broker.client()
+        for owner, told in (
+            (("Role", "joe"), "Role:joe"),
+            (("Role", ""), "User:ANONYMOUS"),
+            ((None, None), "User:ANONYMOUS"),
+        ):
+            request = CreateDelegationTokenRequest(
+                owner_principal_type=owner[0], owner_principal_name=owner[1], renewers=[renewer], max_lifetime_ms=-1
+            )
+            answer = await client.call(request, 3)
+            assert (answer.error_code, f"{answer.principal_type}:{answer.principal_name}") == (64, told)
+            asked = answer.token_requester_principal_type, answer.token_requester_principal_name
+            assert asked == ("User", "ANONYMOUS")
+
+
+async def test_who_may_ask_and_change(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        changes = [
+            (AddRaftVoterRequest(timeout_ms=1, listeners=[LISTENER], **VOTER), 0),
+            (RemoveRaftVoterRequest(**VOTER), 0),
+            (UnregisterBrokerRequest(broker_id=7), 0),
+        ]
+        question = (asking((METADATA, [0])), 2)
+        for operation, refused in ((AclOperation.DESCRIBE, changes), (AclOperation.ALTER, [question])):
+            broker.state.authorizer = OnlyAllowed(operation)
+            for request, version in (*changes, question):
+                answer = await client.call(request, version)
+                is_refused = (answer.error_code, answer.error_message) == FORBIDDEN
+                assert is_refused == ((request, version) in refused), (operation, request)
+
+
+def test_no_release_advertises_what_only_brokers_and_controllers_call() -> None:
+    never = {27, *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)}
+    for release in RELEASES:
+        for telemetry in (False, True):
+            assert not never & set(apis_of(profile(release), telemetry=telemetry).served), release

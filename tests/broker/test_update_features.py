@@ -1,0 +1,227 @@
+"""UpdateFeatures: what is refused and how, and that the level of transactions takes effect and lasts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from denying import OnlyAllowed
+from dumping import Run, runner
+from harness import Client, produce, records, running
+
+from ottla.broker import Embedded
+from ottla.protocol.acls import AclOperation
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.update_features import UpdateFeaturesRequest
+
+TV = "transaction.version"
+UP, SAFE, UNSAFE = 1, 2, 3
+FAILED = "The update failed for all features since the following feature had an error: "
+NO_SUCH = "Local controller 1 does not support this feature."
+NO_KIND = "The controller does not support the given upgrade type."
+LOWER = (
+    "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
+)
+Update = tuple[str, int, int]  # feature, level, kind
+Told = tuple[int, str | None, list[tuple[str, int, str | None]]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return runner(capsys)
+
+
+async def update(client: Client, *updates: Update, version: int = 1, validate_only: bool = False) -> Told:
+    """(code, text, [(feature, code, text)])."""
+    wanted = [
+        UpdateFeaturesRequest.FeatureUpdateKey(feature=feature, max_version_level=level)
+        if version == 0
+        else UpdateFeaturesRequest.FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
+        for feature, level, kind in updates
+    ]
+    request = UpdateFeaturesRequest(feature_updates=wanted, validate_only=validate_only)
+    answer = await client.call(request, version)
+    return (
+        answer.error_code,
+        answer.error_message,
+        [(one.feature, one.error_code, one.error_message) for one in answer.results],
+    )
+
+
+async def announced(client: Client) -> tuple[int, dict[str, int]]:
+    """(epoch, feature -> level)."""
+    request = ApiVersionsRequest(client_software_name="test-client", client_software_version="1.0")
+    answer = await client.call(request, 3)
+    for one in answer.finalized_features:
+        assert one.min_version_level == one.max_version_level
+    return answer.finalized_features_epoch, {one.name: one.max_version_level for one in answer.finalized_features}
+
+
+def invalid(feature: str, level: int, reason: str) -> str:
+    return f"Invalid update version {level} for feature {feature}. {reason}"
+
+
+# What Apache Kafka 4.3.1 answers, whose transaction.version is 2.
+REFUSED: list[tuple[list[Update], str]] = [
+    ([("nope", 1, UP)], invalid("nope", 1, NO_SUCH)),
+    ([("nope", 0, UP)], invalid("nope", 0, "Feature nope not found.")),
+    ([("", 1, UP)], invalid("", 1, NO_SUCH)),
+    ([(TV, -1, UP)], invalid(TV, -1, "A feature version cannot be less than 0.")),
+    ([(TV, 7, UP)], invalid(TV, 7, "Local controller 1 only supports versions 0-2")),
+    ([(TV, 1, UP)], invalid(TV, 1, LOWER)),
+    ([(TV, 1, 0)], invalid(TV, 1, NO_KIND)),
+    ([(TV, 1, 4)], invalid(TV, 1, NO_KIND)),
+    ([(TV, 1, SAFE), ("nope", 1, UP)], invalid("nope", 1, NO_SUCH)),
+]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(("updates", "problem"), REFUSED)
+async def test_one_mistake_refuses_all(updates: list[Update], problem: str, version: int, tmp_path: Path) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        client = await broker.client()
+        assert await update(client, *updates, version=version) == (95, FAILED + problem, [])
+        assert await announced(client) == (0, {TV: 2})
+
+
+async def test_levels_go_down_and_up_and_clients_are_told(tmp_path: Path) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        client = await broker.client()
+        done: Told = (0, None, [(TV, 0, "NONE")])
+        assert await update(client) == (0, None, [])
+        assert await update(client, (TV, 1, SAFE), validate_only=True) == done
+        assert await update(client, (TV, 2, SAFE)) == done  # the level that it has
+        assert await announced(client) == (0, {TV: 2})
+        assert await update(client, (TV, 1, SAFE), version=2) == (0, None, [])
+        assert await announced(client) == (1, {TV: 1})
+        problem = invalid(TV, 2, "Can't downgrade to a newer version.")
+        assert await update(client, (TV, 2, UNSAFE)) == (95, FAILED + problem, [])
+        assert await update(client, (TV, 0, UP), version=0) == (95, FAILED + invalid(TV, 0, LOWER), [])
+        assert await update(client, (TV, 0, UNSAFE)) == done
+        assert await announced(client) == (2, {})
+        assert await update(client, (TV, 2, UP), version=0) == done
+        assert await announced(client) == (3, {TV: 2})
+        # Of two for one feature the last counts, and both are told.
+        assert await update(client, (TV, 1, SAFE), (TV, 0, SAFE)) == (0, None, [(TV, 0, "NONE")] * 2)
+        assert await announced(client) == (4, {})
+
+
+@pytest.mark.parametrize("release", ["3.3", "3.9"])
+async def test_before_4_0_each_feature_has_its_answer_and_there_is_none(release: str, tmp_path: Path) -> None:
+    """As Apache Kafka 3.9.1 answers."""
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        assert await update(client) == (0, "", [])
+        updates = [("z", 0, UP), (TV, 1, UP), (TV, 2, UP), ("a", 1, 9), ("b", -1, UP)]
+        assert await update(client, *updates) == (
+            0,
+            "",
+            [
+                ("a", 95, invalid("a", 1, NO_KIND)),
+                ("b", 95, invalid("b", -1, "A feature version cannot be less than 0.")),
+                (TV, 95, invalid(TV, 2, NO_SUCH)),
+                ("z", 0, None),
+            ],
+        )
+
+
+@pytest.mark.parametrize("release", ["2.7", "3.2"])
+async def test_with_zookeeper_no_feature_is_supported(release: str, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        not_one = (
+            "Can not provide maxVersionLevel: 0 less than 1 without setting the allowDowngrade flag to true in the "
+        )
+        assert await update(client, (TV, 2, UP), ("", 1, UP), ("a", 0, UP), version=0) == (
+            0,
+            None,
+            [
+                ("", 42, "Feature name can not be empty."),
+                ("a", 42, not_one + "request."),
+                (TV, 42, "Could not apply finalized feature update because the provided feature is not supported."),
+            ],
+        )
+        gone = UpdateFeaturesRequest.FeatureUpdateKey(feature="a", max_version_level=0, allow_downgrade=True)
+        (result,) = (await client.call(UpdateFeaturesRequest(feature_updates=[gone]), 0)).results
+        assert (result.error_code, result.error_message) == (42, "Can not delete non-existing finalized feature.")
+
+
+async def test_a_level_survives_a_restart_and_the_dump_shows_it(run: Run, tmp_path: Path) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        client = await broker.client()
+        assert (await update(client, (TV, 1, SAFE)))[0] == 0
+    told = [run("--records", path) for path in sorted(tmp_path.glob("__cluster_metadata-0/*.log"))]
+    assert {(code, err) for code, _, err in told} == {(0, "")}
+    assert 'name: "transaction.version"' in "".join(out for _, out, _ in told)
+    for release, level in (("4.3", {TV: 1}), ("3.9", {}), ("4.3", {TV: 1})):
+        async with running(tmp_path, release=release) as broker:
+            found = await announced(await broker.client())
+            assert found == ((1, level) if release == "4.3" else (-1, {})), "another release goes without"
+    async with running(tmp_path, release="4.3") as broker:
+        assert (await update(await broker.client(), (TV, 2, UP)))[0] == 0
+    async with running(tmp_path, release="4.3") as broker:
+        assert await announced(await broker.client()) == (2, {TV: 2})
+
+
+async def test_what_a_snapshot_brings_back_is_told_with_a_new_epoch() -> None:
+    """Clients that know a greater epoch would not listen."""
+    async with Embedded(release="4.3") as broker:
+        host, _, port = broker.bootstrap.rpartition(":")
+
+        async def told(*updates: Update) -> tuple[int, dict[str, int]]:
+            client = await Client.connect(int(port), host)
+            try:
+                if updates:
+                    assert (await update(client, *updates))[0] == 0
+                return await announced(client)
+            finally:
+                client.close()
+
+        snapshot = broker.snapshot()
+        assert await told() == (0, {TV: 2})
+        assert await told((TV, 1, SAFE)) == (1, {TV: 1})
+        broker.restore(snapshot)
+        assert await told() == (2, {TV: 2})
+        assert await told((TV, 1, SAFE)) == (3, {TV: 1})
+        broker.reset()
+        assert await told() == (4, {TV: 2})
+
+
+async def test_the_level_takes_effect_at_once(tmp_path: Path) -> None:
+    """With level 2 a write adds its partition to the transaction; with level 1 it is refused until that is done."""
+    async with running(tmp_path, release="4.3") as broker:
+        client = await broker.client()
+        await broker.topic("t")
+
+        async def written(transactional_id: str) -> int:
+            asked = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+            given = await client.call(asked, 5)
+            assert given.error_code == 0
+            fields: Any = {
+                "producer_id": given.producer_id,
+                "producer_epoch": given.producer_epoch,
+                "base_sequence": 0,
+                "transactional": True,
+            }
+            data = records(b"a", **fields)
+            answer = await client.call(produce(data, transactional_id=transactional_id), 12)
+            return answer.responses[0].partition_responses[0].error_code
+
+        assert await written("x") == 0
+        assert (await update(client, (TV, 1, SAFE)))[0] == 0
+        assert await written("y") != 0
+        assert (await update(client, (TV, 2, UP)))[0] == 0
+        assert await written("z") == 0
+
+
+@pytest.mark.parametrize("operation", [AclOperation.DESCRIBE, AclOperation.ALTER])
+async def test_it_takes_the_right_to_alter_the_cluster(operation: AclOperation, tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        broker.state.authorizer = OnlyAllowed(operation)
+        client = await broker.client()
+        is_allowed = operation is AclOperation.ALTER
+        wanted: Told = (0, None, [(TV, 0, "NONE")]) if is_allowed else (31, "Cluster authorization failed.", [])
+        assert await update(client, (TV, 1, SAFE)) == wanted
+        assert (await announced(client))[1] == {TV: 1 if is_allowed else 2}
