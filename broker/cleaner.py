@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .clock import Clock, Timer
     from .config import Config
     from .log_dirs import LogDir, LogDirs
+    from .partitions import Partition
     from .topics import Topic, Topics
 
 LEAST_BACKOFF_MS = 100  # log.cleaner.backoff.ms may be 0
@@ -81,6 +82,11 @@ class Cleaner:
     def is_cleaning(self, log: PartitionLog) -> bool:
         """Whether a log is being cleaned just now."""
         return self._log is log
+
+    def pass_over(self, partition: Partition) -> asyncio.Future[bool] | None:
+        """The pass that is made over a partition just now."""
+        is_cleaned = self._log is not None and partition.offline is None and partition.log is self._log
+        return self._pass if is_cleaned else None
 
     @property
     def under_way(self) -> asyncio.Task[bool] | None:
@@ -133,6 +139,8 @@ class Cleaner:
                 continue
             for partition in topic.online_partitions():
                 log, key = partition.log, (topic.name, partition.index)
+                if key in self._logs.moving:  # what is copied and what is not would not belong together
+                    continue
                 if len(log.segments) > 1 and log.failure is None and key not in self._uncleanable:
                     yield topic, log
 

@@ -328,6 +328,14 @@ class LogSync:
             self._following.failed(error)
             self._following = None
 
+    def take_over(self) -> None:
+        """Ends every wait well: all that was appended is durable elsewhere, in a log that takes the place of this."""
+        self._is_requested = False
+        for sync in (self._running, self._following):
+            if sync is not None:
+                sync.done()
+        self._running = self._following = None
+
     def end(self, error: BaseException) -> None:
         """Ends every wait, as when the log goes away; what it holds back stays so."""
         self._is_requested = False

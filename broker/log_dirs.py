@@ -32,6 +32,7 @@ from .progress import Opening
 
 FIRST_DIRECTORY_ID = bytes(15) + b"\x64"  # those below are words (unassigned, lost), not directories (KIP-858)
 DEFAULT_NODE_ID = 1
+PREFERRED_MAX = 10_000  # wishes for partitions that nobody has made yet
 
 
 class LogDir:
@@ -93,6 +94,9 @@ class LogDirs:
         """Told before a partition is deleted."""
         self.on_offline: Callable[[LogDir], None] = lambda log_dir: None
         """Told, in any thread, when a directory has failed; its logs refuse everything already."""
+        self.moving: dict[tuple[str, int], Callable[[], None]] = {}
+        """The partitions that move to another directory: what calls that off."""
+        self._preferred: dict[tuple[str, int], LogDir] = {}  # for partitions that are not there yet
         self._found: dict[tuple[str, int], LogDir] = {}  # folders that were there, until they are opened
         for log_dir in directories:
             log_dir.data.on_failure = functools.partial(self._failed, log_dir)
@@ -205,9 +209,18 @@ class LogDirs:
         renamed = log_dir.data.set_aside(*key)
         get_logger().warning(f"a folder of {of} was put aside", folder=renamed)
 
-    def place(self) -> bytes:
+    def prefer(self, topic: str, index: int, log_dir: LogDir) -> None:
+        """Has a partition lie there once it is made, if it can then. The oldest wish of too many is forgotten."""
+        self._preferred.pop((topic, index), None)
+        self._preferred[topic, index] = log_dir
+        if len(self._preferred) > PREFERRED_MAX:
+            del self._preferred[next(iter(self._preferred))]
+
+    def place(self, topic: str = "", index: int = -1) -> bytes:
         """The id of the directory for one more partition. Raises StorageError if none is left."""
-        chosen = min(self.online, key=lambda log_dir: len(log_dir.logs) + log_dir.placed, default=None)
+        preferred = self._preferred.pop((topic, index), None)
+        online = self.online if preferred is None or preferred.failure is not None else [preferred]
+        chosen = min(online, key=lambda log_dir: len(log_dir.logs) + log_dir.placed, default=None)
         if chosen is None:
             raise StorageError("no log directory can be used")
         if len(self.directories) > 1:
@@ -277,9 +290,24 @@ class LogDirs:
         for log_dir in self.directories:
             if log_dir.holds(log):
                 self.on_delete(log)
+                if (call_off := self.moving.pop((log.topic, log.partition), None)) is not None:
+                    call_off()
                 del log_dir.logs[log.topic, log.partition]
                 remove = log_dir.data.delete_partition(log.topic, log.partition)
                 remove() if at_once else self.later(remove)
+
+    def replaced(self, old: PartitionLog, source: LogDir, new: PartitionLog, target: LogDir) -> None:
+        """A partition has moved to another directory: its old folder goes, a little later. One that cannot is put aside
+        by a later start."""
+        self.on_delete(old)
+        key = old.topic, old.partition
+        target.logs[key] = new
+        del source.logs[key]
+        try:
+            self.later(source.data.delete_partition(*key))
+        except StorageError as error:
+            old.abandon()
+            get_logger().error("the old folder of a partition stays", folder=repr(old), reason=str(error))
 
     def close(self) -> None:
         """Flushes and closes everything; the first StorageError is raised when all have been tried."""

@@ -329,6 +329,21 @@ class Partition:
         """Whether its log is open there."""
         return self._log is not None and log_dir.holds(self._log)
 
+    def replace_log(self, log: PartitionLog, durability: Durability, directory: bytes) -> None:
+        """Goes on in another log of that directory, which holds all that this one does, durably."""
+        syncs = self._syncs
+        self._log, self.directory = log, directory
+        self._syncs = durability.of(log, self.wake)
+        log.on_roll = self._syncs.soon
+        if syncs is not None:
+            syncs.take_over()
+        self.wake()
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was deleted."""
+        return self._is_gone
+
     def go_offline(self, reason: str) -> None:
         """Its directory has failed: all who wait are told so at once, as is whoever comes later."""
         self._epoch = self.leader_epoch

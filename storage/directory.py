@@ -39,6 +39,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_BYTES = b'{"version":0,"brokerEpoch":-1}'
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION_FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
+_FUTURE_FOLDER = re.compile(_PARTITION_FOLDER.pattern + r"\.[0-9a-f]{32}-future")
 _DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
 _MAX_FOLDER_NAME = 255
 
@@ -68,6 +69,7 @@ class DataDirectory:
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         self._written: dict[str, dict[TopicPartition, int]] = {}
         self._closed = False
+        self._closed_well: set[TopicPartition] = set()  # since the directory was opened
         self._identity: dict[str, str] = {}
         self._noted_starts: dict[PartitionLog, int] = {}  # log starts that are durable and not adopted yet
         self._writing = threading.Lock()  # the checkpoints are written from several threads
@@ -80,6 +82,10 @@ class DataDirectory:
         """Whether the last user of the directory closed it."""
         self.is_new = False
         """Whether the directory had no meta.properties: nobody has used it yet."""
+        self.futures: list[tuple[TopicPartition, str]] = []
+        """Copies that were begun and are not in place, with the paths of their folders: see future.py."""
+        self.guests: set[PartitionLog] = set()
+        """Logs of such copies, which go offline with the directory."""
         self.warnings: list[str] = []
         """Checkpoints that could not be read, one line each: their partitions are recovered from the start."""
         self.failure: str | None = None
@@ -209,6 +215,8 @@ class DataDirectory:
             match = _PARTITION_FOLDER.fullmatch(name)
             if _DELETED_FOLDER.fullmatch(name):
                 self._remove_folder(self._join(name))
+            elif (future := _FUTURE_FOLDER.fullmatch(name)) and int(future[2]) < 2**31:
+                self.futures.append(((future[1], int(future[2])), self._join(name)))
             elif match and int(match[2]) < 2**31:
                 self._unopened.add((match[1], int(match[2])))
 
@@ -278,7 +286,7 @@ class DataDirectory:
                 topic_id=topic_id,
                 config=config,
                 now_ms=now_ms,
-                clean_shutdown=self.was_clean or not existed,
+                clean_shutdown=self.was_clean or not existed or key in self._closed_well,
                 recovery_point=self._recovery_points.get(key, 0) if existed else 0,
                 log_start_offset=self._log_starts.get(key, 0) if existed else 0,
                 has_gaps=key in self._cleaner_offsets,
@@ -287,8 +295,9 @@ class DataDirectory:
                 upgrade=upgrade,
                 on_checked=on_checked,
             )
-        log.on_failure = self._log_failed
+        log.on_failure = self.log_failed
         self._unopened.discard(key)
+        self._closed_well.discard(key)
         self._logs[key] = log
         if log.has_hole and key not in self._cleaner_offsets:  # it must not count as damage if the policy is changed
             self.cleaned(log, log.log_start_offset)
@@ -358,6 +367,7 @@ class DataDirectory:
             raise StorageError(f"cannot rename {prepared} to {folder}: {error}") from error
         self._unopened.add(key)
         if end_offset:
+            self._closed_well.add(key)
             self._recovery_points[key] = self._watermarks[key] = end_offset
 
     def _folder(self, topic: str, partition: int) -> str:
@@ -490,11 +500,11 @@ class DataDirectory:
             if self.failure is not None:
                 return
             self.failure = reason
-        for log in list(self._logs.values()):
+        for log in (*list(self._logs.values()), *self.guests.copy()):
             log.fail(reason)
         self.on_failure()
 
-    def _log_failed(self, log: PartitionLog, error: OSError) -> None:
+    def log_failed(self, log: PartitionLog, error: OSError) -> None:
         """A log met an error. One that passes is its affair, unless it lost what it had written."""
         if log.failure is not None or not is_passing(error):
             self.fail(str(error))
@@ -564,7 +574,7 @@ class DataDirectory:
         """Gives up lock and files as a killed process would: nothing is written, the next opening recovers."""
         if not self._closed:
             self._closed = True
-            for log in self._logs.values():
+            for log in (*self._logs.values(), *self.guests):
                 log.abandon()
             with contextlib.suppress(OSError):
                 self._release()

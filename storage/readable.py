@@ -115,6 +115,14 @@ class ReadableLog(Watched):
                 aborted = self._transactions.aborted(self, run, offset) if committed else ()
         return Slice(records, high_watermark, self.log_start_offset, stable_offset, aborted)
 
+    @watched
+    def read_appended(self, offset: int, max_bytes: int) -> bytes | memoryview:
+        """As `read`, up to the end of the log, whatever is held back from consumers. OffsetOutOfRange, StorageError."""
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
+        run = reading.run_of(self._segments_from(offset), offset, self.log_end_offset, max_bytes, True, False)
+        return b"" if run is None else run[0].read(run[1], run[2] - run[1])
+
     def _segments_from(self, offset: int) -> Iterable[Segment]:
         """The segments that may hold the offset or something behind it, oldest first."""
         if offset >= self._active.base_offset:

@@ -1,6 +1,7 @@
 """DescribeLogDirs v0-v5: data directories with their partitions and sizes (KIP-113, KIP-827).
 
-A directory that has failed is in error (KIP-112); which partitions are its is not told.
+A directory that has failed is in error (KIP-112); which partitions are its is not told. A partition that moves from one
+to another is listed in both, with how far the copy is behind.
 """
 
 from __future__ import annotations
@@ -45,6 +46,16 @@ async def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestCon
                         is_future_key=False,
                     )
                     topics.setdefault(topic.name, []).append(size)
+        for partition, future in context.broker.moves.of(directory):
+            name, index = partition.topic, partition.index
+            if context.node_id in partition.replicas and (wanted is None or (name, index) in wanted):
+                size = PartitionSize(
+                    partition_index=index,
+                    partition_size=future.size_bytes,
+                    offset_lag=future.lag(partition.log),
+                    is_future_key=True,
+                )
+                topics.setdefault(name, []).append(size)
         total_bytes, usable_bytes = directory.volume_bytes()
         results.append(
             Directory(

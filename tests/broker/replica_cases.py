@@ -8,10 +8,41 @@ from api_cases import World, case
 
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from ottla.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
 from ottla.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
-KEYS = frozenset({43, 45, 46})
+KEYS = frozenset({34, 43, 45, 46})
+
+
+def moving(*asked: tuple[str, str, int]) -> AlterReplicaLogDirsRequest:
+    """A request for (directory, topic, partition)."""
+    directory = AlterReplicaLogDirsRequest.AlterReplicaLogDir
+    return AlterReplicaLogDirsRequest(
+        dirs=[
+            directory(path=path, topics=[directory.AlterReplicaLogDirTopic(name=name, partitions=[index])])
+            for path, name, index in asked
+        ]
+    )
+
+
+def codes(answer: Any) -> dict[tuple[str, int], int]:
+    """The error of each (topic, partition)."""
+    return {
+        (topic.topic_name, one.partition_index): one.error_code for topic in answer.results for one in topic.partitions
+    }
+
+
+@case(AlterReplicaLogDirsRequest)
+async def leaves_partitions_where_they_are(world: World, version: int) -> None:
+    (own,) = world.broker.state.logs.all
+    asked = moving((own.path, "t", 0), ("/nowhere", "t", 1), (own.path, "t", 9), (own.path, "x" * 249, 0))
+    assert codes(await world.client.call(asked, version)) == {
+        ("t", 0): 0,
+        ("t", 1): ErrorCode.LOG_DIR_NOT_FOUND,
+        ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("x" * 249, 0): ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
 
 
 @case(ElectLeadersRequest)

@@ -30,7 +30,7 @@ ONLY_AT_THE_TOP |= {"JoinGroup", "ListGroups", "ListPartitionReassignments", "Li
 NAME_TOPICS = {"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "CreateTopics"}
 NAME_TOPICS |= {"DeleteTopics", "DeleteRecords", "OffsetForLeaderEpoch", "AddPartitionsToTxn", "TxnOffsetCommit"}
 NAME_TOPICS |= {"DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs", "DescribeLogDirs", "CreatePartitions"}
-NAME_TOPICS |= {"AlterPartitionReassignments", "ElectLeaders", "ListPartitionReassignments"}
+NAME_TOPICS |= {"AlterPartitionReassignments", "AlterReplicaLogDirs", "ElectLeaders", "ListPartitionReassignments"}
 NAME_TOPICS |= {"OffsetDelete", "DescribeProducers", "DescribeTopicPartitions"}
 
 

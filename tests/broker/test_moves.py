@@ -1,0 +1,422 @@
+"""Partitions that move between the data directories of a broker (KIP-113): while they are used, and when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import shutil
+import threading
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from failing_files import CHANGES, FailingFiles
+from harness import Broker, fetch, only, options, produce, values
+from replica_cases import codes, moving
+
+from ottla.broker import server
+from ottla.broker.clock import ManualClock
+from ottla.broker.config import ConfigSource
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.records import batch
+from ottla.storage.files import DiskFiles, Files
+from ottla.storage.verify import Verification
+
+SMALL = {"segment.bytes": "1024", "index.interval.bytes": "100"}
+RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+
+
+@contextlib.asynccontextmanager
+async def running(
+    *folders: Path, files: Files | None = None, overrides: Mapping[str, str] | None = None, brokers: int = 1
+) -> AsyncIterator[Broker]:
+    clock = ManualClock()
+    asked = options(folders, overrides, "3.9", brokers)  # which allows small segments
+    started = await server.start(asked, asyncio.get_running_loop(), clock, files=files or DiskFiles())
+    broker = Broker(started, clock)
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    return tmp_path / "one", tmp_path / "two"
+
+
+def numbered(sequence: int, *found: bytes, producer_id: int = 7, epoch: int = 0) -> bytearray:
+    """A batch of an idempotent producer."""
+    made = [batch.Record(index, 1000 + index, None, value, ()) for index, value in enumerate(found)]
+    return batch.build(made, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+async def sent(broker: Broker, first: int, count: int, topic: str = "t") -> None:
+    """As many records, each in a batch of its own: their number, in some bytes."""
+    client = await broker.client()
+    for number in range(first, first + count):
+        answer = only(await client.call(produce(numbered(number, b"%050d" % number), topic), 9))
+        assert (answer.error_code, answer.base_offset) == (0, number)
+    client.close()
+
+
+async def read(broker: Broker, topic: str = "t") -> list[int]:
+    client, found = await broker.client(), []
+    while True:
+        answer = only(await client.call(fetch((topic, 0, len(found)), max_wait_ms=0), 11))
+        assert answer.error_code == 0
+        here = values(answer.records)
+        if not here:
+            client.close()
+            return found
+        found += [int(value or b"") for value in here]
+
+
+def other(broker: Broker, folders: tuple[Path, Path], topic: str = "t") -> Path:
+    """The directory in which a partition does not lie."""
+    here = Path(broker.log(topic).directory).parent
+    return next(folder for folder in folders if folder != here)
+
+
+async def ask(broker: Broker, folder: Path, topic: str = "t", index: int = 0) -> int:
+    client = await broker.client()
+    answer = await client.call(moving((str(folder), topic, index)), 2)
+    client.close()
+    return codes(answer)[topic, index]
+
+
+async def described(broker: Broker) -> dict[str, list[tuple[int, bool]]]:
+    """Of each directory (lag, is it a copy) of t-0."""
+    client = await broker.client()
+    answer = await client.call(DescribeLogDirsRequest(topics=None), 4)
+    client.close()
+    return {
+        Path(one.log_dir).name: [
+            (p.offset_lag, p.is_future_key) for topic in one.topics if topic.name == "t" for p in topic.partitions
+        ]
+        for one in answer.results
+    }
+
+
+def names(folder: Path, topic: str = "t") -> list[str]:
+    """The folders of a topic, without the numbers that make names unique."""
+    return sorted(
+        path.name.split(".")[0] + ("-" + path.name.rpartition("-")[2] if "." in path.name else "")
+        for path in folder.glob(f"{topic}-*")
+    )
+
+
+def faults(*folders: Path) -> list[str]:
+    """What is wrong with closed directories."""
+    found = [(folder.name, finding) for folder in folders for finding in Verification(folder).findings()]
+    return [f"{name}: {finding}" for name, finding in found if finding.wrong]
+
+
+async def finished(broker: Broker) -> None:
+    """Waits until no partition moves."""
+    async with asyncio.timeout(15):
+        while broker.state.logs.moving:
+            await asyncio.sleep(0.002)
+
+
+async def test_a_partition_moves_while_it_is_written_and_read(folders: tuple[Path, Path]) -> None:
+    async with running(*folders) as broker:
+        await broker.topic("t", 1, SMALL)
+        await sent(broker, 0, 60)
+        source, target = Path(broker.log("t").directory).parent, other(broker, folders)
+        epoch_file = (source / "t-0" / "leader-epoch-checkpoint").read_bytes()
+        writing = asyncio.create_task(sent(broker, 60, 60))
+        assert await ask(broker, target) == 0
+        await asyncio.gather(writing, finished(broker))
+        assert Path(broker.log("t").directory) == target / "t-0"
+        assert names(target) == ["t-0"] and names(source) == ["t-0-delete"]
+        assert await read(broker) == list(range(120))
+        await sent(broker, 120, 20)
+        broker.clock.advance(60_000)
+        assert names(source) == []
+        assert (target / "t-0" / "leader-epoch-checkpoint").read_bytes() == epoch_file
+        # What is known of its producer has moved along: an old batch is one that was written.
+        client = await broker.client()
+        again = only(await client.call(produce(numbered(138, b"%050d" % 138), "t"), 9))
+        assert (again.error_code, again.base_offset) == (0, 138)
+        ahead = only(await client.call(produce(numbered(141, b"x"), "t"), 9))
+        assert ahead.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert faults(*folders) == []
+    async with running(*folders) as broker:
+        assert Path(broker.log("t").directory) == target / "t-0"
+        assert await read(broker) == list(range(140))
+        await sent(broker, 140, 1)
+
+
+# Asked again, deleted, stopped
+
+
+async def slow(broker: Broker, rate: int = 1) -> None:
+    """From here on as many bytes a second are copied, by a clock that stands still."""
+    broker.state.config.set_dynamic(RATE, str(rate), ConfigSource.DYNAMIC_DEFAULT_BROKER)
+
+
+async def begun(broker: Broker, folder: Path) -> None:
+    """A move to a folder that has copied a little and waits for its turn."""
+    await slow(broker, 100)
+    assert await ask(broker, folder) == 0
+    await broker.state.settle()
+    ((lag, is_future),) = (await described(broker))[folder.name]
+    assert lag > 0 and is_future
+
+
+async def test_how_fast_it_is_copied(folders: tuple[Path, Path]) -> None:
+    async with running(*folders) as broker:
+        await broker.topic("t", 1, SMALL)
+        await sent(broker, 0, 40)
+        target = other(broker, folders)
+        size_bytes = broker.log("t").size_bytes
+        await begun(broker, target)
+        assert await described(broker) == {target.name: [(39, True)], folders[target == folders[0]].name: [(0, False)]}
+        await slow(broker, 1000)
+        seconds = 0
+        while broker.state.logs.moving:
+            broker.clock.advance(1000)
+            seconds += 1
+            await broker.state.settle()
+        assert abs(seconds - size_bytes / 1000) <= 2
+        assert await described(broker) == {target.name: [(0, False)], folders[target == folders[0]].name: []}
+
+
+async def test_nothing_is_copied_at_a_rate_of_0(folders: tuple[Path, Path]) -> None:
+    async with running(*folders) as broker:
+        await broker.topic("t")
+        await sent(broker, 0, 2)
+        target = other(broker, folders)
+        await slow(broker, 0)
+        assert await ask(broker, target) == 0
+        for _ in range(3):
+            await broker.state.settle()
+            broker.clock.advance(10_000)
+        assert (await described(broker))[target.name] == [(2, True)]
+        await slow(broker, 1 << 30)
+        broker.clock.advance(1000)
+        await finished(broker)
+        assert await read(broker) == [0, 1]
+
+
+async def test_a_move_back_calls_it_off(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    third = tmp_path / "three"
+    async with running(*folders, third) as broker:
+        await broker.topic("t", 1, SMALL)
+        await sent(broker, 0, 30)
+        here = Path(broker.log("t").directory).parent
+        second, last = [folder for folder in (*folders, third) if folder != here]
+        await begun(broker, second)
+        assert await ask(broker, second) == 0  # again: as it was
+        assert names(second) == ["t-0-future"]
+        assert await ask(broker, last) == 0  # elsewhere
+        await broker.state.settle()
+        assert (names(second), names(last)) == ([], ["t-0-future"])
+        assert await ask(broker, here) == 0  # back
+        await broker.state.settle()
+        assert (names(here), names(second), names(last)) == (["t-0"], [], [])
+        assert (await described(broker)) == {here.name: [(0, False)], second.name: [], last.name: []}
+        assert await read(broker) == list(range(30))
+
+
+async def test_a_topic_is_deleted_meanwhile(folders: tuple[Path, Path]) -> None:
+    async with running(*folders) as broker:
+        await broker.topic("t", 1, SMALL)
+        await sent(broker, 0, 30)
+        target = other(broker, folders)
+        await begun(broker, target)
+        broker.state.topics.delete(broker.state.topics.named("t"), broker.clock.now_ms())
+        await broker.topic("t")  # a new one of the name
+        await broker.state.settle()
+        assert "t-0-future" not in names(target) and not broker.state.logs.moving
+        await sent(broker, 0, 3)
+        assert await read(broker) == [0, 1, 2]
+    assert faults(*folders) == []
+
+
+async def test_a_move_goes_on_after_a_restart(folders: tuple[Path, Path]) -> None:
+    async with running(*folders) as broker:
+        await broker.topic("t", 1, SMALL)
+        await sent(broker, 0, 60)
+        target = other(broker, folders)
+        await begun(broker, target)
+    (copy,) = target.glob("t-0.*-future")
+    assert sum(path.stat().st_size for path in copy.glob("*.log")) > 0
+    async with running(*folders) as broker:
+        assert broker.state.logs.moving
+        await finished(broker)
+        assert Path(broker.log("t").directory) == target / "t-0"
+        assert await read(broker) == list(range(60))
+        await sent(broker, 60, 2)
+    assert faults(*folders) == []
+
+
+async def test_what_is_left_of_a_topic_that_is_no_more_is_removed(folders: tuple[Path, Path]) -> None:
+    async with running(*folders) as broker:
+        await broker.topic("t")
+    shutil.copytree(other_of(folders) / "t-0", folders[0] / f"gone-0.{'0' * 32}-future")
+    async with running(*folders):
+        assert names(folders[0], "gone") == []
+
+
+def other_of(folders: tuple[Path, Path]) -> Path:
+    """The directory with the partition."""
+    return next(folder for folder in folders if (folder / "t-0").exists())
+
+
+# What is refused
+
+
+async def test_refusals(folders: tuple[Path, Path]) -> None:
+    async with running(*folders, brokers=2) as broker:
+        broker.state.topics.create("t", 1, {}, 0, [[1]])
+        target = other(broker, folders)
+        clients = [await broker.client(0), await broker.client(1)]
+        asked = moving((str(target), "t", 0))
+        assert codes(await clients[1].call(asked, 2)) == {("t", 0): ErrorCode.REPLICA_NOT_AVAILABLE}
+        assert await ask(broker, target.parent) == ErrorCode.LOG_DIR_NOT_FOUND
+        assert await ask(broker, target, "__cluster_metadata") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_partition_that_is_not_there_yet_is_made_where_it_was_wanted(folders: tuple[Path, Path]) -> None:
+    async with running(*folders) as broker:
+        for index in range(3):
+            assert await ask(broker, folders[1], "new", index) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await broker.topic("new", 3)
+        assert names(folders[1], "new") == ["new-0", "new-1", "new-2"]
+
+
+# Disks that fail
+
+
+async def test_the_target_fails(folders: tuple[Path, Path]) -> None:
+    files = FailingFiles()
+    async with running(*folders, files=files) as broker:
+        await broker.topic("t", 1, SMALL)
+        await broker.topic("u", 1, SMALL)
+        metadata = next(folder for folder in folders if (folder / "__cluster_metadata-0").exists())
+        topic = next(name for name in ("t", "u") if (metadata / f"{name}-0").exists())
+        await sent(broker, 0, 30, topic)
+        target = other(broker, folders, topic)
+        files.break_down(target, errno.EIO, CHANGES)
+        assert await ask(broker, target, topic) == 0
+        await broker.state.settle()
+        files.repair()
+        assert not broker.state.logs.moving
+        assert await ask(broker, target, topic) == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await read(broker, topic) == list(range(30))
+        await sent(broker, 30, 2, topic)
+    async with running(*folders) as broker:
+        await finished(broker)
+        assert await read(broker, topic) == list(range(32))
+
+
+async def test_a_full_disk_is_waited_for(folders: tuple[Path, Path]) -> None:
+    """Each of the changes to the target fails once for want of room; nothing is lost, and in the end the move is made
+    or given up."""
+    files = FailingFiles()
+    left, target = -1, folders[0]
+
+    def fails(operation: str, path: str) -> int:
+        nonlocal left
+        if operation not in CHANGES or not path.startswith(str(target)):
+            return 0
+        left -= 1
+        return errno.ENOSPC if left == -1 else 0
+
+    async with running(*folders, files=files) as broker:
+        await broker.topic("t", 1, SMALL)
+        await sent(broker, 0, 25)
+        moved = []
+        for nth in range(60):
+            target, left = other(broker, folders), nth
+            files.fails = fails
+            assert await ask(broker, target) == 0
+            for _ in range(4):
+                await broker.state.settle()
+                broker.clock.advance(1000)
+            assert not broker.state.logs.moving
+            is_reached = left < 0
+            files.repair()
+            moved.append(Path(broker.log("t").directory).parent == target)
+            await sent(broker, 25 + nth, 1)
+            broker.clock.advance(60_000)
+            if not is_reached:
+                break
+        assert not is_reached and len(moved) > 15 and sum(moved) > len(moved) / 2
+        assert await read(broker) == list(range(25 + len(moved)))
+    async with running(*folders) as broker:
+        await finished(broker)
+        assert await read(broker) == list(range(25 + len(moved)))
+    assert faults(*folders) == []
+
+
+# Killed at any point
+
+
+class CopyingFiles(FailingFiles):
+    """Keeps what a process that is killed before a change, or in the midst of a write, leaves behind."""
+
+    def __init__(self, folders: tuple[Path, Path], kept: Path) -> None:
+        super().__init__()
+        self.folders = folders
+        self.kept = kept
+        self.count = 0
+        self.is_on = False
+        self._lock = threading.Lock()
+
+    def step(self, operation: str, path: str, partly: Any = None) -> None:
+        if self.is_on and operation in CHANGES:
+            self.keep()
+            if partly is not None:
+                partly()
+                self.keep()
+
+    def keep(self) -> None:
+        with self._lock:
+            kept = self.kept / str(self.count)
+            while True:
+                try:
+                    for folder in self.folders:
+                        shutil.copytree(folder, kept / folder.name, ignore=shutil.ignore_patterns(".lock"))
+                except (shutil.Error, FileNotFoundError):  # another thread has removed something meanwhile
+                    shutil.rmtree(kept)
+                else:
+                    break
+            self.count += 1
+
+
+async def test_nothing_is_lost_wherever_it_is_killed(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    files = CopyingFiles(folders, tmp_path / "kept")
+    async with running(*folders, files=files) as broker:
+        await broker.topic("t", 1, SMALL)
+        await sent(broker, 0, 20)
+        target = other(broker, folders)
+        files.is_on = True
+        assert await ask(broker, target) == 0
+        await finished(broker)
+        broker.clock.advance(60_000)  # the old folder goes
+        files.is_on = False
+    assert files.count > 20
+    wrong = []
+    for number in range(files.count):
+        kept = tuple(tmp_path / "kept" / str(number) / folder.name for folder in folders)
+        assert len(kept) == 2
+        async with running(*kept) as broker:
+            found = await read(broker)
+            await sent(broker, 20, 1)
+            await finished(broker)
+            found_then = await read(broker)
+            lies_in = Path(broker.log("t").directory).parent
+            if (
+                found != list(range(20))
+                or found_then != list(range(21))
+                or (kept[0] / "t-0").exists() == (kept[1] / "t-0").exists()
+            ):
+                wrong.append((number, lies_in.name, len(found), len(found_then), names(kept[0]), names(kept[1])))
+        wrong += [(number, fault) for fault in faults(*kept)]
+    assert not wrong
