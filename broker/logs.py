@@ -20,7 +20,7 @@ LOGGERS = tuple(
     f"ottla.broker.{module}"
     for module in """
     adoption cleaner client_ledger config connections control.app durability errors forced_upgrade image log_dirs
-    maintenance progress quotas.client_quotas server state topics transactions.coordinator
+    maintenance moves progress quotas.client_quotas server state telemetry topics transactions.coordinator
     """.split()
 )
 """All that there are."""

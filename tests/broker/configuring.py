@@ -1,0 +1,80 @@
+"""Calls about configs over the wire, each of one resource, and what they answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.list_config_resources import ListConfigResourcesRequest
+
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+Change = tuple[str, int, str | None]
+
+
+def changing(*resources: tuple[int, str, list[Change]], dry: bool = False) -> IncrementalAlterConfigsRequest:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    return IncrementalAlterConfigsRequest(
+        validate_only=dry,
+        resources=[
+            resource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    resource.AlterableConfig(name=key, config_operation=operation, value=value)
+                    for key, operation, value in changes
+                ],
+            )
+            for kind, name, changes in resources
+        ],
+    )
+
+
+def replacing(kind: int, name: str, configs: dict[str, str | None], *, dry: bool = False) -> AlterConfigsRequest:
+    resource = AlterConfigsRequest.AlterConfigsResource
+    made = [resource.AlterableConfig(name=key, value=value) for key, value in configs.items()]
+    return AlterConfigsRequest(
+        validate_only=dry, resources=[resource(resource_type=kind, resource_name=name, configs=made)]
+    )
+
+
+async def change(client: Any, kind: int, name: str, *changes: Change, dry: bool = False) -> tuple[int, str | None]:
+    """(code, text) of an IncrementalAlterConfigs."""
+    (answer,) = (await client.call(changing((kind, name, list(changes)), dry=dry), 1)).responses
+    return answer.error_code, answer.error_message
+
+
+async def replace(client: Any, kind: int, name: str, **configs: str | None) -> tuple[int, str | None]:
+    """(code, text) of an AlterConfigs; dots of names are underscores."""
+    made = {key.replace("_", "."): value for key, value in configs.items()}
+    (answer,) = (await client.call(replacing(kind, name, made), 2)).responses
+    return answer.error_code, answer.error_message
+
+
+async def describe(client: Any, kind: int, name: str, *keys: str, version: int = 4) -> Any:
+    """The result of a DescribeConfigs."""
+    asked = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
+    )
+    request = DescribeConfigsRequest(resources=[asked], include_synonyms=True)
+    if version >= 3:
+        request.include_documentation = True
+    (result,) = (await client.call(request, version)).results
+    return result
+
+
+async def shown(client: Any, kind: int, name: str, *keys: str) -> dict[str, tuple[str | None, int]]:
+    """Config -> (value, source)."""
+    result = await describe(client, kind, name, *keys)
+    assert result.error_code == 0, result
+    return {entry.name: (entry.value, int(entry.config_source)) for entry in result.configs}
+
+
+async def listed(client: Any, *kinds: int, version: int = 1) -> Any:
+    """(code, the names) of a ListConfigResources."""
+    request = ListConfigResourcesRequest(resource_types=list(kinds)) if version else ListConfigResourcesRequest()
+    answer = await client.call(request, version)
+    return answer.error_code, [(one.resource_type, one.resource_name) for one in answer.config_resources]

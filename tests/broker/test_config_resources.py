@@ -1,0 +1,441 @@
+"""Configs over the wire: of topics, brokers, loggers, client metrics and groups; what is answered, kept and in force.
+
+Codes and words are those that Apache Kafka 2.8, 3.9 and 4.3 answered; `make interop` asks them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from configuring import (
+    APPEND,
+    BROKER,
+    CLIENT_METRICS,
+    DELETE,
+    GROUP,
+    LOGGER,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    change,
+    changing,
+    describe,
+    listed,
+    replace,
+    shown,
+)
+from harness import running
+
+from ottla.broker.logs import LOGGERS, configure, get_logger, levels
+from ottla.broker.resources import kinds
+
+OK = (0, None)
+NO_TOPIC, INVALID_TOPIC, UNSUPPORTED, INVALID_CONFIG, INVALID_REQUEST = 3, 17, 35, 40, 42
+BAD_NAME = (
+    "Topic name is invalid: 'a b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+)
+LEVELS = "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN"
+GENERIC = "This most likely occurs because of a request being malformed by the client library"
+NOT_A_NUMBER = "Invalid value x for configuration retention.ms: Not a number of type LONG"
+
+# (kind, name, changes) -> what 4.3 answers
+REFUSALS: list[tuple[int, str, list[tuple[str, int, str | None]], tuple[int, str]]] = [
+    (TOPIC, "nope", [("retention.ms", SET, "5")], (NO_TOPIC, "The topic 'nope' does not exist.")),
+    (TOPIC, "nope", [], (NO_TOPIC, "The topic 'nope' does not exist.")),
+    (TOPIC, "nope", [("retention.ms", SET, "x")], (INVALID_CONFIG, NOT_A_NUMBER)),
+    (TOPIC, "", [("retention.ms", SET, "5")], (INVALID_REQUEST, "Default topic resources are not allowed.")),
+    (TOPIC, "a b", [("retention.ms", SET, "5")], (INVALID_TOPIC, BAD_NAME)),
+    (TOPIC, "__cluster_metadata", [], (NO_TOPIC, "The topic '__cluster_metadata' does not exist.")),
+    (TOPIC, "t", [("", SET, "1")], (INVALID_CONFIG, "Unknown topic config name: ")),
+    (
+        TOPIC,
+        "t",
+        [("retention.ms", SET, None), ("segment.ms", SET, None)],
+        (INVALID_REQUEST, "Null value not supported for : retention.ms, segment.ms"),
+    ),
+    (
+        TOPIC,
+        "t",
+        [("retention.ms", SET, None), ("retention.ms", SET, "2")],
+        (INVALID_REQUEST, "Error due to duplicate config keys"),
+    ),
+    (
+        TOPIC,
+        "t",
+        [("retention.ms", APPEND, "1")],
+        (INVALID_CONFIG, "Can't APPEND to key retention.ms because its type is not LIST."),
+    ),
+    (
+        TOPIC,
+        "t",
+        [("nope", SUBTRACT, "1")],
+        (INVALID_CONFIG, "Can't SUBTRACT to key nope because its type is not LIST."),
+    ),
+    (
+        TOPIC,
+        "t",
+        [("remote.storage.enable", SET, "true")],
+        (
+            INVALID_CONFIG,
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage.",
+        ),
+    ),
+    (
+        TOPIC,
+        "t",
+        [("leader.replication.throttled.replicas", SET, "x")],
+        (
+            INVALID_CONFIG,
+            "Invalid value [x] for configuration leader.replication.throttled.replicas: "
+            "leader.replication.throttled.replicas must be the literal '*' or a list of replicas in the following "
+            "format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        ),
+    ),
+    (BROKER, "x", [], (INVALID_REQUEST, "Node id must be an integer, but it is: x")),
+    (BROKER, "99999999999", [], (INVALID_REQUEST, "Node id must be an integer, but it is: 99999999999")),
+    (BROKER, "2", [], (INVALID_REQUEST, "Unexpected broker id, expected 1, but received 2")),
+    (BROKER, "1", [("log.retention.ms", 4, "1")], (INVALID_REQUEST, "Unknown operations type 4")),
+    (BROKER, "1", [("nope", APPEND, "1")], (INVALID_CONFIG, "Unknown config name: nope")),
+    (
+        BROKER,
+        "1",
+        [("node.id", APPEND, "1")],
+        (INVALID_CONFIG, "Config value append is not allowed for config key: node.id"),
+    ),
+    (
+        BROKER,
+        "",
+        [("log.retention.ms", SET, "x")],
+        (INVALID_REQUEST, "Invalid value x for configuration log.retention.ms: Not a number of type LONG"),
+    ),
+    (LOGGER, "", [("root", SET, "INFO")], (INVALID_REQUEST, "Node id must be an integer, but it is: ")),
+    (LOGGER, "2", [("root", SET, "INFO")], (INVALID_REQUEST, "Unexpected node id. Expected 1, but received 2")),
+    (
+        LOGGER,
+        "1",
+        [("root", SET, "info")],
+        (INVALID_CONFIG, f"Cannot set the log level of root to info as it is not a supported log level. {LEVELS}"),
+    ),
+    (LOGGER, "1", [("ROOT", SET, "INFO")], (INVALID_CONFIG, "Logger ROOT does not exist!")),
+    (LOGGER, "1", [("nope", DELETE, None)], (INVALID_CONFIG, "Logger nope does not exist!")),
+    (
+        LOGGER,
+        "1",
+        [("root", DELETE, None)],
+        (INVALID_REQUEST, "Removing the log level of the root logger is not allowed"),
+    ),
+    (
+        LOGGER,
+        "1",
+        [("root", APPEND, "INFO")],
+        (INVALID_REQUEST, "APPEND operation is not allowed for the BROKER_LOGGER resource"),
+    ),
+    (CLIENT_METRICS, "", [], (INVALID_REQUEST, "Subscription name can't be empty")),
+    (CLIENT_METRICS, "m", [("nope", SET, "1")], (INVALID_REQUEST, "Unknown client metrics configuration: nope")),
+    (
+        CLIENT_METRICS,
+        "m",
+        [("interval.ms", SET, "99")],
+        (INVALID_REQUEST, "Invalid value 99 for interval.ms, interval must be between 100 and 3600000 (1 hour)"),
+    ),
+    (
+        CLIENT_METRICS,
+        "m",
+        [("interval.ms", SET, "x")],
+        (INVALID_CONFIG, "Invalid value x for configuration interval.ms: Not a number of type INT"),
+    ),
+    *(
+        (CLIENT_METRICS, "m", [("match", SET, text)], (INVALID_CONFIG, f"Illegal client matching pattern: {text}"))
+        for text in ("client_id", "client_id=", "client_id=a=b", "nope=a", "client_id=[a")
+    ),
+    (
+        CLIENT_METRICS,
+        "m",
+        [("metrics", APPEND, "a")],
+        (INVALID_CONFIG, "Can't APPEND to key metrics because its type is not LIST."),
+    ),
+    (GROUP, "", [], (INVALID_REQUEST, "Default group resources are not allowed.")),
+    (GROUP, "g", [("nope", SET, "1")], (INVALID_CONFIG, "Unknown group config name: nope")),
+    *(
+        (GROUP, "g", [(name, SET, text)], (INVALID_CONFIG, f"{name} must be {words} group.{bound}"))
+        for name, text, words, bound in (
+            ("consumer.session.timeout.ms", "1", "greater than or equal to", "consumer.min.session.timeout.ms"),
+            ("consumer.session.timeout.ms", "70000", "less than or equal to", "consumer.max.session.timeout.ms"),
+            ("share.delivery.count.limit", "11", "less than or equal to", "share.max.delivery.count.limit"),
+            ("streams.num.standby.replicas", "9", "less than or equal to", "streams.max.standby.replicas"),
+        )
+    ),
+    (
+        GROUP,
+        "g",
+        [("share.auto.offset.reset", SET, "x")],
+        (
+            INVALID_CONFIG,
+            "Invalid value x for configuration share.auto.offset.reset: Invalid value `x` for configuration "
+            "share.auto.offset.reset. The value must be either 'earliest', 'latest' or of the format "
+            "'by_duration:<PnDTnHnMn.nS>'.",
+        ),
+    ),
+    (7, "x", [("a", SET, "b")], (INVALID_REQUEST, "Unknown resource type 7")),
+]
+
+
+async def test_what_cannot_be_is_refused_as_4_3_does(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release="4.3") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        for kind, name, changes, answer in REFUSALS:
+            for dry in (True, False):
+                assert await change(client, kind, name, *changes, dry=dry) == answer, (kind, name, changes)
+        assert broker.state.topics.named("t").config.overrides == {}
+        assert not broker.state.named_configs.of(CLIENT_METRICS) and not broker.state.named_configs.of(GROUP)
+        assert not levels().are_changed
+
+
+async def test_brokers_with_zookeeper_had_other_words(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release="2.8", overrides={"broker.id": "1"}) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        wrapped = "Invalid config value for resource ConfigResource(type={}, name='{}'): {}"
+        cases: list[tuple[int, str, list[tuple[str, int, str | None]], tuple[int, str]]] = [
+            (TOPIC, "t", [("retention.ms", SET, "x")], (42, wrapped.format("TOPIC", "t", NOT_A_NUMBER))),
+            (TOPIC, "t", [("nope", SET, "x")], (40, "Unknown topic config name: nope")),
+            (TOPIC, "nope", [("retention.ms", SET, "x")], (3, "The topic 'nope' does not exist.")),
+            (TOPIC, "a b", [("retention.ms", SET, "5")], (3, "The topic 'a b' does not exist.")),
+            (TOPIC, "t", [("retention.ms", SET, None)], (42, "Null value not supported for : SET:retention.ms")),
+            (
+                TOPIC,
+                "t",
+                [("retention.ms", SET, "1"), ("retention.ms", SET, "2")],
+                (42, "Error due to duplicate config keys : retention.ms"),
+            ),
+            (
+                TOPIC,
+                "t",
+                [("retention.ms", APPEND, "1")],
+                (42, "Config value append is not allowed for config key: retention.ms"),
+            ),
+            (
+                TOPIC,
+                "t",
+                [("min.compaction.lag.ms", SET, "10"), ("max.compaction.lag.ms", SET, "5")],
+                (40, "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)"),
+            ),
+            (
+                BROKER,
+                "",
+                [("node.id", SET, "1")],
+                (42, wrapped.format("BROKER", "", "Cannot update these configs dynamically: Set(node.id)")),
+            ),
+            (BROKER, "x", [], (42, "Broker id must be an integer, but it is: x")),
+            (CLIENT_METRICS, "m", [], (42, "Unexpected resource type UNKNOWN")),
+        ]
+        for kind, name, changes, answer in cases:
+            assert await change(client, kind, name, *changes) == answer, (kind, name, changes)
+        # The last of several changes of one resource stood for all of them.
+        twice = changing((TOPIC, "t", [("retention.ms", SET, "1")]), (TOPIC, "t", [("retention.ms", SET, "2")]))
+        (answer,) = (await client.call(twice, 1)).responses
+        assert answer.error_code == 0 and (await shown(client, TOPIC, "t", "retention.ms")) == {
+            "retention.ms": ("2", 1)
+        }
+
+
+async def test_a_resource_is_named_once(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        twice = changing((TOPIC, "t", [("retention.ms", SET, "1")]), (TOPIC, "t", []), (TOPIC, "nope", []))
+        answers = (await client.call(twice, 1)).responses
+        assert [(answer.error_code, answer.error_message) for answer in answers] == [
+            (42, "Each resource must appear at most once."),
+            (42, "Each resource must appear at most once."),
+            (3, "The topic 'nope' does not exist."),
+        ]
+        assert broker.state.topics.named("t").config.overrides == {}
+
+
+async def test_lists_grow_and_shrink_from_their_default(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        for operation, text, value in (
+            (APPEND, "compact", "delete,compact"),
+            (APPEND, "compact", "delete,compact"),
+            (SUBTRACT, "x", "delete,compact"),
+            (SUBTRACT, "delete", "compact"),
+            (SUBTRACT, "compact", ""),
+        ):
+            assert await change(client, TOPIC, "t", ("cleanup.policy", operation, text)) == OK
+            assert (await shown(client, TOPIC, "t", "cleanup.policy"))["cleanup.policy"] == (value, 1)
+        assert await change(client, TOPIC, "t", ("cleanup.policy", DELETE, "whatever")) == OK
+        assert (await shown(client, TOPIC, "t", "cleanup.policy"))["cleanup.policy"] == ("delete", 5)
+        empty = "Configuration 'cleanup.policy' values must not be empty."
+        assert await change(client, TOPIC, "t", ("cleanup.policy", APPEND, "")) == (INVALID_CONFIG, empty)
+
+
+async def test_kinds_that_a_release_does_not_know_fail_the_whole_description(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release="3.9") as broker:
+        client = await broker.client()
+        result = await describe(client, GROUP, "g")
+        assert result.error_code == INVALID_REQUEST and result.error_message.startswith(GENERIC)
+        assert kinds(broker.state.profile.behaviour) == {TOPIC, BROKER, LOGGER, CLIENT_METRICS}
+        assert (await change(client, GROUP, "g"))[1] == "Unknown resource type 32"
+        # Only what is set, without types, was shown of client metrics.
+        assert (await describe(client, CLIENT_METRICS, "m")).configs == []
+        assert await change(client, CLIENT_METRICS, "m", ("metrics", SET, "a,a")) == OK
+        (entry,) = (await describe(client, CLIENT_METRICS, "m")).configs
+        assert (entry.name, entry.value, entry.config_source, entry.config_type) == ("metrics", "a,a", 7, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "answer"),
+    [
+        (TOPIC, "nope", (NO_TOPIC, "")),
+        (TOPIC, "__cluster_metadata", (NO_TOPIC, "")),
+        (TOPIC, "a b", (INVALID_TOPIC, BAD_NAME)),
+        (BROKER, "x", (INVALID_REQUEST, "Broker id must be an integer, but it is: x")),
+        (BROKER, "2", (INVALID_REQUEST, "Unexpected broker id, expected 1 or empty string, but received 2")),
+        (LOGGER, "", (INVALID_REQUEST, "Broker id must not be empty")),
+        (LOGGER, "2", (INVALID_REQUEST, "Unexpected broker id, expected 1 but received 2")),
+        (CLIENT_METRICS, "", (INVALID_REQUEST, "Client metrics subscription name must not be empty")),
+        (GROUP, "", (INVALID_REQUEST, "Group name must not be empty")),
+    ],
+)
+async def test_what_cannot_be_described(kind: int, name: str, answer: tuple[int, str], tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        result = await describe(await broker.client(), kind, name)
+        assert (result.error_code, result.error_message, result.configs) == (*answer, [])
+
+
+async def test_what_is_acted_on_is_explained(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        for kind, name in ((BROKER, "1"), (TOPIC, "t")):
+            explained = {entry.name: entry.documentation for entry in (await describe(client, kind, name)).configs}
+            assert all(text is None or len(text) <= 120 for text in explained.values())
+        assert explained["retention.ms"] == "Segments whose newest record is older are deleted; -1 keeps them."
+        assert explained["preallocate"] is None
+        result = await describe(client, TOPIC, "t", "retention.ms", "nope")
+        assert [entry.name for entry in result.configs] == ["retention.ms"]
+
+
+async def test_groups_and_client_metrics_keep_their_configs(tmp_path: Path) -> None:
+    async def check(client: Any) -> None:
+        assert await shown(client, CLIENT_METRICS, "m") == {
+            "interval.ms": ("500", 7),
+            "match": ("", 5),
+            "metrics": ("a,b", 7),
+        }
+        entry = (await describe(client, GROUP, "g", "consumer.session.timeout.ms")).configs[0]
+        assert [(told.name, told.value, told.source) for told in entry.synonyms] == [
+            ("consumer.session.timeout.ms", "46000", 8),
+            ("group.consumer.session.timeout.ms", "45000", 5),
+        ]
+        assert await listed(client, GROUP, CLIENT_METRICS) == (0, [(GROUP, "g"), (CLIENT_METRICS, "m")])
+        assert await listed(client, version=0) == (0, [(CLIENT_METRICS, "m")])
+
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        metrics, interval = ("metrics", SET, "a,b"), ("interval.ms", SET, "500")
+        assert await change(client, CLIENT_METRICS, "m", metrics, interval, dry=True) == OK
+        assert await listed(client, CLIENT_METRICS) == (0, [])
+        assert await change(client, CLIENT_METRICS, "m", metrics, interval, ("match", SET, "client_id=a.*")) == OK
+        assert await change(client, CLIENT_METRICS, "m", ("match", DELETE, None)) == OK
+        assert await change(client, GROUP, "g", ("consumer.session.timeout.ms", SET, "46000")) == OK
+        await check(client)
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        await check(client)
+        assert await replace(client, GROUP, "g") == OK and await replace(client, CLIENT_METRICS, "m") == OK
+        assert await listed(client, GROUP, CLIENT_METRICS) == (0, [])
+    async with running(tmp_path / "data") as broker:
+        assert await listed(await broker.client(), GROUP, CLIENT_METRICS) == (0, [])
+
+
+async def test_what_has_configs_is_listed_by_kind(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        assert await listed(client) == (0, [(LOGGER, "1"), (BROKER, "1"), (TOPIC, "t")])
+        assert await listed(client, TOPIC, TOPIC) == (0, [(TOPIC, "t")])
+        for kind in (0, 1, 64, -1):
+            assert await listed(client, TOPIC, kind) == (UNSUPPORTED, [])
+
+
+@pytest.fixture
+def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
+    """What was logged since the last call."""
+    configure("console")  # to what stands for stderr now
+    yield lambda: capsys.readouterr().err
+    configure("console")
+
+
+async def test_loggers_are_named_by_what_logs() -> None:
+    folder = Path(__file__).resolve().parents[2] / "broker"
+    logging = {
+        "ottla.broker." + ".".join(path.relative_to(folder).with_suffix("").parts)
+        for path in folder.rglob("*.py")
+        if "get_logger(" in path.read_text() and path.name != "logs.py"
+    }
+    assert set(LOGGERS) == logging
+
+
+async def test_levels_of_loggers_are_in_force_until_the_broker_starts_anew(
+    tmp_path: Path, stderr: Callable[[], str]
+) -> None:
+    one, other = "ottla.broker.topics", "ottla.broker.config"
+
+    def said(name: str, method: str) -> bool:
+        namespace: dict[str, Any] = {"__name__": name, "get_logger": get_logger}
+        exec(f"get_logger().{method}('said by {name}')", namespace)
+        return f"said by {name}" in stderr()
+
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        assert (await shown(client, LOGGER, "1", "root", one)) == {"root": ("INFO", 6), one: ("INFO", 6)}
+        assert said(one, "info")
+        assert await change(client, LOGGER, "1", (one, SET, "ERROR"), dry=True) == OK and said(one, "info")
+        assert await change(client, LOGGER, "1", (one, SET, "ERROR")) == OK
+        assert (await shown(client, LOGGER, "1", one)) == {one: ("ERROR", 6)}
+        assert not said(one, "warning") and said(one, "error") and said(other, "info")
+        assert await change(client, LOGGER, "1", ("root", SET, "FATAL")) == OK
+        assert not said(other, "error") and said(one, "error")
+        assert await change(client, LOGGER, "1", (one, DELETE, None), ("root", SET, "WARN")) == OK
+        assert (await shown(client, LOGGER, "1", one)) == {one: ("WARN", 6)}
+        assert said(one, "warning") and not said(one, "info")
+    async with running(tmp_path / "data") as broker:
+        assert (await shown(await broker.client(), LOGGER, "1", "root")) == {"root": ("INFO", 6)}
+        assert said(one, "info")
+
+
+async def test_with_eligible_leaders_replicas_in_sync_are_set_for_all(tmp_path: Path) -> None:
+    name = "min.insync.replicas"
+    async with running(tmp_path / "data", release="4.3") as broker:
+        client = await broker.client()
+        assert await shown(client, BROKER, "") == {name: ("1", 3)}
+        refused = (INVALID_CONFIG, f"Broker-level {name} cannot be altered while ELR is enabled.")
+        assert await change(client, BROKER, "1", (name, SET, "2")) == refused
+        refused = (INVALID_CONFIG, f"Cluster-level {name} cannot be removed while ELR is enabled.")
+        assert await change(client, BROKER, "", (name, DELETE, None)) == refused
+        assert await replace(client, BROKER, "", log_retention_ms="5") == refused
+        assert await change(client, BROKER, "", (name, SET, "2")) == OK
+        assert await shown(client, BROKER, "") == {name: ("2", 3)}
+    async with running(tmp_path / "data") as broker:
+        assert await shown(await broker.client(), BROKER, "") == {name: ("2", 3)}
+
+
+async def test_what_changes_nothing_is_logged_once(tmp_path: Path, stderr: Callable[[], str]) -> None:
+    async with running(tmp_path / "data", overrides={"num.io.threads": "9"}) as broker:
+        assert stderr().count("num.io.threads") == 1
+        await broker.topic("t", 1, {"preallocate": "true"})
+        assert stderr().count("preallocate") == 1
+        client = await broker.client()
+        assert await change(client, TOPIC, "t", ("preallocate", SET, "false")) == OK
+        assert await change(client, BROKER, "1", ("num.io.threads", SET, "8"), ("background.threads", SET, "9")) == OK
+        err = stderr()
+        assert "preallocate" not in err and "num.io.threads" not in err and err.count("background.threads") == 1
