@@ -1,0 +1,449 @@
+"""DescribeAcls, CreateAcls and DeleteAcls over the wire; answered as Apache Kafka answered the same calls.
+
+That was 4.3.1 and 3.9.1 with StandardAuthorizer, and 2.8.2 with AclAuthorizer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dumping import runner
+from harness import COMMAND, Broker, Client, Closed, running
+
+from ottla.broker import Embedded
+from ottla.broker.security.acls import CHANGES_MAX, Acl, AclFilter
+from ottla.protocol.messages.create_acls import CreateAclsRequest
+from ottla.protocol.messages.delete_acls import DeleteAclsRequest
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest
+
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+ZOOKEEPER = "kafka.security.authorizer.AclAuthorizer"
+OK, FAILED = (0, ""), (-1, None)
+ONLY_CLUSTER = (42, "The only valid name for the CLUSTER resource is kafka-cluster")
+EMPTY = (42, "Invalid empty resource name")
+NOT_CREATED = (42, "Failed to create ACL")
+T = Acl(2, "t", 3, "User:a", "*", 3, 3)
+
+
+def unknown(part: str) -> tuple[int, str]:
+    return 42, f"Invalid {part} UNKNOWN"
+
+
+def no_colon(principal: str) -> tuple[int, str]:
+    reason = "no colon is present separating the principal type from the principal name"
+    return 42, f"Could not parse principal from `{principal}` ({reason})"
+
+
+@contextlib.asynccontextmanager
+async def served(
+    folder: Path, release: str = "4.3", super_users: str = "User:ANONYMOUS", brokers: int = 1, **more: str
+) -> AsyncIterator[Broker]:
+    authorizer = ZOOKEEPER if release == "2.8" else STANDARD
+    overrides = {"authorizer.class.name": authorizer, "super.users": super_users, **more}
+    async with running(folder / "data", overrides=overrides, release=release, brokers=brokers) as broker:
+        yield broker
+
+
+async def create(client: Client, *acls: Acl, version: int = 2) -> list[tuple[int, str | None]]:
+    asked = [
+        CreateAclsRequest.AclCreation(
+            resource_pattern_type=acl.pattern_type, **{k: v for k, v in acl._asdict().items() if k != "pattern_type"}
+        )
+        for acl in acls
+    ]
+    answer = await client.call(CreateAclsRequest(creations=asked), version)
+    return [(result.error_code, result.error_message) for result in answer.results]
+
+
+def parts(wanted: AclFilter) -> dict[str, Any]:
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.resource_name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission_type,
+    }
+
+
+async def describe(client: Client, version: int = 2, **wanted: Any) -> set[Acl]:
+    answer = await client.call(DescribeAclsRequest(**parts(AclFilter(**wanted))), version)
+    assert (answer.error_code, answer.error_message) == OK
+    patterns = [(r.resource_type, r.resource_name, r.pattern_type) for r in answer.resources]
+    assert len(set(patterns)) == len(patterns) and all(r.acls for r in answer.resources)
+    found = [
+        Acl(*pattern, acl.principal, acl.host, acl.operation, acl.permission_type)
+        for pattern, resource in zip(patterns, answer.resources, strict=True)
+        for acl in resource.acls
+    ]
+    assert len(set(found)) == len(found)
+    return set(found)
+
+
+async def delete(client: Client, *wanted: AclFilter, version: int = 2) -> list[tuple[int, str | None, set[Acl]]]:
+    asked = [DeleteAclsRequest.DeleteAclsFilter(**parts(one)) for one in wanted]
+    answer = await client.call(DeleteAclsRequest(filters=asked), version)
+    results = []
+    for result in answer.filter_results:
+        assert all((acl.error_code, acl.error_message) == (0, None) for acl in result.matching_acls)
+        found = {Acl(*(getattr(acl, name) for name in Acl._fields)) for acl in result.matching_acls}
+        assert len(found) == len(result.matching_acls)
+        results.append((result.error_code, result.error_message, found))
+    return results
+
+
+# What each entry is answered by 4.3.1; and by 2.8.2, where that is something else.
+JUDGED: list[tuple[Acl, Any, Any]] = [
+    (T, OK, OK),
+    *[(T._replace(resource_type=n), unknown("resourceType"), NOT_CREATED) for n in (8, 77, -1)],
+    *[(T._replace(pattern_type=n), unknown("patternType"), NOT_CREATED) for n in (5, 77, -1)],
+    *[(T._replace(operation=n), unknown("operation"), NOT_CREATED) for n in (16, 77, -1)],
+    *[(T._replace(permission_type=n), unknown("permissionType"), NOT_CREATED) for n in (4, 77, -1)],
+    *[(T._replace(operation=n), OK, OK) for n in range(2, 13)],
+    *[(T._replace(operation=n), OK, NOT_CREATED) for n in (13, 14, 15)],
+    (T._replace(resource_type=7, resource_name="User:x", operation=13), OK, NOT_CREATED),
+    *[(T._replace(resource_type=n), OK, OK) for n in (3, 5, 6)],
+    (T._replace(resource_type=4, resource_name="kafka-cluster"), OK, OK),
+    (T._replace(resource_type=4, resource_name="kafka-cluster", pattern_type=4), OK, OK),
+    *[(T._replace(resource_type=4, resource_name=name), ONLY_CLUSTER, ONLY_CLUSTER) for name in ("other", "", "*")],
+    (T._replace(resource_type=4, resource_name="kafka", pattern_type=4), ONLY_CLUSTER, ONLY_CLUSTER),
+    (T._replace(resource_name=""), EMPTY, EMPTY),
+    (T._replace(resource_type=3, resource_name="", pattern_type=4), EMPTY, EMPTY),
+    *[(T._replace(resource_name="p", principal=p), no_colon(p), FAILED) for p in ("nocolon", "", "*")],
+    *[
+        (T._replace(principal=p), OK, OK)
+        for p in (":", "User:", "User:*", "Group:x", "user:a", ":x", "User:a:b", " User:a")
+    ],
+    *[(T._replace(host=h), OK, OK) for h in ("", "localhost", "127.0.0.1", "10.0.0.0/8", "::1", "nonsense host")],
+    (T._replace(resource_name="a/b"), OK, FAILED),
+    (T._replace(resource_name=".."), OK, FAILED),
+    *[(T._replace(resource_name=name), OK, OK) for name in ("ü", "x" * 300, "*")],
+]
+
+
+@pytest.mark.parametrize(("release", "column"), [("4.3", 1), ("2.8", 2), ("ottla", 1)])
+async def test_each_entry_is_judged_as_by_kafka(release: str, column: int, tmp_path: Path) -> None:
+    async with served(tmp_path, release) as broker:
+        client = await broker.client()
+        for row in JUDGED:
+            assert await create(client, row[0]) == [row[column]], row
+        expected = {row[0] for row in JUDGED if row[column] == OK}
+        assert await describe(client) == expected
+        # All in one request: as one by one, but that ZooKeeper's entries of one pattern fail together.
+        assert await create(client, *(row[0] for row in JUDGED)) == [row[column] for row in JUDGED]
+        assert await describe(client) == expected
+
+
+@pytest.mark.parametrize(("release", "newest"), [("3.9", 14), ("4.0", 14), ("4.1", 15), ("3.2", 12)])
+async def test_operations_came_one_by_one(release: str, newest: int, tmp_path: Path) -> None:
+    async with served(tmp_path, release) as broker:
+        client = await broker.client()
+        results = await create(client, *(T._replace(operation=n) for n in (12, 13, 14, 15)))
+        assert [result == OK for result in results] == [n <= newest for n in (12, 13, 14, 15)]
+        (user,) = await create(client, T._replace(resource_type=7))
+        assert (user == OK) == (newest > 12)
+
+
+@pytest.mark.parametrize("release", ["4.3", "2.8"])
+async def test_what_only_a_filter_may_say_spoils_a_request(release: str, tmp_path: Path) -> None:
+    """In Kafka there is no value for such an entry: the first fails all."""
+    async with served(tmp_path, release) as broker:
+        client = await broker.client()
+        for wrong in (
+            *({"resource_type": 1}, {"operation": 1}, {"permission_type": 1}),
+            *({"pattern_type": 1}, {"pattern_type": 2}),
+        ):
+            assert await create(client, T, T._replace(**wrong), T._replace(resource_name="")) == [FAILED] * 3
+        assert await describe(client) == set()
+
+
+@pytest.mark.parametrize("release", ["4.3", "2.8", "ottla"])
+async def test_unknown_itself_closes_the_connection(release: str, tmp_path: Path) -> None:
+    async with served(tmp_path, release) as broker:
+        for part in ("resource_type", "pattern_type", "operation", "permission_type"):
+            for call in (
+                lambda client, part=part: create(client, T, T._replace(**{part: 0})),
+                lambda client, part=part: describe(client, **{part: 0}),
+                lambda client, part=part: delete(client, AclFilter(), AclFilter()._replace(**{part: 0})),
+            ):
+                client = await broker.client()
+                with pytest.raises(Closed):
+                    await call(client)
+        assert not broker.state.acls.find(AclFilter())
+
+
+async def test_entries_of_one_pattern_failed_together_in_zookeeper(tmp_path: Path) -> None:
+    async with served(tmp_path, "2.8") as broker:
+        client = await broker.client()
+        results = await create(
+            client, T, T._replace(principal="x"), T._replace(resource_name="u"), T._replace(operation=77)
+        )
+        assert results == [FAILED, FAILED, OK, NOT_CREATED]
+        assert await describe(client) == {T._replace(resource_name="u")}
+
+
+async def test_an_entry_that_is_there_is_taken_again(tmp_path: Path) -> None:
+    async with served(tmp_path) as broker:
+        client = await broker.client()
+        assert await create(client, T, T) == [OK, OK]
+        end = broker.state.metadata_log._log.log_end_offset
+        assert await create(client, T) == [OK] and await create(client) == []
+        assert broker.state.metadata_log._log.log_end_offset == end and await describe(client) == {T}
+
+
+PATTERNS = {
+    name: T._replace(resource_name=text, pattern_type=kind)
+    for name, text, kind in (
+        *(("t", "t", 3), ("u", "u", 3), ("t...", "t", 4), ("top...", "top", 4)),
+        *(("*", "*", 3), ("*...", "*", 4)),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern_type", "expected"),
+    [
+        *[("t", 1, "t t..."), ("t", 2, "t t... *"), ("t", 3, "t"), ("t", 4, "t..."), ("t", 5, "")],
+        *[("topic", 1, ""), ("topic", 2, "t... top... *"), ("topic", 3, ""), ("topic", 4, ""), ("topic", 5, "")],
+        *[("*", 1, "* *..."), ("*", 2, "* *..."), ("*", 3, "*"), ("*", 4, "*..."), ("*", 5, "")],
+        *[(None, 1, "t u t... top... * *..."), (None, 2, "t u t... top... * *...")],
+        *[(None, 3, "t u *"), (None, 4, "t... top... *..."), ("", 1, ""), ("", 2, "*")],
+    ],
+)
+async def test_patterns_of_filters(name: str | None, pattern_type: int, expected: str, tmp_path: Path) -> None:
+    async with served(tmp_path) as broker:
+        client = await broker.client()
+        await create(client, *PATTERNS.values(), T._replace(resource_type=3))
+        wanted = {PATTERNS[one] for one in expected.split()}
+        asked = AclFilter(2, name, pattern_type)
+        assert await describe(client, **asked._asdict()) == wanted
+        assert await delete(client, asked) == [
+            (42, "Unknown patternFilter.", set()) if pattern_type == 5 else (0, None, wanted)
+        ]
+        assert await describe(client, resource_type=2) == set(PATTERNS.values()) - wanted
+
+
+async def test_other_parts_of_filters(tmp_path: Path) -> None:
+    async with served(tmp_path) as broker:
+        client = await broker.client()
+        other = Acl(3, "g", 4, "User:b", "127.0.0.1", 4, 2)
+        await create(client, T, other)
+        for name, value in other._asdict().items():
+            assert await describe(client, **{name: value}) == {other}, name
+            assert await describe(client, **{name: getattr(T, name)}) == {T}, name
+        for nothing in ({"principal": ""}, {"principal": "a"}, {"host": ""}, {"resource_type": 77}, {"operation": 77}):
+            assert await describe(client, 2, **nothing) == set()
+        assert await describe(client, permission_type=77) == set()
+
+
+@pytest.mark.parametrize("release", ["4.3", "2.8"])
+async def test_several_filters(release: str, tmp_path: Path) -> None:
+    """Each tells what it matches; with ZooKeeper an entry was told once, and unknown parts matched nothing."""
+    async with served(tmp_path, release) as broker:
+        client = await broker.client()
+        write = T._replace(operation=4)
+        others = [T._replace(resource_name="u"), T._replace(resource_name="*"), T._replace(resource_name="v")]
+        await create(client, T, write, *others)
+        reading, both, matching = (
+            AclFilter(operation=3, resource_name="t"),
+            AclFilter(resource_name="t"),
+            AclFilter(2, "u", 2),
+        )
+        strange = [AclFilter(resource_type=77), AclFilter(operation=77), AclFilter(permission_type=77)]
+        found = await delete(client, reading, both, *strange, AclFilter(resource_name="x"), matching, both)
+        is_kraft = release == "4.3"
+        problems = ["Unknown patternFilter.", "Unknown entryFilter.", "Unknown entryFilter."]
+        assert found == [
+            (0, None, {T}),
+            (0, None, {T, write} if is_kraft else {write}),
+            *((42, text, set()) if is_kraft else (0, None, set()) for text in problems),
+            (0, None, set()),
+            (0, None, set(others[:2])),
+            (0, None, {T, write} if is_kraft else set()),
+        ]
+        assert await describe(client) == {others[2]} and await delete(client) == []
+
+
+async def test_more_at_once_than_kraft_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served(tmp_path) as broker:
+        client = await broker.client()
+        many = [T._replace(resource_name=f"n{number}") for number in range(CHANGES_MAX + 1)]
+        too_large = (44, "Unable to perform excessively large batch operation.")
+        assert await create(client, *many, T._replace(resource_name="")) == [too_large] * len(many) + [EMPTY]
+        assert await create(client, *many[:-1]) == [OK] * CHANGES_MAX
+        assert await create(client, many[-1], T) == [OK, OK]
+        text = f"Cannot remove more than {CHANGES_MAX} acls in a single delete operation."
+        assert (
+            await delete(client, AclFilter(resource_name="t"), AclFilter(principal="User:a")) == [(42, text, set())] * 2
+        )
+        assert len(broker.state.acls.find(AclFilter())) == CHANGES_MAX + 2
+        monkeypatch.setattr(sys.modules["ottla.broker.handlers.delete_acls"], "MATCHES_MAX", 3)
+        found = await delete(client, *[AclFilter(resource_name="t")] * 4)
+        assert {code for code, _, _ in found} == {42} and "more than 3" in str(found[0])
+        assert await delete(client, *[AclFilter(resource_name="t")] * 3) == [(0, None, {T})] * 3
+
+
+@pytest.mark.parametrize(("release", "place"), [("4.3", ""), ("ottla", ""), ("2.8", " on the broker")])
+async def test_without_an_authorizer_there_are_none(release: str, place: str, tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release=release) as broker:
+        client = await broker.client()
+        disabled = (54, f"No Authorizer is configured{place}.")
+        assert await create(client, T, T._replace(operation=1), T._replace(resource_name="")) == [disabled] * 3
+        assert await delete(client, AclFilter(), AclFilter(operation=77)) == [(*disabled, set())] * 2
+        answer = await client.call(DescribeAclsRequest(**parts(AclFilter())), 2)
+        assert (answer.error_code, answer.error_message) == (54, "No Authorizer is configured on the broker")
+        assert answer.resources == [] and await create(client) == [] and await delete(client) == []
+
+
+async def test_the_apis_themselves_need_rights(tmp_path: Path) -> None:
+    refused = (31, "Cluster authorization failed.")
+    cluster = T._replace(resource_type=4, resource_name="kafka-cluster", principal="User:ANONYMOUS")
+    async with served(tmp_path, super_users="User:admin") as broker:
+        client = await broker.client()
+        for describes, alters, entry in (
+            (False, False, T),
+            (True, False, cluster._replace(operation=8)),
+            (True, True, cluster._replace(operation=7)),
+        ):
+            broker.state.acls.add([entry], 0)
+            answer = await client.call(DescribeAclsRequest(**parts(AclFilter())), 2)
+            assert (answer.error_code, answer.error_message) == (OK if describes else refused)
+            assert bool(answer.resources) == describes
+            assert await create(client, T, T) == [OK if alters else refused] * 2
+            nothing = AclFilter(resource_name="nothing")
+            assert await delete(client, nothing, nothing) == [(0, None, set()) if alters else (*refused, set())] * 2
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+async def test_every_version_and_pattern_types_since_v1(version: int, tmp_path: Path) -> None:
+    async with served(tmp_path, "ottla") as broker:
+        client = await broker.client()
+        prefixed = T._replace(pattern_type=4)
+        broker.state.acls.add([prefixed], 0)
+        assert await create(client, T, version=version) == [OK]
+        everything = 3 if version == 0 else 1
+        seen = {T} if version == 0 else {T, prefixed}
+        assert await describe(client, version, pattern_type=everything) == seen
+        assert await delete(client, AclFilter(pattern_type=everything), version=version) == [(0, None, seen)]
+        assert set(broker.state.acls.find(AclFilter())) == {T, prefixed} - seen
+
+
+async def test_they_outlive_a_restart(tmp_path: Path) -> None:
+    u, v = T._replace(resource_name="u"), T._replace(resource_name="v")
+    async with served(tmp_path) as broker:
+        client = await broker.client()
+        await create(client, T, u, v)
+        await delete(client, AclFilter(resource_name="u"))
+    async with running(tmp_path / "data", release="4.3"):
+        pass  # without an authorizer they are kept, though nobody asks for them
+    async with served(tmp_path) as broker:
+        client = await broker.client()
+        assert await describe(client) == {T, v}
+        assert await delete(client, AclFilter(resource_name="v")) == [(0, None, {v})] and await create(client, u) == [
+            OK
+        ]
+    async with served(tmp_path) as broker:
+        assert await describe(await broker.client()) == {T, u}
+
+
+async def test_nodes_share_them(tmp_path: Path) -> None:
+    async with served(tmp_path, brokers=3) as broker:
+        clients = [await broker.client(number) for number in range(3)]
+        assert await create(clients[0], T) == [OK]
+        assert [await describe(client) for client in clients] == [{T}] * 3
+        assert await delete(clients[2], AclFilter()) == [(0, None, {T})]
+        assert [await describe(client) for client in clients] == [set()] * 3
+
+
+async def test_a_disk_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ottla.storage.errors import StorageError
+
+    def fail(*_: Iterable[object], **__: object) -> None:
+        raise StorageError("no room")
+
+    async with served(tmp_path) as broker:
+        client = await broker.client()
+        await create(client, T)
+        monkeypatch.setattr(broker.state.metadata_log, "append", fail)
+        assert await create(client, T, T._replace(resource_name="u")) == [(56, None)] * 2
+        assert await delete(client, AclFilter()) == [(56, None, set())]
+        assert await describe(client) == {T}
+
+
+async def test_the_log_of_them_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with served(tmp_path) as broker:
+        client = await broker.client()
+        await create(client, T)
+        await delete(client, AclFilter())
+    segment = max((tmp_path / "data" / "__cluster_metadata-0").glob("*.log"))
+    code, out, error = runner(capsys)("--records", segment)
+    assert (code, error) == (0, "")
+    added, removed = out.index(" AccessControlEntryRecord v0"), out.index("RemoveAccessControlEntryRecord v0")
+    assert added < out.index("User:a") < removed
+
+
+async def test_they_are_part_of_a_snapshot() -> None:
+    configs = {"authorizer.class.name": STANDARD, "super.users": "User:ANONYMOUS"}
+    u = T._replace(resource_name="u")
+    with Embedded(configs=configs) as broker:
+
+        async def there(*, more: Acl | None = None) -> set[Acl]:
+            host, _, port = broker.bootstrap.rpartition(":")
+            client = await Client.connect(int(port), host)
+            if more is not None:
+                assert await create(client, more) == [OK]
+            found = await describe(client)
+            client.close()
+            return found
+
+        assert await there(more=T) == {T}
+        snapshot = broker.snapshot()
+        assert await there(more=u) == {T, u}
+        await asyncio.to_thread(broker.restore, snapshot)
+        assert await there() == {T}
+        await asyncio.to_thread(broker.reset)
+        assert await there() == set()
+
+
+async def test_hosts_decide_for_those_without_a_name(tmp_path: Path) -> None:
+    """Who comes from 127.0.0.2 is another host, and neither is asked for a name."""
+    anonymous = Acl(4, "kafka-cluster", 3, "User:ANONYMOUS", "127.0.0.1", 8, 3)
+    async with served(tmp_path, super_users="") as broker:
+
+        async def may(host: str) -> bool:
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.ports[0], local_addr=(host, 0))
+            client = Client(reader, writer)
+            answer = await client.call(DescribeAclsRequest(**parts(AclFilter())), 2)
+            client.close()
+            assert answer.error_code in (0, 31)
+            return answer.error_code == 0
+
+        async def allowed(*acls: Acl) -> tuple[bool, bool]:
+            broker.state.acls.remove(broker.state.acls.find(AclFilter()), 0)
+            broker.state.acls.add(acls, 0)
+            return await may("127.0.0.1"), await may("127.0.0.2")
+
+        elsewhere = anonymous._replace(host="127.0.0.2")
+        everywhere = anonymous._replace(host="*")
+        assert await allowed() == (False, False)
+        assert await allowed(anonymous) == (True, False)
+        assert await allowed(elsewhere) == (False, True)
+        assert await allowed(everywhere) == (True, True)
+        assert await allowed(everywhere, anonymous._replace(permission_type=2)) == (False, True)
+        assert await allowed(everywhere._replace(principal="User:*")) == (True, True)
+        assert await allowed(everywhere._replace(principal="User:somebody")) == (False, False)
+
+
+def test_a_start_with_an_unknown_authorizer_is_one_line(tmp_path: Path) -> None:
+    command = [*COMMAND, "--data-dir", str(tmp_path / "data"), "--override", "authorizer.class.name=org.example.Own"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "") and not (tmp_path / "data").exists()
+    assert done.stderr.count("\n") == 1 and "Class org.example.Own could not be found" in done.stderr
