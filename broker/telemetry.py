@@ -57,7 +57,8 @@ class Subscription(NamedTuple):
 
 @dataclass(slots=True)
 class Instance:
-    """One client, in one of its lives. `version` is that of the configs by which its subscription was made."""
+    """One client, in one of its lives. `version` is that of the configs by which its subscription was made; `may_push`
+    says that it asked since it pushed."""
 
     asker: Asker
     subscription: Subscription
@@ -65,6 +66,7 @@ class Instance:
     used_ms: int
     asked_ms: int | None = None
     pushed_ms: int | None = None
+    may_push: bool = True
     is_ending: bool = False
     last_error: ErrorCode = ErrorCode.NONE
     pushes: int = 0
@@ -95,11 +97,10 @@ class Telemetry:
             instance_id = self._new_id()
         found = self._instance(instance_id, asker, now_ms)
         before = max((at for at in (found.asked_ms, found.pushed_ms) if at is not None), default=None)
-        if before is None or now_ms - before >= found.subscription.interval_ms:
-            found.asked_ms = now_ms
-        elif found.last_error not in ASK_AGAIN:
+        is_early = before is not None and now_ms - before < found.subscription.interval_ms
+        if is_early and found.last_error not in ASK_AGAIN:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EARLY)
-        found.last_error = ErrorCode.NONE
+        found.asked_ms, found.may_push, found.last_error = now_ms, True, ErrorCode.NONE
         return instance_id, found.subscription
 
     def push(
@@ -145,9 +146,8 @@ class Telemetry:
         if found.is_ending:
             raise Refused(ErrorCode.INVALID_REQUEST, "The client has pushed its last metrics.")
         # The first push may come at any time after the client asked: it waits for a part of the interval, by chance.
-        is_first = found.pushed_ms is None or (found.asked_ms is not None and found.asked_ms > found.pushed_ms)
-        if is_first or now_ms - (found.pushed_ms or 0) >= found.subscription.interval_ms:
-            found.pushed_ms = now_ms
+        if found.may_push or now_ms - (found.pushed_ms or 0) >= found.subscription.interval_ms:
+            found.pushed_ms, found.may_push = now_ms, False
         elif not is_ending:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, EARLY)
         if subscription_id != found.subscription.id:

@@ -1,0 +1,296 @@
+"""Clients' metrics (KIP-714): who is asked for what, how often, and what becomes of what is pushed."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, Client, ping, running
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.broker.errors import Refused
+from ottla.broker.releases import RELEASES, profile
+from ottla.broker.router import apis_of
+from ottla.broker.telemetry import INSTANCES_MAX, Asker, Telemetry, id_text
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
+from ottla.protocol.messages.push_telemetry import PushTelemetryRequest
+from ottla.protocol.records.compression import compress
+
+ON = {"ottla.client.telemetry": "true"}
+ID = bytes(range(1, 17))
+ZERO = bytes(16)
+MINUTE_MS = 60_000
+CLIENT_METRICS = 16
+OK, INVALID_REQUEST, NO_CODEC, DAMAGED, EARLY, NO_SUCH, TOO_LARGE = 0, 42, 76, 87, 89, 117, 118
+
+
+def want(broker: Broker, name: str = "all", **configs: str) -> None:
+    """Makes a resource, or another one of it: `interval_ms`, `metrics`, `match`."""
+    given = {key.replace("_", "."): value for key, value in configs.items()}
+    broker.state.named_configs.set(CLIENT_METRICS, name, given, broker.clock.now_ms())
+
+
+async def ask(client: Client, instance_id: bytes = ID) -> Any:
+    return await client.call(GetTelemetrySubscriptionsRequest(client_instance_id=instance_id), 0)
+
+
+async def push(
+    client: Client,
+    subscription: int,
+    metrics: bytes = b"m",
+    codec: int = 0,
+    last: bool = False,
+    instance_id: bytes = ID,
+) -> int:
+    request = PushTelemetryRequest(
+        client_instance_id=instance_id,
+        subscription_id=subscription,
+        terminating=last,
+        compression_type=codec,
+        metrics=metrics,
+    )
+    return (await client.call(request, 0)).error_code
+
+
+async def advertised(client: Client) -> set[int]:
+    return {one.api_key for one in (await client.call(ping(), 0)).api_keys}
+
+
+def test_releases_have_it_from_3_7_on_where_it_is_switched_on() -> None:
+    for name in (*RELEASES, "ottla"):
+        has = name == "ottla" or RELEASES.index(name) >= RELEASES.index("3.7")
+        on, off = (set(apis_of(profile(name), telemetry=telemetry).advertised) for telemetry in (True, False))
+        assert on - off == ({71, 72} if has else set()), name
+        assert not {71, 72} & off
+
+
+@pytest.mark.parametrize(("release", "overrides"), [("ottla", {}), ("3.6", ON)])
+async def test_without_it_the_calls_close_the_connection(
+    release: str, overrides: dict[str, str], tmp_path: Path
+) -> None:
+    async with running(tmp_path, release=release, overrides=overrides) as broker:
+        assert not {71, 72} & await advertised(await broker.client())
+        for request in (
+            GetTelemetrySubscriptionsRequest(client_instance_id=ID),
+            PushTelemetryRequest(
+                client_instance_id=ID, subscription_id=0, terminating=False, compression_type=0, metrics=b""
+            ),
+        ):
+            client = await broker.client()
+            await client.send(request, 0)
+            assert await client.is_closed()
+
+
+async def test_a_client_is_given_an_id_and_asked_for_nothing_unless_somebody_wants_it(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=ON, release="4.3") as broker:
+        client = await broker.client()
+        assert {71, 72} <= await advertised(client)
+        first, second = await ask(client, ZERO), await ask(client, ZERO)
+        assert len({ZERO, first.client_instance_id, second.client_instance_id}) == 3
+        assert (first.requested_metrics, first.push_interval_ms, first.telemetry_max_bytes) == ([], 300_000, 1 << 20)
+        assert first.subscription_id != second.subscription_id
+        assert (await ask(client, ID)).client_instance_id == ID
+
+
+async def test_all_that_match_are_wanted_together_at_the_shortest_interval(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=ON) as broker:
+        client = await broker.client()
+        want(broker, "a", metrics="org.b, org.a", interval_ms="60000")
+        want(broker, "b", metrics="org.c,org.a", interval_ms="90000", match="client_id=te.*")
+        want(broker, "other", metrics="*", interval_ms="100", match="client_id=te")
+        told = await ask(client)
+        assert (told.requested_metrics, told.push_interval_ms) == (["org.a", "org.b", "org.c"], MINUTE_MS)
+        want(broker, "c", metrics="*,org.d")
+        told = await ask(client)  # at once: what is wanted has changed
+        assert (told.error_code, told.requested_metrics, told.push_interval_ms) == (OK, ["*"], MINUTE_MS)
+
+
+@pytest.mark.parametrize(
+    ("match", "matches"),
+    [
+        ("client_id=test", True),
+        ("client_id=tes", False),
+        ("client_id=.*s.", True),
+        ("client_software_name=test-client,client_software_version=1\\..*", True),
+        ("client_software_name=test-client, client_software_version=2.*", False),
+        ("client_source_address=127\\.0\\.0\\.1", True),
+        (f"client_instance_id={id_text(ID)}", True),
+        ("client_instance_id=other", False),
+        ("client_source_port=[0-9]+", True),
+        ("client_source_port=1", False),
+        ("client_id=(", False),
+        ("unknown=.*", False),
+    ],
+)
+async def test_selectors(match: str, matches: bool, tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=ON) as broker:
+        client = await broker.client()
+        await client.call(ApiVersionsRequest(client_software_name="test-client", client_software_version="1.2"), 3)
+        want(broker, metrics="org.a", match=match)
+        assert (await ask(client)).requested_metrics == (["org.a"] if matches else [])
+
+
+async def test_clients_keep_to_the_interval(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=ON) as broker:
+        client = await broker.client()
+        want(broker, metrics="*", interval_ms=str(MINUTE_MS))
+        told = await ask(client)
+        early = await ask(client)
+        assert (early.error_code, early.client_instance_id, early.subscription_id) == (EARLY, ZERO, 0)
+        assert (early.accepted_compression_types, early.push_interval_ms, early.requested_metrics) == ([], 0, [])
+        subscription = told.subscription_id
+        assert await push(client, subscription) == OK  # the first one may come at any time
+        assert await push(client, subscription) == EARLY
+        broker.clock.advance(MINUTE_MS - 1)
+        assert await push(client, subscription) == EARLY
+        broker.clock.advance(1)
+        assert await push(client, subscription) == OK
+        assert (await ask(client)).error_code == EARLY
+        broker.clock.advance(MINUTE_MS)
+        again = await ask(client)
+        assert (again.error_code, again.subscription_id) == (OK, subscription)
+        assert broker.state.telemetry.instances[ID].pushes == 2
+
+
+async def test_another_subscription_is_asked_for_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=ON) as broker:
+        client = await broker.client()
+        want(broker, metrics="a", interval_ms=str(MINUTE_MS))
+        first = (await ask(client)).subscription_id
+        assert await push(client, first) == OK
+        want(broker, metrics="b", interval_ms=str(MINUTE_MS))
+        assert await push(client, first) == NO_SUCH
+        second = await ask(client)
+        assert (second.error_code, second.requested_metrics) == (OK, ["b"]) and second.subscription_id != first
+        assert await push(client, second.subscription_id) == OK
+
+
+async def test_a_codec_that_nobody_knows(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=ON) as broker:
+        client = await broker.client()
+        subscription = (await ask(client)).subscription_id
+        assert await push(client, subscription, codec=5) == NO_CODEC
+        assert (await ask(client)).error_code == OK  # at once
+        assert await push(client, subscription, codec=-1) == NO_CODEC
+
+
+@pytest.mark.parametrize("codec", range(5))
+async def test_what_is_pushed_is_decompressed_and_counted(codec: int, tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=ON) as broker:
+        client = await broker.client()
+        subscription = (await ask(client)).subscription_id
+        assert await push(client, subscription, compress(codec, b"metrics" * 100), codec) == OK
+        found = broker.state.telemetry.instances[ID]
+        assert (found.pushes, found.push_bytes) == (1, 700)
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+async def test_damaged_and_exploding_metrics_are_refused(codec: int, tmp_path: Path) -> None:
+    async with running(tmp_path, overrides={**ON, "telemetry.max.bytes": "2000"}) as broker:
+        client = await broker.client()
+        subscription = (await ask(client)).subscription_id
+        damaged = compress(codec, b"metrics" * 100)[:-3]
+        assert await push(client, subscription, damaged, codec, instance_id=ID) == DAMAGED
+        other = ID[::-1]
+        subscription = (await ask(client, other)).subscription_id
+        bomb = compress(codec, bytes(30_000))
+        assert len(bomb) < 2000
+        assert await push(client, subscription, bomb, codec, instance_id=other) == TOO_LARGE
+        assert {one.pushes for one in broker.state.telemetry.instances.values()} == {0}
+
+
+async def test_no_more_than_telemetry_max_bytes(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides={**ON, "telemetry.max.bytes": "10"}) as broker:
+        client = await broker.client()
+        told = await ask(client)
+        assert told.telemetry_max_bytes == 10
+        assert await push(client, told.subscription_id, bytes(11)) == TOO_LARGE
+        broker.clock.advance(told.push_interval_ms)
+        assert await push(client, told.subscription_id, bytes(10)) == OK
+
+
+async def test_the_last_push_may_be_early_and_nothing_follows_it(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=ON) as broker:
+        client = await broker.client()
+        subscription = (await ask(client)).subscription_id
+        assert await push(client, subscription) == OK
+        assert await push(client, subscription, last=True) == OK
+        assert await push(client, subscription, last=True) == INVALID_REQUEST
+        assert broker.state.telemetry.instances[ID].pushes == 2
+        assert await push(client, subscription, b"", last=True, instance_id=ID[::-1]) == NO_SUCH
+
+
+@pytest.mark.parametrize("number", [0, 1, 99])
+async def test_ids_that_kafka_keeps_for_itself_push_nothing(number: int, tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=ON) as broker:
+        assert await push(await broker.client(), 0, instance_id=number.to_bytes(16)) == INVALID_REQUEST
+        assert await push(await broker.client(), 0, instance_id=(100).to_bytes(16)) == NO_SUCH
+
+
+async def test_nothing_is_counted_of_an_empty_push(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides=ON) as broker:
+        client = await broker.client()
+        assert await push(client, (await ask(client)).subscription_id, b"", codec=1) == OK
+        assert broker.state.telemetry.instances[ID].pushes == 0
+
+
+ASKER = Asker("c", None, None, "127.0.0.1", 1)
+
+
+def telemetry(configs: dict[str, dict[str, str]] | None = None) -> Telemetry:
+    return Telemetry(lambda: configs or {}, 1000)
+
+
+def test_who_is_not_heard_of_for_three_intervals_is_forgotten() -> None:
+    made = telemetry({"a": {"interval.ms": "100000", "metrics": "*"}})
+    _, wanted = made.subscribe(ID, ASKER, 0)
+
+    def pushed(now_ms: int, *, last: bool = False) -> None:
+        made.push(ID, ASKER, subscription_id=wanted.id, is_ending=last, codec=0, metrics=b"m", now_ms=now_ms)
+
+    pushed(1, last=True)
+    pushed(300_002)  # else it would be one that has ended
+    assert made.instances[ID].pushes == 1
+
+
+def test_so_many_clients_are_remembered_and_who_was_heard_of_last_stays() -> None:
+    made = telemetry()
+    for number in range(INSTANCES_MAX + 5):
+        made.subscribe((1000 + number).to_bytes(16), ASKER, number)
+        if number == 10:
+            made.push(
+                (1000).to_bytes(16),
+                ASKER,
+                subscription_id=made.instances[(1000).to_bytes(16)].subscription.id,
+                is_ending=False,
+                codec=0,
+                metrics=b"",
+                now_ms=number,
+            )
+    assert len(made.instances) == INSTANCES_MAX
+    assert (1000).to_bytes(16) in made.instances and (1001).to_bytes(16) not in made.instances
+
+
+@given(st.binary(min_size=16, max_size=16), st.binary(max_size=200), st.integers(-128, 127), st.booleans())
+def test_whatever_is_pushed_is_taken_or_refused(instance_id: bytes, metrics: bytes, codec: int, last: bool) -> None:
+    made = telemetry()
+    given_id, wanted = made.subscribe(instance_id, ASKER, 0)
+    assert -(1 << 31) <= wanted.id < 1 << 31
+    try:
+        made.push(given_id, ASKER, subscription_id=wanted.id, is_ending=last, codec=codec, metrics=metrics, now_ms=1)
+    except Refused as refused:
+        assert refused.code in (INVALID_REQUEST, NO_CODEC, DAMAGED, TOO_LARGE)
+    else:
+        assert made.instances[given_id].pushes == bool(metrics)
+
+
+def test_gzip_of_another_writer() -> None:
+    made = telemetry()
+    _, wanted = made.subscribe(ID, ASKER, 0)
+    data = gzip.compress(b"metrics")
+    made.push(ID, ASKER, subscription_id=wanted.id, is_ending=False, codec=1, metrics=data, now_ms=1)
+    assert made.instances[ID].push_bytes == 7
