@@ -101,8 +101,8 @@ def _denied(plan: FetchPlan, request: FetchRequest, context: RequestContext) -> 
         if name is None:
             continue
         if name not in codes:
-            by_topic = context.topic_refusal(AclOperation.READ, name)
-            codes[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_follower else by_topic
+            denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            codes[name] = denied if is_follower else context.topic_refusal(AclOperation.READ, name)
         if codes[name]:
             answers.append((key, _failed(key.index, Refused(codes[name]), context)))
     return answers
