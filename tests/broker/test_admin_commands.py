@@ -1,0 +1,480 @@
+"""ottla topics, configs, groups, records and acls against a broker: what they print, as text and as JSON, and refuse.
+
+That the text is that of Kafka's tools is compared with them in `make interop`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import math
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, produce, records, running
+
+from ottla.broker import cli
+from ottla.broker.tools.acls import acls
+from ottla.broker.tools.config_quotas import java_double
+from ottla.broker.tools.configs import added_of, configs
+from ottla.broker.tools.group_resets import CannotDo, duration_of, moment_of, plan_of
+from ottla.broker.tools.groups import groups
+from ottla.broker.tools.records import records as records_command
+from ottla.broker.tools.topics import topics
+from ottla.client import Admin
+
+COMMANDS = {"topics": topics, "configs": configs, "groups": groups, "records": records_command, "acls": acls}
+AUTHORIZED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+Ottla = Callable[..., Awaitable[tuple[int, str, str]]]
+
+
+@pytest.fixture
+def ottla(capsys: pytest.CaptureFixture[str]) -> Ottla:
+    """Runs a command against a broker: exit code, stdout, stderr."""
+
+    async def run(broker: Broker, command: str, *arguments: str) -> tuple[int, str, str]:
+        given = ["--bootstrap-server", f"127.0.0.1:{broker.ports[0]}", *arguments]
+        code = await asyncio.to_thread(COMMANDS[command], given)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+async def told(ottla: Ottla, broker: Broker, *words: str) -> Any:
+    """The document that a command prints with --json."""
+    code, out, err = await ottla(broker, *words, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+async def fill(broker: Broker, partition: int, count: int) -> None:
+    client = await broker.client()
+    answer = await client.call(produce(records(*([b"v"] * count)), partition=partition), 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+# Topics
+
+
+async def test_topics(tmp_path: Path, ottla: Ottla) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        assert await ottla(broker, "topics", "--list") == (0, "\n", "")
+        made = await told(ottla, broker, "topics", "--create", "--topic", "a.b", "--config", "retention.ms=5")
+        assert made == {"created": ["a.b"]}
+        again = await told(ottla, broker, "topics", "--create", "--topic", "a.b", "--if-not-exists")
+        assert again == {"created": []}
+        (listed,) = (await told(ottla, broker, "topics", "--list"))["topics"]
+        assert (listed["name"], listed["internal"], len(listed["id"])) == ("a.b", False, 22)
+        assert await told(ottla, broker, "topics", "--alter", "--topic", "a.b", "--partitions", "2") == {
+            "altered": ["a.b"]
+        }
+        (described,) = (await told(ottla, broker, "topics", "--describe"))["topics"]
+        assert described["configs"]["retention.ms"] == "5" and described["id"] == listed["id"]
+        assert described["partitions"][1] == {
+            "partition": 1,
+            "leader": 1,
+            "leader_epoch": 0,
+            "replicas": [1],
+            "isr": [1],
+            "offline_replicas": [],
+        }
+        assert await told(ottla, broker, "topics", "--describe", "--unavailable-partitions") == {"topics": []}
+        code, out, err = await ottla(broker, "topics", "--delete", "--topic", "x")
+        assert (code, out, err) == (1, "", "ottla topics: Topic 'x' does not exist as expected\n")
+        assert await told(ottla, broker, "topics", "--delete", "--topic", "a.*") == {"deleted": ["a.b"]}
+
+
+# Records
+
+
+async def test_records(tmp_path: Path, ottla: Ottla) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        await broker.topic("t", 11)
+        await fill(broker, 0, 3)
+        await fill(broker, 10, 2)
+        code, out, _ = await ottla(broker, "records", "--offsets")
+        assert (code, out.split("\n")[:3]) == (0, ["t:0:3", "t:1:0", "t:10:2"])
+        code, out, _ = await ottla(broker, "records", "--offsets", "--topic-partitions", "t:10-,u", "--time", "-2")
+        assert (code, out) == (0, "t:10:0\n")
+        assert await ottla(broker, "records", "--offsets", "--partitions", "1", "--time", "-3") == (0, "", "")
+        document = await told(ottla, broker, "records", "--offsets", "--partitions", "1,10", "--time", "max-timestamp")
+        assert document["offsets"][0] == {"topic": "t", "partition": 1, "offset": None, "error": None}
+        assert document["offsets"][1]["offset"] is not None
+        gone = await ottla(broker, "records", "--delete", "--topic", "t", "--partition", "0", "--before-offset", "2")
+        assert gone == (
+            0,
+            "Executing records delete operation\nRecords delete operation completed:\n"
+            "partition: t-0\tlow_watermark: 2\n",
+            "",
+        )
+        file = tmp_path / "offsets.json"
+        file.write_text('{"partitions": [{"topic": "t", "partition": 0, "offset": 99}]}')
+        code, out, err = await ottla(broker, "records", "--delete", "--offset-json-file", str(file), "--json")
+        assert (code, err.count("\n")) == (1, 1) and "OFFSET_OUT_OF_RANGE" in err
+        (entry,) = json.loads(out)["deleted"]
+        assert (entry["log_start_offset"], entry["error"].split()[0]) == (None, "OFFSET_OUT_OF_RANGE")
+        code, out, err = await ottla(broker, "records", "--offsets", "--topic", "x")
+        assert (code, out, err.count("\n")) == (1, "", 1)
+
+
+# Groups
+
+
+async def commit(broker: Broker, group: str, offsets: dict[tuple[str, int], int]) -> None:
+    async with Admin(f"127.0.0.1:{broker.ports[0]}") as admin:
+        assert set((await admin.alter_group_offsets(group, offsets)).values()) == {None}
+
+
+async def test_groups_are_listed_and_described(tmp_path: Path, ottla: Ottla) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        assert await ottla(broker, "groups", "--list") == (0, "", "")
+        await broker.topic("t", 2)
+        await fill(broker, 1, 4)
+        await commit(broker, "g", {("t", 1): 1})
+        assert await ottla(broker, "groups", "--list") == (0, "g\n", "")
+        listed = await told(ottla, broker, "groups", "--list", "--state", "Empty")
+        assert listed == {"groups": [{"group": "g", "type": "classic", "state": "Empty", "protocol_type": ""}]}
+        assert await told(ottla, broker, "groups", "--list", "--state", "stable") == {"groups": []}
+        code, out, err = await ottla(broker, "groups", "--describe", "--group", "g")
+        assert (code, err) == (0, "\nConsumer group 'g' has no active members.\n")
+        assert [line.split() for line in out.split("\n") if line][1] == "g t 1 1 4 3 - - -".split()
+        (described,) = (await told(ottla, broker, "groups", "--describe", "--all-groups", "--members"))["groups"]
+        assert described == {
+            "group": "g",
+            "state": "Empty",
+            "coordinator": {"id": 1, "host": "127.0.0.1", "port": broker.ports[0]},
+            "assignor": None,
+            "members": [],
+            "offsets": [
+                {
+                    **{"topic": "t", "partition": 1, "leader_epoch": None, "current_offset": 1},
+                    **{"log_end_offset": 4, "lag": 3, "member_id": None, "client_id": None, "host": None},
+                }
+            ],
+        }
+        code, out, err = await ottla(broker, "groups", "--describe", "--group", "x")
+        assert (code, out, err) == (1, "", "ottla groups: Group x not found.\n")
+
+
+async def test_groups_are_reset(tmp_path: Path, ottla: Ottla) -> None:
+    reset = ("groups", "--reset-offsets", "--group", "g")
+    async with running(tmp_path, release="4.3") as broker:
+        await broker.topic("t", 2)
+        await fill(broker, 1, 4)
+        code, out, err = await ottla(broker, *reset, "--topic", "t:1", "--to-latest")
+        assert (code, err.startswith("WARN: nothing is changed without --execute")) == (0, True)
+        assert (
+            out
+            == "\nGROUP           TOPIC           PARTITION  NEW-OFFSET\ng               t               1          4\n"
+        )
+        assert await ottla(broker, "groups", "--list") == (0, "", "")
+        document = await told(ottla, broker, *reset, "--topic", "t", "--to-latest", "--execute")
+        expected = [{"topic": "t", "partition": 0, "offset": 0}, {"topic": "t", "partition": 1, "offset": 4}]
+        assert document == {"groups": [{"group": "g", "executed": True, "offsets": expected}]}
+        code, out, err = await ottla(broker, *reset, "--topic", "t:1", "--shift-by", "-3", "--execute", "--export")
+        assert (code, out, err) == (0, "t,1,1\n\n", "")
+        code, out, err = await ottla(broker, *reset, "--topic", "t:1", "--to-offset", "9", "--dry-run", "--export")
+        assert (code, out, err.startswith("WARN: t-1 has offsets 0 to 4")) == (0, "t,1,4\n\n", True)
+        plan = tmp_path / "plan.csv"
+        plan.write_text("t,1,2\n\nt,0,0\n")
+        code, out, _ = await ottla(broker, *reset, "--from-file", str(plan), "--execute", "--export")
+        assert (code, out) == (0, "t,0,0\nt,1,2\n\n")
+        code, out, _ = await ottla(broker, *reset, "--all-topics", "--to-current", "--dry-run", "--export")
+        assert (code, out) == (0, "t,0,0\nt,1,2\n\n")
+        code, out, err = await ottla(broker, *reset, "--all-topics", "--to-datetime", "2999-01-01T00:00:00", "--export")
+        assert (code, out, err.count("is empty. Falling back to latest")) == (0, "t,0,0\nt,1,4\n\n", 2)
+        for more, said in (
+            (("--topic", "t:7", "--to-latest"), 'The partitions "t-7" do not exist'),
+            (("--topic", "x", "--to-latest"), "topic x: UNKNOWN_TOPIC_OR_PARTITION"),
+            (("--topic", "t:a", "--to-latest"), "Invalid topic arg 't:a'"),
+        ):
+            code, out, err = await ottla(broker, *reset, "--execute", *more)
+            assert (code, out, err.count("\n")) == (1, "", 1) and said in err
+
+
+async def test_groups_are_deleted(tmp_path: Path, ottla: Ottla) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        await broker.topic("t", 2)
+        for group in ("g", "h"):
+            await commit(broker, group, {("t", 0): 0, ("t", 1): 0})
+        document = await told(ottla, broker, "groups", "--delete-offsets", "--group", "g", "--topic", "t:1")
+        offsets = [{"topic": "t", "partition": 1, "error": None}]
+        assert document == {"groups": [{"group": "g", "error": None, "offsets": offsets}]}
+        code, out, err = await ottla(
+            broker, "groups", "--delete-offsets", "--group", "g", "--topic", "x", "--topic", "t"
+        )
+        assert (code, err.count("\n"), out.count("Successful"), out.count("Error: ")) == (1, 1, 2, 1)
+        code, out, err = await ottla(broker, "groups", "--delete-offsets", "--group", "x", "--topic", "t")
+        assert (code, out.count("Error: "), err.count("\n")) == (1, 2, 1)
+        code, out, err = await ottla(broker, "groups", "--delete", "--group", "x", "--group", "g")
+        assert (code, out) == (1, "\nThese consumer groups were deleted successfully: 'g'\n")
+        assert err.startswith("ottla groups: Group 'x' could not be deleted due to: ") and err.count("\n") == 1
+        assert await told(ottla, broker, "groups", "--delete", "--all-groups") == {
+            "groups": [{"group": "h", "error": None}]
+        }
+
+
+def test_times_durations_and_plans(tmp_path: Path) -> None:
+    assert moment_of("1970-01-02T00:00:00.5") == 86_400_500 == moment_of("1970-01-02T01:00:00.500+01:00")
+    assert [duration_of(text) for text in ("P1D", "PT1H30M", "PT0.5S", "-PT1S", "P-1DT1H")] == [
+        *(86_400_000, 5_400_000, 500),
+        *(-1000, -82_800_000),
+    ]
+    for text in ("", "P", "PT", "P1H", "1D", "P1DT", "PT1,5S"):
+        with pytest.raises(CannotDo, match="is no duration"):
+            duration_of(text)
+    for text in ("2020", "2020-01-01", "yesterday", "2020-01-01T99:00"):
+        with pytest.raises(CannotDo, match="is no time"):
+            moment_of(text)
+    file = tmp_path / "plan"
+    file.write_text('"g, 1",t,0,5\nh, t, 1, 6\n')
+    assert plan_of(file, []) == plan_of(file, ["x"]) == {"g, 1": {("t", 0): 5}, "h": {("t", 1): 6}}
+    for text in ("t,0,5\n", "g,t,0,-1\n", "g,t,0,5,6\n", "g,t,x,1\n"):
+        file.write_text(text)
+        with pytest.raises(CannotDo, match="line 1: expected group,topic,partition,offset"):
+            plan_of(file, ["a", "b"])
+
+
+# Configs
+
+
+async def test_configs_of_topics_and_brokers(tmp_path: Path, ottla: Ottla) -> None:
+    entity = ("configs", "--entity-type", "topics", "--entity-name", "t")
+    async with running(tmp_path, release="4.3") as broker:
+        await broker.topic("t")
+        changed = await ottla(
+            broker, *entity, "--alter", "--add-config", "retention.ms=5,cleanup.policy=[compact,delete]"
+        )
+        assert changed == (0, "Completed updating config for topic t.\n", "")
+        code, out, _ = await ottla(broker, "configs", "--topic", "t", "--describe")
+        head, policy, retention, end = out.split("\n")
+        assert (code, head, end) == (0, "Dynamic configs for topic t are:", "")
+        assert policy.startswith(
+            "  cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup."
+        )
+        assert retention.startswith("  retention.ms=5 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=5")
+        document = await told(ottla, broker, *entity, "--alter", "--delete-config", "retention.ms")
+        altered = {"entity_type": "topics", "entity_name": "t", "set": [], "deleted": ["retention.ms"]}
+        assert document == {"altered": altered}
+        (described,) = (await told(ottla, broker, "configs", "--entity-type", "topics", "--describe"))["configs"]
+        (config,) = described.pop("configs")
+        assert described == {"entity_type": "topics", "entity_name": "t"}
+        assert (config["name"], config["value"], config["source"]) == (
+            *("cleanup.policy", "compact,delete"),
+            "DYNAMIC_TOPIC_CONFIG",
+        )
+        code, out, _ = await ottla(broker, *entity, "--describe", "--all")
+        assert (code, out.split("\n")[0], out.count("\n") > 20) == (0, "All configs for topic t are:", True)
+        code, out, err = await ottla(broker, *entity, "--alter", "--add-config", "no.such=1")
+        assert (code, out, err) == (1, "", "ottla configs: Unknown topic config name: no.such\n")
+        absent = "The topic 'x' doesn't exist and doesn't have dynamic config.\n"
+        assert await ottla(broker, "configs", "--topic", "x", "--describe") == (0, absent, "")
+        changed = await ottla(broker, "configs", "--broker-defaults", "--alter", "--add-config", "log.retention.ms=7")
+        assert changed == (0, "Completed updating default config for brokers in the cluster.\n", "")
+        code, out, _ = await ottla(broker, "configs", "--entity-type", "brokers", "--describe")
+        heads = ["Dynamic configs for broker 1 are:", "Default configs for brokers in the cluster are:"]
+        assert (code, [line for line in out.split("\n") if line.endswith(":")]) == (0, heads)
+        assert "\n  log.retention.ms=7 sensitive=false" in out
+
+
+async def test_quotas_and_credentials(tmp_path: Path, ottla: Ottla) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        anna = ("configs", "--user", "anna")
+        set_ = await ottla(broker, *anna, "--client", "c", "--alter", "--add-config", "producer_byte_rate=20000000")
+        assert set_ == (0, "Completed updating config for client c.\n", "")
+        text = "Quota configs for user-principal 'anna', client-id 'c' are producer_byte_rate=2.0E7\n"
+        both = ("--entity-type", "users", "--entity-name", "anna", "--entity-type", "clients")
+        assert await ottla(broker, "configs", *both, "--describe") == (0, text, "")
+        document = await told(ottla, broker, "configs", *both, "--describe")
+        entity = {"user": "anna", "client-id": "c"}
+        assert document == {"quotas": [{"entity": entity, "quotas": {"producer_byte_rate": 20000000.0}}], "scram": []}
+        await ottla(broker, "configs", "--ip-defaults", "--alter", "--add-config", "connection_creation_rate=7")
+        limited = "Quota configs for the default ip are connection_creation_rate=7.0\n"
+        assert await ottla(broker, "configs", "--entity-type", "ips", "--describe") == (0, limited, "")
+        secret = "SCRAM-SHA-256=[iterations=8192,password=hunter2]"
+        stored = await ottla(broker, *anna, "--alter", "--add-config", secret)
+        assert stored == (0, "Completed updating config for user anna.\n", "")
+        known = "SCRAM credential configs for user-principal 'anna' are SCRAM-SHA-256=iterations=8192\n"
+        assert await ottla(broker, *anna, "--describe") == (0, known, "")
+        document = await told(ottla, broker, "configs", "--entity-type", "users", "--describe")
+        credentials = [{"mechanism": "SCRAM-SHA-256", "iterations": 8192}]
+        assert document["scram"] == [{"user": "anna", "credentials": credentials, "error": None}]
+        assert await told(ottla, broker, "configs", "--user", "bob", "--describe") == {"quotas": [], "scram": []}
+        code, out, err = await ottla(broker, *anna, "--alter", "--delete-config", "producer_byte_rate")
+        assert (code, out, err) == (1, "", "ottla configs: Invalid config(s): producer_byte_rate\n")
+        code, _, err = await ottla(broker, *anna, "--alter", "--add-config", "producer_byte_rate=-1")
+        assert (code, err.count("\n")) == (1, 1)
+        assert (await ottla(broker, *anna, "--alter", "--delete-config", "SCRAM-SHA-256"))[0] == 0
+
+
+def test_notations_of_configs() -> None:
+    assert added_of("a=1, b=[x,y],c=,d=[k=v,w]") == {"a": "1", "b": "x,y", "c": "", "d": "k=v,w"}
+    assert added_of(None) == {}
+    for text in ("a", "a=b=c", "a=1,,b=2"):
+        with pytest.raises(CannotDo, match="Invalid entity config"):
+            added_of(text)
+    numbers = {0.0: "0.0", 1.0: "1.0", 0.001: "0.001", 0.0001: "1.0E-4", 9999999.0: "9999999.0", 1e7: "1.0E7"}
+    numbers |= {
+        123456789.5: "1.234567895E8",
+        -2.5e300: "-2.5E300",
+        math.inf: "Infinity",
+        -math.inf: "-Infinity",
+    }
+    assert {value: java_double(value) for value in numbers} == numbers
+    assert java_double(math.nan) == "NaN"
+
+
+# Access control lists
+
+
+async def test_access_control_lists(tmp_path: Path, ottla: Ottla, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = ("acls", "--add", "--allow-principal", "User:anna", "--topic", "t")
+    pattern = "ResourcePattern(resourceType=TOPIC, name=t, patternType=LITERAL)"
+    entry = "(principal=User:anna, host=*, operation=READ, permissionType=ALLOW)"
+    async with running(tmp_path, release="4.3", overrides=AUTHORIZED) as broker:
+        assert await ottla(broker, "acls", "--list") == (0, "", "")
+        made = await ottla(broker, *add, "--operation", "Read")
+        assert made == (0, f"Adding ACLs for resource `{pattern}`: \n \t{entry}\n\n", "")
+        again = await ottla(broker, *add, "--operation", "read")
+        assert again == (0, f"Acl (pattern={pattern}, entry={entry}) already exists.\n", "")
+        listed = f"Current ACLs for resource `{pattern}`: \n \t{entry}\n\n"
+        assert await ottla(broker, "acls", "--list") == (0, listed, "")
+        assert await ottla(broker, "acls", "--list", "--group", "g") == (0, "", "")
+        one = {
+            **{"resource_type": "TOPIC", "resource_name": "t", "pattern_type": "LITERAL", "principal": "User:anna"},
+            **{"host": "*", "operation": "READ", "permission": "ALLOW"},
+        }
+        assert await told(ottla, broker, "acls", "--list", "--principal", "User:anna") == {"acls": [one]}
+        assert await told(ottla, broker, "acls", "--list", "--principal", "User:bob") == {"acls": []}
+        document = await told(ottla, broker, *add, "--producer")
+        assert (len(document["added"]), document["existing"]) == (3, [])
+        remove = ("acls", "--remove", "--allow-principal", "User:anna", "--topic", "t", "--operation", "Read")
+        for answer, is_left in (("n\n", True), ("", True), ("Y\n", False)):
+            monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+            code, out, _ = await ottla(broker, *remove)
+            assert (code, out.startswith("Are you sure you want to remove ACLs: ")) == (0, True)
+            assert (one in (await told(ottla, broker, "acls", "--list"))["acls"]) == is_left
+        assert len((await told(ottla, broker, "acls", "--remove", "--topic", "t", "--force"))["removed"]) == 3
+
+
+async def test_without_an_authorizer_there_are_none(tmp_path: Path, ottla: Ottla) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        code, out, err = await ottla(broker, "acls", "--list")
+        assert (code, out, err) == (1, "", "ottla acls: No Authorizer is configured on the broker\n")
+
+
+# Mistakes
+
+
+MISTAKES = """
+topics|exactly one action is needed
+topics --list --describe|exactly one action is needed
+topics --create|--topic is needed
+records|exactly one action is needed
+records --delete --topic t|go together
+records --delete|--delete takes --offset-json-file
+records --delete --topic t --partition -1 --before-offset 0|a partition is a number
+records --delete --topic t --partition 0 --before-offset -2|a partition is a number
+records --delete --offset-json-file /no/such|cannot read /no/such
+records --delete --offsets|exactly one action is needed
+records --offsets --partition 1|go with --delete
+records --offsets --time soon|Malformed time argument soon
+records --offsets --time 99999999999999999999|Malformed time argument
+records --offsets --topic-partitions t:x|Invalid rule specification: t:x
+records --offsets --topic-partitions (:1|is an invalid regex
+records --offsets --topic-partitions t --topic t|cannot be used with
+records --offsets --partitions x|numeric partition ids
+groups|exactly one action is needed
+groups --describe|--group or --all-groups is needed
+groups --list --members|go with --describe
+groups --list --state odd|Invalid state list 'odd'
+groups --list --type odd|Invalid type list 'odd'
+groups --describe --group g --members --offsets|one of --members, --offsets and --state
+groups --describe --group g --state x|without a value
+groups --delete --group g --topic t|--delete-offsets takes --topic
+groups --delete-offsets --group g|needs one --group, and --topic
+groups --list --to-latest|go with --reset-offsets
+groups --list --timeout never|is no time in ms
+groups --reset-offsets --group g --topic t|takes one of --to-offset
+groups --reset-offsets --group g --to-latest|one of --all-topics and --topic
+groups --reset-offsets --group g --topic t --to-latest --execute --dry-run|one of --execute and --dry-run
+groups --reset-offsets --group g --topic t --by-duration 1h|is no duration
+groups --reset-offsets --group g --from-file /no/such|cannot read /no/such
+configs|exactly one action is needed
+configs --describe|At least one entity type
+configs --describe --entity-type odd|Invalid entity type odd
+configs --describe --entity-type topics --entity-type users|Only 'users' and 'clients'
+configs --describe --topic t --entity-type topics|Duplicate entity type(s) specified: topics
+configs --describe --topic t --entity-name t|should not be used in conjunction
+configs --describe --entity-type users --entity-name a --entity-name b|More entity names
+configs --describe --entity-type topics --entity-default|must not be specified
+configs --describe --entity-type broker-loggers|An entity name must be specified
+configs --describe --broker x|must be a valid integer broker id
+configs --describe --ip 1.2.3.4.5|must be a valid IP
+configs --describe --topic t --add-config a=b|go with --alter
+configs --alter --topic t|--alter needs --add-config
+configs --alter --entity-type topics --add-config a=b|An entity name must be specified
+configs --alter --topic t --add-config a=b --add-config-file f|Only one of
+configs --alter --topic t --add-config a|Invalid entity config
+configs --alter --topic t --add-config a/b=c|Invalid character found for config key: a/b
+configs --alter --topic t --add-config-file /no/such|cannot read /no/such
+configs --alter --ip 1.2.3.4 --add-config producer_byte_rate=1|Unexpected config names: producer_byte_rate
+configs --alter --client c --add-config SCRAM-SHA-256=[password=p]|Unexpected config names: SCRAM-SHA-256
+configs --alter --user u --add-config producer_byte_rate=fast|Cannot parse quota configuration value
+configs --alter --user u --add-config SCRAM-SHA-256=p|Invalid credential property SCRAM-SHA-256
+configs --alter --user u --add-config SCRAM-SHA-256=[iterations=1,password=p]|less than the minimum 4096
+configs --alter --user-defaults --add-config SCRAM-SHA-256=[password=p]|is not allowed
+configs --alter --user u --add-config SCRAM-SHA-256=[password=p],producer_byte_rate=1|Cannot alter both
+acls|exactly one action is needed
+acls --add --topic t|--allow-principal, --deny-principal
+acls --add --allow-principal User:a|at least one resource
+acls --add --allow-principal anna --topic t|principalType:principalName
+acls --add --allow-principal User:a --topic t --operation Fly|Unknown operation Fly
+acls --add --allow-principal User:a --topic t --operation ClusterAction|ResourceType TOPIC only supports
+acls --add --allow-principal User:a --topic t --resource-pattern-type match|is not valid when adding
+acls --add --allow-principal User:a --topic t --resource-pattern-type odd|Unknown resource-pattern-type
+acls --add --allow-principal User:a --topic t --consumer|a --topic and a --group
+acls --add --allow-principal User:a --group g --producer|must specify a --topic
+acls --add --allow-principal User:a --topic t --idempotent|only available if --producer
+acls --add --deny-principal User:a --topic t --producer|go without
+acls --list --producer|--list goes without
+acls --add --principal User:a --topic t|only available if --list
+"""
+
+
+@pytest.mark.parametrize("line", MISTAKES.strip().split("\n"))
+def test_mistakes_are_one_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words, _, message = line.partition("|")
+    command, *arguments = words.split(" ")
+    with pytest.raises(SystemExit) as end:
+        COMMANDS[command](["--bootstrap-server", "127.0.0.1:1", *arguments])
+    out, err = capsys.readouterr()
+    assert (end.value.code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"ottla {command}: ") and message in err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+async def test_nobody_answers(command: str, tmp_path: Path, ottla: Ottla) -> None:
+    async with running(tmp_path) as broker:
+        pass
+    action = {"records": ["--offsets"], "configs": ["--describe", "--entity-type", "topics"]}.get(command, ["--list"])
+    code, out, err = await ottla(broker, command, *action)
+    assert (code, out, err.count("\n")) == (1, "", 1) and "no broker could be reached" in err
+    code, out, err = await ottla(broker, command, *action, "--bootstrap-server", "nonsense")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+
+
+def test_the_command_finds_them(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as end:
+            cli.main([command, "--help"])
+        out = capsys.readouterr().out
+        assert (end.value.code, out.startswith(f"usage: ottla {command} ")) == (0, True)
+        assert "default: 127.0.0.1:9092" in out and "--json" in out
