@@ -1,0 +1,87 @@
+"""Every API with an authorizer: which right it asks for, what answers for want of it, and in which place.
+
+An authorizer of the test denies exactly what it is told to. The table of `authorization_cases.py` is held against the
+router's: an API without rows fails, and so does one that asks for a right that is in none of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import cast
+
+import pytest
+from authorization_admin_cases import EVERY_ADMIN
+from authorization_cases import Asked, Right, World, shown, world_of
+from authorization_group_cases import EVERY_GROUP
+from authorization_topic_cases import EVERY_TOPIC
+from harness import running
+
+from ottla.broker.router import ROUTES
+from ottla.protocol.acls import AclOperation, ResourceType
+
+TELEMETRY = {"ottla.client.telemetry": "true"}
+TABLE = {**EVERY_TOPIC, **EVERY_GROUP, **EVERY_ADMIN}
+
+
+class Denying:
+    """Allows all but some rights; of any resource of a type is asked by the name ""."""
+
+    def __init__(self, denied: Collection[Right] = ()) -> None:
+        self.denied = set(denied)
+        self.asked: set[Right] = set()
+
+    def allows(
+        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> bool:
+        assert (principal, host) == ("User:ANONYMOUS", "127.0.0.1")
+        self.asked.add((operation, resource_type, name))
+        return (operation, resource_type, name) not in self.denied
+
+    def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
+        return self.allows(principal, host, operation, resource_type, "")
+
+
+def test_every_api_has_its_rows() -> None:
+    assert {route.request_class for route in ROUTES.values()} == set(TABLE)
+    assert len(TABLE) == len(EVERY_TOPIC) + len(EVERY_GROUP) + len(EVERY_ADMIN)
+
+
+async def answer_to(asked: Asked, world: World, denied: Collection[Right]) -> tuple[object, set[Right]]:
+    authorizer = Denying(denied)
+    world.broker.state.authorizer = authorizer
+    try:
+        answer = await world.client.call(asked.request(world), asked.version)
+    finally:
+        world.broker.state.authorizer = None
+    found = asked.show(answer) if asked.show else shown(answer, asked.version)
+    return found, authorizer.asked
+
+
+@pytest.mark.parametrize(
+    ("request_class", "number"),
+    [
+        pytest.param(request_class, number, id=f"{request_class.__name__.removesuffix('Request')}-{number}")
+        for request_class, rows in TABLE.items()
+        for number in range(len(rows))
+    ],
+)
+async def test_a_missing_right_has_its_code_in_its_place(request_class: type, number: int, tmp_path: Path) -> None:
+    """Whatever else is right or wrong with a request; and with all rights it is answered as without an authorizer."""
+    asked = TABLE[request_class][number]
+    cases = [(_several(denied), expected) for denied, expected in asked.denied.items()]
+    rights = {right for several, _ in cases for right in several}
+    everything = [*cases, ((), asked.allowed)]
+    worlds = [[one] for one in everything] if asked.alone else [everything]
+    for place, together in enumerate(worlds):
+        async with running(tmp_path / str(place), overrides=TELEMETRY) as broker:
+            world = await world_of(broker)
+            for denied, expected in together:
+                found, sought = await answer_to(asked, world, denied)
+                assert found == expected, denied
+                internal = {right for right in sought if right[2].startswith("__")}
+                assert asked.tells_operations or sought - internal <= rights
+
+
+def _several(denied: Right | tuple[Right, ...]) -> tuple[Right, ...]:
+    return cast("tuple[Right, ...]", denied if isinstance(denied[0], tuple) else (denied,))
