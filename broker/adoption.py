@@ -315,6 +315,7 @@ def _from_folders(
 def _from_image(logs: LogDirs, folders: Folders, image: Image) -> Adopted:
     """What a KRaft broker's own metadata says is so. Its epochs are kept: clients do not go back to an older one."""
     others = [*image.broker_configs(logs.node_id), *image.credentials.values(), *image.acls.values()]
+    others += image.quotas.values()
     adopted = Adopted(next_producer_id=image.next_producer_id, others=others)
     for topic in sorted(image.topics.values(), key=lambda topic: topic.name):
         if sorted(topic.leader_epochs) != list(range(len(topic.leader_epochs))):

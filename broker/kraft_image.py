@@ -19,6 +19,7 @@ from ..protocol.compiler import parse
 from ..protocol.errors import MalformedMessage
 from ..protocol.messages.metadata_records import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -40,7 +41,6 @@ from .resources import BROKER, TOPIC
 from .tools.kraft_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
-    ClientQuotaRecord,
     DelegationTokenRecord,
     EndTransactionRecord,
 )
@@ -52,7 +52,6 @@ _SEGMENT = re.compile(r"([0-9]{20})\.log")
 _LEADER_UNCHANGED = -2
 # What Ottla has no place for yet, as the user knows it.
 _LEFT_OUT: dict[type, str] = {
-    ClientQuotaRecord: "quotas",
     DelegationTokenRecord: "delegation tokens",
 }
 
@@ -69,12 +68,13 @@ class ImageTopic:
 @dataclass
 class Image:
     """What is true after the last record. `configs` by resource (type, name), `credentials` by user and mechanism,
-    `acls` by their ids; `left_out` counts what is not here."""
+    `acls` by their ids, `quotas` by entity and key; `left_out` counts what is not here."""
 
     topics: dict[bytes, ImageTopic] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     credentials: dict[tuple[str, int], UserScramCredentialRecord] = field(default_factory=dict)
     acls: dict[bytes, AccessControlEntryRecord] = field(default_factory=dict)
+    quotas: dict[tuple[frozenset[tuple[str, str | None]], str], ClientQuotaRecord] = field(default_factory=dict)
     next_producer_id: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
 
@@ -109,6 +109,11 @@ class Image:
             self.acls[record.id] = record
         elif isinstance(record, RemoveAccessControlEntryRecord):
             self.acls.pop(record.id, None)
+        elif isinstance(record, ClientQuotaRecord):
+            place = frozenset((part.entity_type, part.entity_name) for part in record.entity), record.key
+            self.quotas.pop(place, None)
+            if not record.remove:
+                self.quotas[place] = record
         elif (what := _LEFT_OUT.get(type(record))) is not None:
             self.left_out[what] += 1
 

@@ -6,7 +6,7 @@ them with Apache's definitions. The records that Ottla uses are in `ottla.protoc
 
 from __future__ import annotations
 
-from ...protocol.primitives import ZERO_UUID, Bool, Float64, Int8, Int16, Int32, Int64, Text, UInt16, Uuid
+from ...protocol.primitives import ZERO_UUID, Bool, Int8, Int16, Int32, Int64, Text, UInt16, Uuid
 from ...protocol.schema import field, group, message
 
 
@@ -75,21 +75,6 @@ class DelegationTokenRecord:
     max_timestamp: Int64
     expiration_timestamp: Int64
     token_id: Text
-
-
-@message(api_key=14, versions="0", flexible="0+")
-class ClientQuotaRecord:
-    """A quota of clients was set or removed."""
-
-    @group
-    class EntityData:
-        entity_type: Text
-        entity_name: Text | None
-
-    entity: list[EntityData]
-    key: Text
-    value: Float64
-    remove: Bool
 
 
 @message(api_key=17, versions="0-3", flexible="0+")

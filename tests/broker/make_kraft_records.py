@@ -18,7 +18,7 @@ import make_versions  # type: ignore[import-not-found]
 FACTS = Path(__file__).with_name("kraft_records.json")
 NAMES = (
     "AbortTransactionRecord BeginTransactionRecord BrokerRegistrationChangeRecord "
-    "ClearElrRecord ClientQuotaRecord DelegationTokenRecord EndTransactionRecord FenceBrokerRecord "
+    "ClearElrRecord DelegationTokenRecord EndTransactionRecord FenceBrokerRecord "
     "KRaftVersionRecord LeaderChangeMessage NoOpRecord RegisterBrokerRecord "
     "RegisterControllerRecord RemoveDelegationTokenRecord "
     "SnapshotFooterRecord SnapshotHeaderRecord "

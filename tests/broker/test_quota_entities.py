@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from adopting import kraft, metadata_batch, values_of
 from harness import Broker, running
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from ottla.broker import snapshots
 from ottla.broker.quotas.limits import NOBODY, AddressLimits, ClientLimits, Limit
 from ottla.broker.quotas.stored import literal_address
 from ottla.broker.tools.dump import dump
+from ottla.protocol.messages.metadata_records import ClientQuotaRecord
 
 BOTH: dict[str, str | None] = {"user": "ann", "client-id": "app"}
 
@@ -297,6 +299,25 @@ async def test_a_snapshot_brings_them_back(tmp_path: Path) -> None:
         await snapshots.restore(broker.running, kept)
         broker.state = broker.running.state
         assert described(await (await broker.client()).call(describing(), 1)) == [(BOTH, {"producer_byte_rate": 1.0})]
+
+
+async def test_those_of_a_kraft_broker_are_taken_over(tmp_path: Path) -> None:
+    part = ClientQuotaRecord.EntityData
+    pair = [part(entity_type="user", entity_name="ann"), part(entity_type="client-id", entity_name=None)]
+    changes = [
+        ClientQuotaRecord(entity=entity, key=key, value=value, remove=value == 0)
+        for entity, key, value in (
+            (pair, "producer_byte_rate", 5.0),
+            (pair, "consumer_byte_rate", 6.0),
+            (pair[::-1], "producer_byte_rate", 7.0),
+            (pair, "consumer_byte_rate", 0.0),
+        )
+    ]
+    folder = kraft(tmp_path / "data", metadata_batch(100, *values_of(*changes)))
+    for _ in range(2):
+        async with running(folder) as broker:
+            found = described(await (await broker.client()).call(describing(), 1))
+            assert found == [({"client-id": None, "user": "ann"}, {"producer_byte_rate": 7.0})]
 
 
 async def test_a_disk_that_fails_is_told_for_each_entity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

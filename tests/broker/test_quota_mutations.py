@@ -1,0 +1,138 @@
+"""Quotas of partitions that are created and deleted (KIP-599), and of connections by address (KIP-612)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Closed, create_topics, ping, running
+from quota_cases import set_quotas
+from quota_world import HELD, TURNS, held, is_heard, limited
+
+from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+
+# Partitions created and deleted
+
+EXCEEDED = (89, "The throttling quota has been exceeded.")
+
+
+def errors_of(answer: Any) -> list[tuple[int, str | None]]:
+    results = getattr(answer, "topics", None) or getattr(answer, "results", None) or answer.responses
+    return [(one.error_code, one.error_message) for one in results]
+
+
+def more_partitions(count: int, *names: str) -> CreatePartitionsRequest:
+    asked = CreatePartitionsRequest.CreatePartitionsTopic
+    return CreatePartitionsRequest(
+        topics=[asked(name=name, count=count, assignments=None) for name in names], timeout_ms=1, validate_only=False
+    )
+
+
+def deleting(*names: str) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topic_names=list(names), timeout_ms=1)
+
+
+async def test_topics_beyond_the_bucket_are_refused_one_by_one(tmp_path: Path) -> None:
+    async with limited(tmp_path, controller_mutation_rate=1) as (broker, client):
+        answer = await client.call(create_topics("a", "b", "c", partitions=10), 7)  # 11 tokens; the second goes to -9
+        assert errors_of(answer) == [(0, None), (0, None), EXCEEDED]
+        assert answer.throttle_time_ms == 9000
+        assert [topic.name for topic in broker.state.topics] == ["t", "a", "b"]
+        await client.send(ping(), 0)
+        assert not await is_heard(broker, client)
+        broker.clock.advance(9000)
+        await client.receive()
+        answer = await client.call(create_topics("c"), 7)
+        assert (errors_of(answer), answer.throttle_time_ms) == ([(0, None)], 0)
+
+
+async def test_who_takes_too_much_only_now_does_not_wait(tmp_path: Path) -> None:
+    async with limited(tmp_path, controller_mutation_rate=1) as (_, client):
+        answer = await client.call(create_topics("a", partitions=100), 7)
+        assert (errors_of(answer), answer.throttle_time_ms) == ([(0, None)], 0)
+        answer = await client.call(deleting("a"), 5)
+        assert (errors_of(answer), answer.throttle_time_ms) == ([EXCEEDED], 89_000)
+
+
+async def test_partitions_that_are_added_count(tmp_path: Path) -> None:
+    async with limited(tmp_path, controller_mutation_rate=1) as (broker, client):
+        await broker.topic("u")
+        answer = await client.call(more_partitions(21, "t", "u"), 3)
+        assert errors_of(answer) == [(0, None), EXCEEDED]
+        assert answer.throttle_time_ms == 9000
+        assert len(broker.state.topics.named("u").partitions) == 1
+
+
+@pytest.mark.parametrize("version", [2, 5])
+async def test_older_versions_are_served_and_throttled(version: int, tmp_path: Path) -> None:
+    async with limited(tmp_path, controller_mutation_rate=1) as (broker, client):
+        answer = await client.call(create_topics("a", "b", partitions=10), version)
+        assert [code for code, _ in errors_of(answer)] == [0, 0]
+        assert answer.throttle_time_ms == 9000
+        other = await held(broker)
+        answer = await other.call(deleting("a"), 4)
+        assert ([one.error_code for one in answer.responses], answer.throttle_time_ms) == ([0], 19_000)
+        third = await held(broker)
+        answer = await third.call(more_partitions(3, "t"), 2)
+        assert (errors_of(answer), answer.throttle_time_ms) == ([(0, None)], 21_000)
+
+
+async def test_topics_that_are_only_named_count_and_nobody_waits(tmp_path: Path) -> None:
+    async with limited(tmp_path, controller_mutation_rate=1) as (broker, client):
+        asked = MetadataRequest.MetadataRequestTopic
+        names = [f"named-{number}" for number in range(20)]
+        request = MetadataRequest(topics=[asked(name=name) for name in names], allow_auto_topic_creation=True)
+        answer = await client.call(request, 9)
+        assert answer.throttle_time_ms == 0 and len(broker.state.topics) == 21
+        answer = await client.call(create_topics("a"), 7)
+        assert (errors_of(answer), answer.throttle_time_ms) == ([EXCEEDED], 9000)
+
+
+@pytest.mark.parametrize(("release", "charged"), [("3.2", False), ("3.9", True)])
+async def test_whether_validation_counts_is_the_releases(release: str, charged: bool, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker:
+        client = await held(broker)
+        await set_quotas(await broker.client(), HELD, controller_mutation_rate=1)
+        await client.call(create_topics("a", partitions=20, validate_only=True), 7)
+        answer = await client.call(create_topics("a"), 7)
+        assert errors_of(answer)[0] == (EXCEEDED if charged else (0, None))
+
+
+# Connections
+
+
+async def test_connections_of_an_address_are_limited(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        admin = await broker.client()
+        await set_quotas(admin, {"ip": "127.0.0.1"}, connection_creation_rate=1)
+        for _ in range(10):
+            await (await broker.client()).call(ping(), 0)
+        left = await broker.client()
+        await left.send(ping(), 0)
+        answer = asyncio.ensure_future(left.receive_bytes())
+        for _ in range(TURNS):
+            await admin.call(ping(), 0)
+        assert not answer.done()
+        broker.clock.advance(999)
+        for _ in range(TURNS):
+            await admin.call(ping(), 0)
+        assert not answer.done()
+        broker.clock.advance(1)  # 1.1 connections a second are 10 % too many of ten seconds
+        with pytest.raises(Closed):
+            await answer
+        await set_quotas(admin, {"ip": "127.0.0.1"}, connection_creation_rate=None)
+        await (await broker.client()).call(ping(), 0)
+
+
+async def test_a_connection_that_is_left_unserved_does_not_keep_the_broker_from_stopping(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        admin = await broker.client()
+        await set_quotas(admin, {"ip": None}, connection_creation_rate=1)
+        for _ in range(12):
+            await broker.client()
+        for _ in range(TURNS):
+            await admin.call(ping(), 0)
