@@ -19,6 +19,7 @@ from ..protocol.records.batch import MAGIC
 from ..protocol.records.formats import read_header
 from .config import LogConfig
 from .directory import DataDirectory
+from .disk_errors import is_passing
 from .errors import OffsetOutOfRange, StorageError
 from .files import Files
 from .follower import FollowerLog
@@ -70,7 +71,8 @@ class FutureLog(FollowerLog):
             clean_shutdown=True,
             has_gaps=True,
         )
-        log.on_failure = data.log_failed
+        # An error that passes is no affair of the directory's, not even where it loses what was written: it is a copy.
+        log.on_failure = lambda _, error: None if is_passing(error) else data.fail(str(error))
         data.guests.add(log)
         if data.failure is not None:
             log.fail(data.failure)
