@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from ..protocol.compiler import builder, parser
 from ..protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ..protocol.headers import API_VERSIONS_KEY, read_prefix, read_rest, response_header
+from ..protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ..protocol.messages.api_versions import ApiVersionsResponse
 from ..protocol.schema import Versions, empty_value, spec
 from .context import Apis, Handled, Handler, RequestContext
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 
 METADATA_KEY = 3
+SCRAM_KEY = spec(AlterUserScramCredentialsRequest).api_key
 
 
 class Route(NamedTuple):
@@ -212,15 +214,21 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call | Fau
 
 
 def _as_meant(frame: memoryview, position: int, api_key: int, api_version: int) -> memoryview:
-    """A request without the three bytes that librdkafka leaves behind when it asks for all topics.
+    """A request without what librdkafka leaves behind in two of them: three bytes when it asks for all topics, one when
+    it sets SCRAM credentials.
 
-    From Metadata v9 on it writes the null array in four bytes instead of one (librdkafka issue 5049). Kafka does not
-    look at what is left over of a request; here that is an error, with this exception.
+    From Metadata v9 on it writes the null array in four bytes instead of one (librdkafka issue 5049), and it ends
+    AlterUserScramCredentials twice. Kafka does not look at what is left over of a request; here that is an error, with
+    these exceptions.
     """
     if api_key == METADATA_KEY and api_version >= 9:
         meant = frame[position:-3]
         if meant == bytes(5 if api_version <= 10 else 4):  # null, the flags, no tags: whole in itself
             return frame[:-3]
+    elif api_key == SCRAM_KEY and frame[-1:] == b"\0":
+        with contextlib.suppress(MalformedMessage):
+            parser(AlterUserScramCredentialsRequest, api_version)(frame[:-1], position)
+            return frame[:-1]
     return frame
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from denying import OnlyAllowed
 from dumping import Run, runner
-from harness import Client, running
+from harness import Client, frame, read_answer, running
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -272,3 +273,18 @@ def test_whatever_is_asked_for_each_user_has_one_answer_and_refused_ones_change_
     for record in log.written:
         replayed.replay(record)
     assert {user: replayed.of(user) for user in before} == {user: credentials.of(user) for user in before}
+
+
+async def test_the_byte_that_librdkafka_leaves_behind_is_passed_over_and_no_other(tmp_path: Path) -> None:
+    """Also where the password's last byte is what the left one looks like."""
+    request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[up("joe", password=b"p\0\0")])
+    async with running(tmp_path) as broker:
+        for left, is_read in ((b"", True), (b"\0", True), (b"\0\0", False), (b"\1", False)):
+            client = await broker.client()
+            whole = frame(request, 0, 7)[4:] + left
+            await client.send_bytes(struct.pack(">i", len(whole)) + whole)
+            if is_read:
+                _, answer = read_answer(await client.receive_bytes(), AlterUserScramCredentialsRequest, 0)
+                assert [(one.user, one.error_code) for one in answer.results] == [("joe", 0)]
+            else:
+                assert await client.is_closed()
