@@ -1,0 +1,309 @@
+"""Which nodes have a partition and which of them leads, changed by requests: elections and reassignments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, fetch, options, produce, records, values
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replica_cases import outcomes, reassigning
+
+from ottla.broker import server
+from ottla.broker.clock import ManualClock
+from ottla.broker.metadata_log import MetadataLog
+from ottla.broker.nodes import NO_LEADER, Assignment, Nodes
+from ottla.broker.topics import changed_record, merged, stored_assignment
+from ottla.broker.topology import NOTHING_NOTED, TopologyNote
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
+from ottla.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.metadata_records import PartitionChangeRecord, PartitionRecord
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, release: str = "ottla", note: TopologyNote = NOTHING_NOTED, **configs: str
+) -> AsyncIterator[Broker]:
+    """Three nodes."""
+    clock = ManualClock()
+    asked = options([folder], {name.replace("_", "."): value for name, value in configs.items()}, release, 3)
+    broker = Broker(await server.start(asked, asyncio.get_running_loop(), clock, note=note), clock)
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+def made(broker: Broker, *replicas: Sequence[int], topic: str = "t") -> None:
+    broker.state.topics.create(topic, len(replicas), {}, 0, replicas)
+
+
+def state(broker: Broker, topic: str = "t") -> list[tuple[tuple[int, ...], tuple[int, ...], int, int]]:
+    """(replicas, in sync, leader, its epoch) of each partition."""
+    return [(p.replicas, p.isr, p.leader, p.leader_epoch) for p in broker.state.topics.named(topic).partitions]
+
+
+async def reassigned(broker: Broker, *asked: tuple[str, int, list[int] | None], **more: Any) -> list[int]:
+    client = await broker.client()
+    found = outcomes(await client.call(reassigning(*asked, **more), 1))
+    client.close()
+    return [code for code, _ in found]
+
+
+async def listed(broker: Broker, node: int = 1) -> dict[tuple[str, int], tuple[list[int], list[int], list[int]]]:
+    """(replicas, adding, removing) of what is under way, as a node says."""
+    client = await broker.client(node - 1)
+    answer = await client.call(ListPartitionReassignmentsRequest(topics=None), 0)
+    client.close()
+    assert answer.error_code == 0
+    return {
+        (topic.name, one.partition_index): (one.replicas, one.adding_replicas, one.removing_replicas)
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+
+
+async def elected(broker: Broker, kind: int, **asked: list[int]) -> dict[tuple[str, int], int]:
+    """The codes of an election of all, or of some partitions of topics."""
+    client = await broker.client()
+    named = ElectLeadersRequest.TopicPartitions
+    topics = [named(topic=topic, partitions=indexes) for topic, indexes in asked.items()] if asked else None
+    answer = await client.call(ElectLeadersRequest(election_type=kind, topic_partitions=topics), 2)
+    client.close()
+    assert answer.error_code == 0
+    return {
+        (topic.topic, one.partition_id): one.error_code
+        for topic in answer.replica_election_results
+        for one in topic.partition_result
+    }
+
+
+# Reassignments
+
+
+async def test_a_reassignment_is_done_at_once_and_survives(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        made(broker, [1, 2], [2, 3])
+        client = await broker.client()
+        await client.call(produce(records(b"a"), "t", 0), 9)
+        assert await reassigned(broker, ("t", 0, [3, 2]), ("t", 1, [3, 2, 1])) == [0, 0]
+        after = [((3, 2), (3, 2), 3, 1), ((3, 2, 1), (3, 2, 1), 2, 0)]
+        assert state(broker) == after and await listed(broker) == {}
+        asked = [MetadataRequest.MetadataRequestTopic(name="t")]
+        (topic,) = (await client.call(MetadataRequest(topics=asked), 12)).topics
+        assert [(p.leader_id, p.replica_nodes, p.isr_nodes) for p in topic.partitions] == [
+            (3, [3, 2], [3, 2]), (2, [3, 2, 1], [3, 2, 1]),
+        ]  # fmt: skip
+        third = await broker.client(2)
+        (answer,) = (await third.call(fetch(("t", 0, 0), max_wait_ms=0), 11)).responses
+        assert values(answer.partitions[0].records) == [b"a"]
+        assert await reassigned(broker, ("t", 0, [3, 2])) == [0]  # as it is: nothing changes
+        assert state(broker) == after
+    async with running(tmp_path) as broker:
+        assert state(broker) == after
+
+
+async def test_a_node_that_is_stopped_is_waited_for(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        made(broker, [1], [1], [1, 2])
+        broker.state.topology.stop_node(3)
+        assert await reassigned(broker, ("t", 0, [3]), ("t", 1, [3, 2]), ("t", 2, [3, 1])) == [0, 0, 0]
+        pending = {
+            ("t", 0): ([3, 1], [3], [1]),
+            ("t", 1): ([3, 2, 1], [2, 3], [1]),
+            ("t", 2): ([3, 1, 2], [3], [2]),
+        }
+        assert await listed(broker) == pending
+        assert state(broker) == [((3, 1), (1,), 1, 0), ((3, 2, 1), (2, 1), 1, 0), ((3, 1, 2), (1, 2), 1, 0)]
+        assert await reassigned(broker, ("t", 0, None)) == [0]
+        assert state(broker)[0] == ((1,), (1,), 1, 1)
+        assert await reassigned(broker, ("t", 0, None)) == [ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
+    async with running(tmp_path, note=TopologyNote(frozenset({3}))) as broker:
+        del pending["t", 0]
+        assert await listed(broker) == pending
+        assert await reassigned(broker, ("t", 2, [2])) == [0]  # something else, which can be
+        broker.state.topology.start_node(3)
+        assert await listed(broker) == {}
+        assert state(broker) == [((1,), (1,), 1, 1), ((3, 2), (3, 2), 3, 1), ((2,), (2,), 2, 1)]
+
+
+async def test_cancelling_may_need_an_unclean_election(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        topology = broker.state.topology
+        made(broker, [1])
+        topology.stop_node(3)
+        assert await reassigned(broker, ("t", 0, [2, 3])) == [0]
+        topology.stop_node(1)  # node 2 has it all by then
+        assert await listed(broker, 2) == {("t", 0): ([2, 3, 1], [2, 3], [1])}
+        client = await broker.client(1)
+        (found,) = outcomes(await client.call(reassigning(("t", 0, None)), 0))
+        assert found == (
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Unable to revert partition assignment for t:0 because it would require an unclean leader election.",
+        )
+
+
+async def test_how_many_replicas_there_are_may_have_to_stay(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        made(broker, [1, 2])
+        client = await broker.client()
+        request = reassigning(("t", 0, [1]), ("t", 0, [2, 3]), allow_replication_factor_change=False)
+        answer = await client.call(request, 1)
+        assert not answer.allow_replication_factor_change
+        assert outcomes(answer) == [
+            (ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor is changed from 2 to 1"),
+            (0, None),
+        ]
+        assert state(broker)[0][0] == (2, 3)
+
+
+# Elections
+
+
+async def test_a_preferred_replica_is_elected(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        topology = broker.state.topology
+        made(broker, [1, 2], [2, 3], [3, 1])
+        made(broker, [1], topic="u")
+        topology.move_leader("t", 0, 2)
+        topology.stop_node(3)
+        found = await elected(broker, PREFERRED, t=[0, 1, 2], u=[0])
+        not_needed = ErrorCode.ELECTION_NOT_NEEDED
+        assert found == {
+            ("t", 0): 0,
+            ("t", 1): not_needed,
+            ("t", 2): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            ("u", 0): not_needed,
+        }
+        assert [leader for _, _, leader, _ in state(broker)] == [1, 2, 1]
+        topology.start_node(3)
+        assert await elected(broker, PREFERRED) == {("t", 2): 0}
+        assert [(leader, epoch) for _, _, leader, epoch in state(broker)] == [(1, 2), (2, 0), (3, 2)]
+        topology.take_offline("t", 0)
+        assert await elected(broker, PREFERRED) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+
+
+async def test_any_replica_is_elected_that_runs(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        topology = broker.state.topology
+        made(broker, [3, 2], [3], [1])
+        topology.stop_node(2)
+        topology.stop_node(3)
+        topology.start_node(2)  # without what node 3 has
+        assert [leader for _, _, leader, _ in state(broker)] == [NO_LEADER, NO_LEADER, 1]
+        assert await elected(broker, UNCLEAN) == {("t", 0): 0, ("t", 1): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+        assert [(isr, leader) for _, isr, leader, _ in state(broker)] == [((2,), 2), ((3,), NO_LEADER), ((1,), 1)]
+        assert (await elected(broker, UNCLEAN, t=[0]))["t", 0] == ErrorCode.ELECTION_NOT_NEEDED
+
+
+async def test_with_zookeeper_only_what_had_to_change_is_listed(tmp_path: Path) -> None:
+    async with running(tmp_path, "2.8") as broker:
+        made(broker, [1, 2])
+        made(broker, [2], topic="u")
+        broker.state.topology.move_leader("t", 0, 2)
+        client = await broker.client()
+        answer = await client.call(ElectLeadersRequest(topic_partitions=None), 2)
+        assert [topic.topic for topic in answer.replica_election_results] == ["t"]
+        assert await elected(broker, PREFERRED, no=[0]) == {("no", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+# Leaders go back
+
+
+async def test_leaders_go_back_to_the_preferred_replicas(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        made(broker, [1, 2], [2, 1])
+        broker.state.topology.move_leader("t", 0, 2)
+        broker.clock.advance(299_000)
+        assert [leader for _, _, leader, _ in state(broker)] == [2, 2]
+        broker.clock.advance(1_000)
+        assert [leader for _, _, leader, _ in state(broker)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("release", "configs", "goes_back"),
+    [
+        ("ottla", {"auto_leader_rebalance_enable": "false"}, False),
+        ("ottla", {"leader_imbalance_check_interval_seconds": "1000"}, False),
+        ("3.9", {"leader_imbalance_per_broker_percentage": "50"}, True),  # KRaft does not ask
+        ("2.8", {"leader_imbalance_per_broker_percentage": "50"}, False),
+        ("2.8", {"leader_imbalance_per_broker_percentage": "49"}, True),
+    ],
+)
+async def test_when_they_go_back(release: str, configs: dict[str, str], goes_back: bool, tmp_path: Path) -> None:
+    async with running(tmp_path, release, **configs) as broker:
+        made(broker, [1, 2], [1, 2])
+        broker.state.topology.move_leader("t", 0, 2)
+        broker.clock.advance(300_000)
+        assert [leader for _, _, leader, _ in state(broker)] == [1 if goes_back else 2, 1]
+
+
+# What is written down
+
+
+async def test_changes_are_written_as_kafka_writes_them(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        made(broker, [1, 2])
+        log: MetadataLog = broker.state.metadata_log
+        broker.state.topology.move_leader("t", 0, 2)
+        await reassigned(broker, ("t", 0, [3]))
+        first, *changes = [
+            record for record in log.replay() if isinstance(record, PartitionRecord | PartitionChangeRecord)
+        ]
+        assert isinstance(first, PartitionRecord) and len(changes) == 2
+        moved, other = changes
+        assert (moved.leader, moved.isr, moved.replicas, moved.directories) == (2, None, None, None)
+        assert (other.leader, other.isr, other.replicas, len(other.directories)) == (3, [3], [3], 1)
+
+
+nodes = st.lists(st.integers(1, 5), max_size=4, unique=True).map(tuple)
+assignments = st.builds(
+    Assignment, nodes, nodes, st.integers(-1, 5), st.integers(0, 9), st.integers(0, 9), nodes, nodes
+)
+
+
+@given(assignments, assignments)
+@settings(max_examples=200, deadline=None)
+def test_a_record_makes_the_one_of_the_other(before: Assignment, after: Assignment) -> None:
+    record = changed_record(bytes(16), 0, before, after, None)
+    made_of = merged(before, record) if isinstance(record, PartitionChangeRecord) else stored_assignment(record)
+    assert made_of == after
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_reassignments_end_when_all_nodes_run(data: st.DataObject) -> None:
+    """Whatever is asked for while nodes come and go: once all of them run a partition has what was wanted last."""
+    three = Nodes(1, 5)
+    some = st.lists(st.sampled_from(three.ids), min_size=1, max_size=4, unique=True).map(tuple)
+    now = three.assigned(data.draw(some))
+    wanted = now.replicas
+    for _ in range(data.draw(st.integers(1, 6))):
+        step = data.draw(st.sampled_from(["reassign", "cancel", "nodes"]))
+        before = now
+        if step == "reassign":
+            wanted = data.draw(some)
+            now = three.reassigned(now, wanted, is_held=False, unclean=False)
+        elif step == "cancel" and now.is_reassigned:
+            reverted = three.reverted(now, is_held=False, unclean=False)
+            if reverted is not None:
+                now, wanted = reverted, reverted.target
+        else:
+            three.stopped = set(data.draw(st.sets(st.sampled_from(three.ids), max_size=4)))
+            now = three.elected(now, is_held=False, unclean=False)
+        assert set(now.isr) <= set(now.replicas) and now.isr
+        assert now.leader == NO_LEADER or now.leader in now.isr
+        assert set(now.adding) | set(now.removing) <= set(now.replicas) and not set(now.adding) & set(now.removing)
+        assert now.leader_epoch >= before.leader_epoch + (now.leader != before.leader)
+    three.stopped = set()
+    now = three.elected(now, is_held=False, unclean=False)
+    assert not now.is_reassigned and now.replicas == wanted and set(now.isr) == set(wanted)
