@@ -31,7 +31,7 @@ from .admin_types import (
     UpgradeType,
     VersionRange,
 )
-from .connection import Connection
+from .connection import SOFTWARE, Connection
 from .errors import ClientError, KafkaError, UnsupportedVersion
 
 ELECT_UNCLEAN, FACTOR_MAY_CHANGE, UPDATE_VALIDATES, UPDATE_TELLS_ALL_ONLY = 1, 1, 1, 2
@@ -188,7 +188,9 @@ class ClusterCalls:
                 version = connection.version_of(ApiVersionsRequest)
             except UnsupportedVersion:  # before Kafka 0.10
                 return dict.fromkeys(keys, Features({}, {}, -1))
-            told = await connection.request(ApiVersionsRequest(), version)
+            name, release = SOFTWARE
+            request = ApiVersionsRequest(client_software_name=name, client_software_version=release)
+            told = await connection.request(request, version)
             supported = {f.name: VersionRange(f.min_version, f.max_version) for f in told.supported_features}
             finalized = {
                 f.name: VersionRange(f.min_version_level, f.max_version_level) for f in told.finalized_features
