@@ -142,6 +142,8 @@ class Behaviour:
     topics_as_kraft: bool = True
     """Topics are made, grown and deleted as by KRaft's controller, rather than with ZooKeeper: other texts, and there
     each entry of a name that is listed twice is answered."""
+    cordoned_log_dirs: bool = True
+    """Brokers that are too few may have to do with log directories that take no more partitions (KIP-1066)."""
     unused_groups_go_at_once: bool = False
     """A group without members goes with its last offset, rather than at the next check: the coordinator before
     KIP-848's."""
@@ -228,6 +230,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "refusal_texts": (("0.8.2", "none"), ("2.3", "create"), ("2.8", "describe"), ("3.3", "alter")),
     "controls_as_kraft": (("0.8.2", False), ("3.3", True)),
     "topics_as_kraft": (("0.8.2", False), ("3.3", True)),
+    "cordoned_log_dirs": (("0.8.2", False), ("4.3", True)),
     "unused_groups_go_at_once": (("0.8.2", True), ("4.0.0", False)),
     "scram_once_a_user": (("0.8.2", False), ("3.3", True)),
     "feature_answers": (("0.8.2", "zookeeper"), ("3.3", "each"), ("4.0.0", "whole")),

@@ -278,7 +278,9 @@ class BrokerState:
             partition_exists=topics.has_partition,
             topic_name=topic_name,
             topic_id=topic_id,
-            settings=CoordinatorSettings.from_config(self.config),
+            settings=CoordinatorSettings.from_config(
+                self.config, unused_groups_go_at_once=self.profile.behaviour.unused_groups_go_at_once
+            ),
         )
         for partition in offsets_topic.partitions if offsets_topic else ():
             self._load_coordinator(partition)
@@ -401,9 +403,7 @@ class BrokerState:
             partition.check_in_sync(topic.config["min.insync.replicas"])
         producer = (producer_id, producer_epoch) if producer_id >= 0 else None
         codec = self.config["offsets.topic.compression.codec"] if name == GROUP_OFFSETS_TOPIC else 0
-        return partition.appended(
-            partition.log.append_records(entries, now_ms=now_ms, codec=codec, producer=producer)
-        )
+        return partition.appended(partition.log.append_records(entries, now_ms=now_ms, codec=codec, producer=producer))
 
     def _write_marker(
         self, partition: tuple[str, int], markers: WriteMarkers, now_ms: int

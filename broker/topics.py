@@ -68,8 +68,8 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
-def check_name(name: str) -> None:
-    """Refuses names that Kafka refuses (INVALID_TOPIC_EXCEPTION)."""
+def check_name(name: str, *, as_kraft: bool = True) -> None:
+    """Refuses names that Kafka refuses (INVALID_TOPIC_EXCEPTION); with ZooKeeper it had other words for it."""
     problem = None
     if not name:
         problem = "the empty string is not allowed"
@@ -81,8 +81,23 @@ def check_name(name: str) -> None:
         problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     elif name == METADATA_TOPIC:
         problem = f"'{name}' is reserved"
-    if problem:
+    if problem and as_kraft:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+    if problem:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, _illegal(name))
+
+
+def _illegal(name: str) -> str:
+    if not name:
+        return "Topic name is illegal, it can't be empty"
+    if name in (".", ".."):
+        return 'Topic name cannot be "." or ".."'
+    if len(name) > NAME_LENGTH_MAX:
+        return f"Topic name is illegal, it can't be longer than {NAME_LENGTH_MAX} characters, topic name: {name}"
+    what = "is reserved"
+    if name != METADATA_TOPIC:
+        what = "is illegal, it contains a character other than ASCII alphanumerics, '.', '_' and '-'"
+    return f'Topic name "{name}" {what}'
 
 
 def internal_prefix(name: str) -> str:
@@ -131,6 +146,7 @@ class Topics:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._assigned: dict[tuple[bytes, int], Assignment] = {}  # of partitions that are not opened yet
         self._recorded: dict[tuple[bytes, int], Assignment] = {}  # as the metadata log has it
+        self._as_kraft: bool = config.profile.behaviour.topics_as_kraft
 
     # Looking up
 
@@ -179,7 +195,7 @@ class Topics:
 
     def check_new(self, name: str, configs: Mapping[str, str | None]) -> dict[str, str]:
         """Whether a topic may be created so; the configs as they would be kept. Raises Refused or ConfigError."""
-        check_name(name)
+        check_name(name, as_kraft=self._as_kraft)
         if name in self._by_name:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         # '.' and '_' are one character in the names of metrics, so Kafka keeps such names apart.
@@ -187,7 +203,8 @@ class Topics:
         for other in self._by_name if "." in name or "_" in name else ():
             if other.replace(".", "_") == flat:
                 raise Refused(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {other}"
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"Topic '{name}' collides with existing topic{'' if self._as_kraft else 's'}: {other}",
                 )
         # A null value means "the default", which is to say: not set.
         kept = {key: value for key, value in configs.items() if value is not None}
@@ -216,12 +233,17 @@ class Topics:
         there = len(self._nodes.ids)
         if 1 <= factor <= there:
             return factor
-        brokers = "is 1 broker" if there == 1 else f"are {there} brokers"
-        problem = (
-            "Replication factor must be larger than 0, or -1 to use the default value."
-            if factor < 1
-            else f"Unable to replicate the partition {factor} time(s): there {brokers}."
-        )
+        if self._as_kraft:
+            problem = "Replication factor must be larger than 0, or -1 to use the default value."
+            if factor > there:
+                problem = f"Unable to replicate the partition {factor} time(s): The target replication factor of "
+                problem += f"{factor} cannot be reached because only {there} broker(s) are registered"
+                cordoned = " or some brokers have all their log directories cordoned"
+                problem += f"{cordoned if self._config.profile.behaviour.cordoned_log_dirs else ''}."
+        elif factor < 1:
+            problem = "Replication factor must be larger than 0."
+        else:
+            problem = f"Replication factor: {factor} larger than available brokers: {there}."
         raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
 
     def place(self, count: int, factor: int) -> list[tuple[int, ...]]:

@@ -429,13 +429,12 @@ class GroupCoordinator:
             for partition in results:
                 if topics is None or partition[0] in topics:
                     results[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        gone = [partition for partition, code in results.items() if code is ErrorCode.NONE]
-        error = self._remove_offsets(entry, gone)
+        error = self._remove_offsets(entry, [one for one, code in results.items() if code is ErrorCode.NONE])
         return error, results if error is ErrorCode.NONE else {}
 
     def forget_topic(self, topic: str) -> None:
         """The topic was deleted: its offsets go, with tombstones, in all groups."""
-        for entry in self._entries.values():
+        for entry in list(self._entries.values()):
             self._remove_offsets(entry, [partition for partition in entry.offsets.held() if partition[0] == topic])
 
     def _remove_offsets(self, entry: Entry, partitions: Iterable[Partition]) -> ErrorCode:
@@ -452,17 +451,21 @@ class GroupCoordinator:
             return COMMIT_WRITE_ERRORS.get(code, code)
         for partition in gone:
             entry.offsets.remove(partition)
+        if self.settings.unused_groups_go_at_once:
+            self._drop_if_unused(entry)
         return ErrorCode.NONE
 
     def expire(self) -> None:
         """Forget offsets that are too old, and groups that have neither members nor offsets (KIP-211)."""
         retention_ms = self.settings.offsets_retention_minutes * 60_000
         for group_id, entry in list(self._entries.items()):
-            if self.unavailable(group_id, may_be_empty=True) is not ErrorCode.NONE:
-                continue
-            self._remove_offsets(entry, entry.offsets.expired(entry.group, self._clock.now_ms(), retention_ms))
-            if entry.group.state is GroupState.EMPTY and entry.offsets.unused:
-                self._feed(group_id, Delete(None, only_if_unused=True))
+            if not self.unavailable(group_id, may_be_empty=True):
+                self._remove_offsets(entry, entry.offsets.expired(entry.group, self._clock.now_ms(), retention_ms))
+                self._drop_if_unused(entry)
+
+    def _drop_if_unused(self, entry: Entry) -> None:
+        if entry.group.state is GroupState.EMPTY and entry.offsets.unused and entry.group.group_id in self._entries:
+            self._feed(entry.group.group_id, Delete(None, only_if_unused=True))
 
     def _expires_ms(self) -> int | None:
         """From when on `expire` has something to do, as things are; None if never."""

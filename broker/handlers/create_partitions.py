@@ -9,9 +9,8 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
-from ..nodes import Nodes
 from ..topics import PARTITIONS_AT_ONCE_MAX, Topic
-from .create_topics import check_assignments
+from .assignments import check_more
 
 Asked = CreatePartitionsRequest.CreatePartitionsTopic
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
@@ -21,24 +20,30 @@ STRICT_FROM = 3  # the first version that a quota of mutations refuses
 @handles(CreatePartitionsRequest)
 async def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     """Each topic on its own; names that are listed twice are refused."""
+    as_kraft = context.broker.profile.behaviour.topics_as_kraft
     counts = Counter(asked.name for asked in request.topics)
     results = []
     for name in counts:
         asked = next(asked for asked in request.topics if asked.name == name)
         try:
             if counts[name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                problem = "Duplicate topic name." if as_kraft else "Duplicate topic in request."
+                raise Refused(ErrorCode.INVALID_REQUEST, problem)
             if not context.allowed(AclOperation.ALTER, ResourceType.TOPIC, name):
                 results.append(_refused(name, context))
                 continue
-            topic = context.broker.topics.named(name)
-            replicas = _checked(topic, asked, context.broker.nodes)
+            topic = context.broker.topics.get(name)
+            if topic is None:
+                problem = "" if as_kraft else f"The topic '{name}' does not exist."
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
+            replicas = _checked(topic, asked, context)
             added = asked.count - len(topic.partitions)
             context.mutates(added, strict_from=STRICT_FROM, validate_only=request.validate_only)
             if not request.validate_only:
                 context.broker.topics.add_partitions(topic, asked.count, context.now_ms(), replicas)
         except Exception as error:
-            message = message_of(error)
+            # KRaft's controller has no words for a topic that is not there.
+            message = message_of(error) if not isinstance(error, Refused) or error.message else None
             results.append(Result(name=name, error_code=code_of(error), error_message=message))
         else:
             results.append(Result(name=name, error_code=0))
@@ -52,24 +57,33 @@ def _refused(name: str, context: RequestContext) -> Result:
     return Result(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=message)
 
 
-def _checked(topic: Topic, asked: Asked, nodes: Nodes) -> list[list[int]] | None:
+def _checked(topic: Topic, asked: Asked, context: RequestContext) -> list[list[int]] | None:
     """The new partitions' replicas where they are assigned by hand."""
     now = len(topic.partitions)
+    as_kraft = context.broker.profile.behaviour.topics_as_kraft
     if asked.count <= now:
-        problem = "which is the number it has" if asked.count == now else f"which is lower than the {now} it has"
-        raise Refused(
-            ErrorCode.INVALID_PARTITIONS, f"The topic {topic.name} would have {asked.count} partition(s), {problem}."
-        )
+        if asked.count == now:
+            problem = f"Topic already has {now} partition(s)." if as_kraft else f"Topic already has {now} partitions."
+        elif as_kraft:
+            problem = (
+                f"The topic {topic.name} currently has {now} partition(s); {asked.count} would not be an increase."
+            )
+        else:
+            problem = f"Topic currently has {now} partitions, which is higher than the requested {asked.count}."
+        raise Refused(ErrorCode.INVALID_PARTITIONS, problem)
     if asked.count - now > PARTITIONS_AT_ONCE_MAX:
         raise Refused(ErrorCode.POLICY_VIOLATION, f"A request creates at most {PARTITIONS_AT_ONCE_MAX} partitions.")
     if asked.assignments is None:
         return None
     if len(asked.assignments) != asked.count - now:
-        raise Refused(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{asked.count - now} partition(s) are added, but {len(asked.assignments)} assignment(s) were given.",
-        )
+        added, given = asked.count - now, len(asked.assignments)
+        problem = f"Increasing the number of partitions by {added} but {given} assignments provided."
+        if as_kraft:
+            problem = (
+                f"Attempted to add {added} additional partition(s), but only {given} assignment(s) were specified."
+            )
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
     replicas = [given.broker_ids for given in asked.assignments]
     factor = len(topic.partitions[0].replicas) if topic.partitions else None
-    check_assignments(dict(enumerate(replicas, now)), now, asked.count - now, nodes, factor)
+    check_more(now, replicas, factor, context)
     return replicas

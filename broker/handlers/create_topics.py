@@ -14,8 +14,8 @@ from ..config import TopicConfig
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
 from ..metadata_log import TOPIC as METADATA_TOPIC
-from ..nodes import Nodes
 from ..topics import PARTITIONS_AT_ONCE_MAX
+from .assignments import check_new
 
 Asked = CreateTopicsRequest.CreatableTopic
 Result = CreateTopicsResponse.CreatableTopicResult
@@ -37,7 +37,8 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
         asked = next(asked for asked in request.topics if asked.name == name)
         try:
             if counts[name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                results += _listed_twice(name, counts[name], context)
+                continue
             if name != METADATA_TOPIC and not context.may_create(name):
                 denied.append(_denied(name, context))
                 continue
@@ -50,6 +51,13 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
             code = code_of(error)
             results.append(Result(name=name, error_code=code, error_message=message_of(error)))
     return CreateTopicsResponse(topics=results + denied)
+
+
+def _listed_twice(name: str, times: int, context: RequestContext) -> list[Result]:
+    as_kraft = context.broker.profile.behaviour.topics_as_kraft
+    problem = "Duplicate topic name." if as_kraft else "Found multiple entries for this topic."
+    refused = Result(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=problem)
+    return [refused] * (1 if as_kraft else times)
 
 
 def _denied(name: str, context: RequestContext) -> Result:
@@ -72,10 +80,12 @@ def _hide_configs(result: Result, context: RequestContext) -> None:
 def _create(asked: Asked, validate_only: bool, left: int, context: RequestContext) -> Result:
     broker = context.broker
     configs = {config.name: config.value for config in asked.configs}
-    if len(configs) < len(asked.configs):
-        raise Refused(ErrorCode.INVALID_REQUEST, "A config is listed twice.")
+    as_kraft = broker.profile.behaviour.topics_as_kraft
+    if not as_kraft:  # where what is wrong with the name and the configs is found last
+        _check_first(asked, context)
+        _check_counts(asked, context)
     kept = TopicConfig(broker.config, broker.topics.check_new(asked.name, configs))
-    replicas = _assigned(asked, broker.nodes)
+    replicas = _assigned(asked, context)
     partitions = len(replicas or ()) or asked.num_partitions
     factor = len(replicas[0]) if replicas else asked.replication_factor
     if replicas is None:
@@ -109,48 +119,47 @@ def _create(asked: Asked, validate_only: bool, left: int, context: RequestContex
     return result
 
 
+def _check_first(asked: Asked, context: RequestContext) -> None:
+    if context.broker.topics.get(asked.name) is not None:
+        raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{asked.name}' already exists.")
+    without = [config.name for config in asked.configs if config.value is None]
+    if without:
+        listed = ",".join(without)
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for topic configs : {listed}")
+
+
+def _check_counts(asked: Asked, context: RequestContext) -> None:
+    if _assigned(asked, context) is None:
+        _count(asked.num_partitions, context)
+        if asked.replication_factor != BROKER_DEFAULT:
+            context.broker.topics.check_factor(asked.replication_factor)
+
+
 def _count(asked: int, context: RequestContext) -> int:
     if asked == BROKER_DEFAULT:
         return context.broker.config["num.partitions"]
     if asked < 1:
-        raise Refused(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
+        problem = "Number of partitions must be larger than 0."
+        if context.broker.profile.behaviour.topics_as_kraft:
+            problem = "Number of partitions was set to an invalid non-positive value."
+        raise Refused(ErrorCode.INVALID_PARTITIONS, problem)
     return asked
 
 
-def _assigned(asked: Asked, nodes: Nodes) -> list[list[int]] | None:
+def _assigned(asked: Asked, context: RequestContext) -> list[list[int]] | None:
     """The replicas of each partition where they are assigned by hand."""
     if not asked.assignments:
         return None
-    if asked.num_partitions != -1 or asked.replication_factor != -1:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            "Partition count and replication factor must be -1 where replicas are assigned by hand.",
-        )
-    assigned = {a.partition_index: a.broker_ids for a in asked.assignments}
-    check_assignments(assigned, 0, len(asked.assignments), nodes)
-    return [assigned[index] for index in range(len(assigned))]
-
-
-def check_assignments(
-    assigned: dict[int, list[int]], first: int, count: int, nodes: Nodes, factor: int | None = None
-) -> None:
-    """Refuses assignments that are not to these nodes, to none that runs, not of the partitions `first` ..
-    `first + count - 1`, or not all of as many replicas: `factor` if others are there."""
-    ids = list(nodes.ids)
-    if sorted(assigned) != list(range(first, first + count)):
-        raise Refused(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions should be a consecutive 0-based integer sequence."
-        )
-    for index, replicas in sorted(assigned.items()):
-        factor = len(replicas) if factor is None else factor
-        if len(ids) == 1 and replicas != ids:
-            problem = f"must have the one replica {ids}, not {replicas}."
-        elif not replicas or len(set(replicas)) < len(replicas) or not set(replicas) <= set(ids):
-            problem = f"must have its replicas on nodes among {ids}, on each once, not {replicas}."
-        elif len(replicas) != factor:
-            problem = f"has {len(replicas)} replica(s) where others have {factor}."
-        elif nodes.is_cluster and nodes.stopped.issuperset(replicas):
-            problem = f"has its replicas on nodes that are stopped: {replicas}."
-        else:
-            continue
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Partition {index} {problem}")
+    problem = None
+    if asked.replication_factor != -1:
+        problem = "replication factor"
+    elif asked.num_partitions != -1:
+        problem = "numPartitions"
+    if problem and context.broker.profile.behaviour.topics_as_kraft:
+        problem = f"A manual partition assignment was specified, but {problem} was not set to -1."
+    elif problem:
+        problem = "Both numPartitions or replicationFactor and replicasAssignments were set. "
+        problem += "Both cannot be used at the same time."
+    if problem:
+        raise Refused(ErrorCode.INVALID_REQUEST, problem)
+    return check_new([(one.partition_index, one.broker_ids) for one in asked.assignments], context)

@@ -15,43 +15,79 @@ from ...protocol.primitives import ZERO_UUID
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
 from ..security.authorizer import REFUSAL_TEXTS
+from ..topics import Topic
 
 Result = DeleteTopicsResponse.DeletableTopicResult
+BY_ID_FROM = 6
 STRICT_FROM = 5  # the first version that a quota of mutations refuses (KIP-599)
 
 
 @handles(DeleteTopicsRequest)
 async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-    """Each topic on its own; what is listed twice is refused."""
-    if context.api_version >= 6:
+    """Each topic on its own; a KRaft controller refuses what is listed twice, one with ZooKeeper answers it twice."""
+    asked: list[tuple[str | None, bytes]]
+    if context.api_version >= BY_ID_FROM:
         asked = [(state.name, state.topic_id) for state in request.topics]
     else:
         asked = [(name, ZERO_UUID) for name in request.topic_names]
+    if context.broker.profile.behaviour.topics_as_kraft:
+        return DeleteTopicsResponse(responses=_responses(asked, context))
+    if any(name is not None and topic_id != ZERO_UUID for name, topic_id in asked):
+        refused = ErrorCode.INVALID_REQUEST
+        return DeleteTopicsResponse(
+            responses=[Result(name=name, topic_id=topic_id, error_code=refused) for name, topic_id in asked]
+        )
+    done = {one: _delete(*one, context) for one in dict.fromkeys(asked)}
+    responses = []
+    for name, topic_id in asked:
+        told = done[name, topic_id]
+        responses.append(Result(name=told.name, topic_id=topic_id, error_code=told.error_code, error_message=None))
+    return DeleteTopicsResponse(responses=responses)
+
+
+def _responses(asked: list[tuple[str | None, bytes]], context: RequestContext) -> list[Result]:
+    """As a KRaft controller answers. It looks at ids first: a name of one of them is refused, and neither deleted."""
     counts = Counter(asked)
-    return DeleteTopicsResponse(
-        responses=[_delete(name, topic_id, times > 1, context) for (name, topic_id), times in counts.items()]
-    )
+    topics = context.broker.topics
+    named = {topic_id: topic.name for name, topic_id in counts if name is None and (topic := topics.by_id(topic_id))}
+    both = {
+        name
+        for name in named.values()
+        if counts[name, ZERO_UUID] == 1 and context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    }
+    responses = []
+    for (name, topic_id), times in counts.items():
+        problem = ""
+        if name is not None and topic_id != ZERO_UUID:
+            problem = "You may not specify both topic name and topic id."
+        elif name is None and topic_id == ZERO_UUID:
+            problem = "Neither topic name nor id were specified."
+        elif times > 1:
+            problem = f"Duplicate topic {'id' if name is None else 'name'}."
+        elif name in both:
+            topic_id = topics.named(name).id
+            problem = "The provided topic name maps to an ID that was already supplied."
+        if problem:
+            refused = ErrorCode.INVALID_REQUEST
+            told = Result(name=name, topic_id=topic_id, error_code=refused, error_message=problem)
+            responses += [told] * (times if problem.startswith("You may") or problem.startswith("Neither") else 1)
+        elif named.get(topic_id) not in both:
+            responses.append(_delete(name, topic_id, context))
+    return responses
 
 
-def _delete(name: str | None, topic_id: bytes, is_duplicate: bool, context: RequestContext) -> Result:
+def _delete(name: str | None, topic_id: bytes, context: RequestContext) -> Result:
     topics = context.broker.topics
     try:
         if not context.broker.config["delete.topic.enable"]:
             raise Refused(ErrorCode.TOPIC_DELETION_DISABLED if context.api_version >= 3 else ErrorCode.INVALID_REQUEST)
-        if name is not None and topic_id != ZERO_UUID:
-            raise Refused(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
-        if name is None and topic_id == ZERO_UUID:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
-        if is_duplicate:
-            what = "id" if name is None else "name"
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
         if name is not None:
             _check_name(name, context)
-            topic = topics.named(name)
+            topic = _named(name, context)
         else:
             topic = topics.by_id(topic_id)
             if topic is None:
-                raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
             is_described = context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
             name = topic.name if is_described else None
             _check_found(topic.name, is_described, context)
@@ -66,13 +102,20 @@ def _delete(name: str | None, topic_id: bytes, is_duplicate: bool, context: Requ
     return Result(name=topic.name, topic_id=topic.id, error_code=0)
 
 
+def _named(name: str, context: RequestContext) -> Topic:
+    topic = context.broker.topics.get(name)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+    return topic
+
+
 def _check_name(name: str, context: RequestContext) -> None:
     """Whether a topic may be deleted by its name."""
     if context.broker.profile.behaviour.deletes_as_kraft:
         if context.allowed(AclOperation.DELETE, ResourceType.CLUSTER):
             return
         context.check_topic(AclOperation.DESCRIBE, name)
-        context.broker.topics.named(name)
+        _named(name, context)
     context.check_topic(AclOperation.DELETE, name)
 
 

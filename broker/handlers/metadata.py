@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 TopicAnswer = MetadataResponse.MetadataResponseTopic
 PartitionAnswer = TopicAnswer.MetadataResponsePartition
 
+BY_ID_FROM = 12  # v10 and v11 have the field and give it no meaning
 NOT_ASKED = -(1 << 31)
 NO_OPERATION = 0
 
@@ -37,6 +38,9 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     """Null asks for all topics, as does an empty list in v0. Of all, those that may not be described are left out;
     where they are asked for they come last, as in Kafka."""
     broker = context.broker
+    wants_id = any(topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or ())
+    if wants_id and context.api_version < BY_ID_FROM:
+        return _refused(request)
     if request.topics is None or (context.api_version == 0 and not request.topics):
         topics = [
             _topic_answer(topic, request, context)
@@ -44,8 +48,13 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
             if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
     else:
-        # Each once, in the order in which they were asked for.
-        asked = dict.fromkeys((topic.name, topic.topic_id) for topic in request.topics)
+        # Each once, in the order in which they were asked for. Where one is asked for by its id, names do not count.
+        by_id = any(topic.topic_id != ZERO_UUID for topic in request.topics)
+        asked = dict.fromkeys(
+            (None if by_id else topic.name, topic.topic_id)
+            for topic in request.topics
+            if not by_id or topic.topic_id != ZERO_UUID
+        )
         topics = [_asked_topic(name, topic_id, request, context) for name, topic_id in asked]
         if broker.authorizer is not None:
             topics.sort(key=lambda answer: answer.error_code in REFUSAL_TEXTS)
@@ -61,6 +70,18 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     )
 
 
+def _refused(request: MetadataRequest) -> MetadataResponse:
+    """Versions that have topic ids in the request and give them no meaning: nothing of it is answered."""
+    refused = ErrorCode.INVALID_REQUEST
+    return MetadataResponse(
+        brokers=[],
+        topics=[
+            TopicAnswer(error_code=refused, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
+            for topic in request.topics or ()
+        ],
+    )
+
+
 def cluster_operations(context: RequestContext) -> int:
     """What whoever asks may do with the cluster: a bit field; none for those who may not describe it."""
     if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
@@ -73,8 +94,6 @@ def _asked_topic(name: str | None, topic_id: bytes, request: MetadataRequest, co
     by_id = name is None
     is_described = False
     try:
-        if context.api_version < 12 and (by_id or topic_id != ZERO_UUID):
-            raise Refused(ErrorCode.INVALID_REQUEST)  # v10 and v11 have the field and give it no meaning
         if by_id:
             topic = broker.topics.by_id(topic_id)
             if topic is None:

@@ -21,7 +21,7 @@ async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -
     refused = {topic.name: context.topic_refusal(AclOperation.READ, topic.name) for topic in request.topics}
     asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
     known = [one for one in asked if refused[one[0]] is ErrorCode.NONE and groups.partition_exists(*one)]
-    error, results = groups.delete_offsets(request.group_id, known) if known or not asked else (ErrorCode.NONE, {})
+    error, results = groups.delete_offsets(request.group_id, known)
     if error is ErrorCode.NONE and results:
         error = await context.broker.group_records_durable(request.group_id)
     if error is not ErrorCode.NONE:

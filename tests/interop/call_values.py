@@ -239,6 +239,12 @@ def not_both(request: Any, world: World, random: Random, version: int) -> None:
     request.deletions = [one for one in request.deletions if (one.name, one.mechanism) not in set_ones]
 
 
+def apart(request: Any, world: World, random: Random, version: int) -> None:
+    """KRaft's controller looks for names like others among the topics that there were before the request."""
+    if "e.f" in {topic.name for topic in request.topics}:
+        request.topics = [topic for topic in request.topics if topic.name != "e_f"]
+
+
 def committed_simply(request: Any, world: World, random: Random, version: int) -> None:
     """As by an admin: without a member."""
     request.generation_id_or_member_epoch = -1
@@ -448,6 +454,7 @@ GROUP_TOUCHES: dict[str, Callable[[Any, World, Random, bool], None]] = {
 }
 # What is put right in a request that is to be a good one.
 TOUCHES: dict[str, Callable[[Any, World, Random, int], None]] = {
+    "CreateTopics": apart,
     "OffsetCommit": committed_simply,
     "OffsetFetch": fetched_groups,
     "Metadata": versioned_metadata,

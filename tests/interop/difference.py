@@ -24,6 +24,7 @@ from random_calls import MUTATING, Call, Calls
 from reasons import REASONS
 from side_by_side import FENCE_NAME, PATIENCE_SECONDS, RELEASES, Fence, Pair, Side, both
 
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -35,47 +36,25 @@ from ottla.protocol.schema import Value
 
 # Ours makes the coordinators' topics when there is something to write to them, Kafka when it is asked for them.
 _COMMITTED = OffsetCommitRequest.OffsetCommitRequestTopic
+NEW_TOPIC = CreateTopicsRequest.CreatableTopic
+ONE_PARTITION: dict[str, Any] = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+_COMMIT = _COMMITTED.OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
 FIRST = [
-    Call(
-        "CreateTopics",
-        4,
-        CreateTopicsRequest(
-            topics=[
-                CreateTopicsRequest.CreatableTopic(
-                    name="a", num_partitions=1, replication_factor=1, assignments=[], configs=[]
-                )
-            ]
-        ),
-    ),
-    Call(
-        "OffsetCommit",
-        2,
-        OffsetCommitRequest(
-            group_id="g0",
-            topics=[
-                _COMMITTED(
-                    name="a",
-                    partitions=[
-                        _COMMITTED.OffsetCommitRequestPartition(
-                            partition_index=0, committed_offset=0, committed_metadata=""
-                        )
-                    ],
-                )
-            ],
-        ),
-    ),
+    Call("CreateTopics", 4, CreateTopicsRequest(topics=[NEW_TOPIC(name="a", **ONE_PARTITION)])),
+    Call("OffsetCommit", 2, OffsetCommitRequest(group_id="g0", topics=[_COMMITTED(name="a", partitions=[_COMMIT])])),
     Call("InitProducerId", 0, InitProducerIdRequest(transactional_id="t1", transaction_timeout_ms=60000)),
 ]
 CALLS = int(os.environ.get("OTTLA_DIFFERENCE_CALLS", "3500"))
 SHOWN = 12  # failures in the report; all are in the file
 # A list's elements are told apart by these, in this order.
 IDENTITIES = (
-    "name topic_name topic topic_id partition_index partition index group_id group_name resource_type resource_name "
+    "name topic_name topic partition_index partition index group_id group_name resource_type resource_name "
     "key user entity entity_type pattern_type mechanism node_id broker_id log_dir log_dir_path path topic_partition "
     "principal host operation permission_type transactional_id api_key"
 ).split()
 Difference = tuple[str, Any, Any]  # (path, theirs, ours)
 ABSENT = "<absent>"
+NEW_ID = "an id that was not seen before"
 
 
 class Eyes:
@@ -113,7 +92,8 @@ class Eyes:
         if isinstance(value, list):
             return sorted((self.seen(one) for one in value if not _is_fence(one)), key=repr)
         if isinstance(value, bytes | bytearray | memoryview):
-            return self._ids.get(bytes(value), bytes(value))
+            unknown = NEW_ID if name == "topic_id" and any(value) else bytes(value)
+            return self._ids.get(bytes(value), unknown)
         if isinstance(value, str):
             value = value.replace(str(self._side.folder), DIR).replace(self._side.address, "ADDRESS")
             return value.replace(self.cluster_id, CLUSTER) if self.cluster_id else value
@@ -152,7 +132,8 @@ def _of_lists(theirs: list[Any], ours: list[Any], path: str) -> list[Difference]
 def _identity(one: Any) -> str:
     if not isinstance(one, dict):
         return repr(one)
-    return repr([one[name] for name in IDENTITIES if name in one])
+    found = [one[name] for name in IDENTITIES if name in one]
+    return repr(found if found != [None] and found else one.get("topic_id"))
 
 
 def _shown_identity(one: Any) -> str:
@@ -170,6 +151,7 @@ class Run:
         self.fences = [Fence(pair.theirs.client)] if self.world.with_controller else []
         self.reasons: Counter[str] = Counter()
         self.count = 0
+        self.known = 0  # topic ids
         self.per_api: Counter[str] = Counter()
         self.failures: list[str] = []
         self.kinds: Counter[str] = Counter()
@@ -189,8 +171,13 @@ class Run:
                 time.sleep(0.1)
             eyes.cluster_id = side.client.call(MetadataRequest(topics=[]), 4).cluster_id
         for call in FIRST:
-            self.ask(call)
-            time.sleep(0.5)
+            for side in (self.pair.theirs, self.pair.ours):
+                end = time.monotonic() + PATIENCE_SECONDS
+                # Kafka's coordinators may not be ready, its topic not known to the broker.
+                while "error_code=0" not in str(answer := side.client.call(call.request, call.version)):
+                    if time.monotonic() > end:
+                        raise Failed(f"{side.name} is not ready: {answer}")
+                    time.sleep(0.1)
         self.settle(FIRST[-1])
         return {
             key: (max(first, ranges[1][key][0]), min(last, ranges[1][key][1]))
@@ -251,13 +238,21 @@ class Run:
         for fence in self.fences:
             fence.wait()
         end = time.monotonic() + 3
-        while not self.learn():
+        while not self.learn() or self.is_deleting():
             if time.monotonic() > end:
                 self.kinds[f"the topics differ after {call.api}"] += 1
                 self.failures.append(f"the topics differ after call {self.count} {call}, seed {self.seed}\n")
                 self.make_same()
                 return
             time.sleep(0.02)
+
+    def is_deleting(self) -> bool:
+        """Whether ZooKeeper still has a topic that no broker knows any more."""
+        if self.world.with_controller or not self.world.absent:
+            return False
+        topics = [NEW_TOPIC(name=name, **ONE_PARTITION) for name in self.world.absent]
+        answer = self.pair.theirs.client.call(CreateTopicsRequest(topics=topics, validate_only=True), 1)
+        return any(topic.error_code == ErrorCode.TOPIC_ALREADY_EXISTS for topic in answer.topics)
 
     def learn(self) -> bool:
         """Takes in which topics there are; whether both have the same."""
@@ -273,8 +268,10 @@ class Run:
         for name in sorted(theirs):
             ids = theirs[name].topic_id, ours[name].topic_id
             if not all(eyes.knows(one) for eyes, one in zip(self.eyes, ids, strict=True)):
-                sign = topic_sign(len(self.world.signs))
-                self.world.signs.append(sign)
+                sign = topic_sign(self.known)
+                self.known += 1
+                if not theirs[name].is_internal:  # by ids topics are deleted
+                    self.world.signs.append(sign)
                 for eyes, one in zip(self.eyes, ids, strict=True):
                     eyes.know(sign, one)
         return True

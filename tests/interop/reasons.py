@@ -33,4 +33,39 @@ class Reasons:
         return None
 
 
-REASONS = Reasons([])
+def _name_in(message: Any) -> str:
+    """The config that a refusal is about."""
+    found = re.search(r"(?:name: |configuration )(\S+?)[:.]?(?: |$)", str(message))
+    return found[1] if found else ""
+
+
+def _without_partitions(theirs: Any, ours: Any) -> bool:
+    return (
+        theirs == "<absent>"
+        and isinstance(ours, dict)
+        and [] in (ours.get("partitions"), ours.get("partition_responses"))
+    )
+
+
+REASONS = Reasons(
+    [
+        Reason(
+            "CreateTopics",
+            r"\.topic_id$",
+            "a topic that is only validated has no id with us, and one that nobody will ever have with KRaft",
+            lambda theirs, ours: ours == bytes(16),
+        ),
+        Reason(
+            "CreateTopics AlterConfigs IncrementalAlterConfigs",
+            r"\.error_message$",
+            "of several configs that are wrong another is told first: Kafka takes them out of a hash table",
+            lambda theirs, ours: "onfig" in str(theirs) and "onfig" in str(ours) and _name_in(theirs) != _name_in(ours),
+        ),
+        Reason(
+            "Produce ListOffsets OffsetCommit OffsetDelete DeleteRecords OffsetFetch OffsetForLeaderEpoch",
+            r"\[\]$",
+            "topics that are named without partitions are left out by Kafka",
+            _without_partitions,
+        ),
+    ]
+)
