@@ -103,6 +103,8 @@ _OF_BROKER = {
     "metadata.log.segment.bytes": "The size at which a segment of the metadata log is closed.",
     "metadata.log.segment.ms": "The age at which a segment of the metadata log is closed.",
     "node.id": "The number of this broker.",
+    "num.replica.alter.log.dirs.threads": "How many partitions move between log directories at once; without it as many "
+    "as there are directories.",
     "num.partitions": "How many partitions a new topic gets if nobody says.",
     "offset.metadata.max.bytes": "The longest text that may go with a committed offset.",
     "offsets.retention.check.interval.ms": "How often committed offsets are looked for that have expired.",
@@ -120,6 +122,8 @@ _OF_BROKER = {
     "quota.producer.default": "The bytes a second that each client may produce, where no quota says otherwise.",
     "quota.window.num": "How many past windows count for quotas.",
     "quota.window.size.seconds": "How long a window of quotas is.",
+    "replica.alter.log.dirs.io.max.bytes.per.second": "How many bytes a second are copied for all partitions that move "
+    "between log directories; 0 stops them.",
     "replica.high.watermark.checkpoint.interval.ms": "How often high watermarks are noted.",
     "socket.listen.backlog.size": "How many connections may wait to be accepted.",
     "socket.receive.buffer.bytes": "The receive buffer of each connection; -1 is the system's.",
