@@ -85,7 +85,8 @@ ACTED_ON = frozenset(
     message.max.bytes message.timestamp.after.max.ms message.timestamp.before.max.ms
     message.timestamp.difference.max.ms message.timestamp.type node.id num.partitions offset.metadata.max.bytes
     offsets.retention.check.interval.ms offsets.retention.minutes offsets.topic.num.partitions
-    offsets.topic.segment.bytes ottla.client.telemetry ottla.validate.records producer.duplicate.scan.bytes telemetry.max.bytes
+    offsets.topic.segment.bytes ottla.client.telemetry ottla.validate.records producer.duplicate.scan.bytes
+    telemetry.max.bytes
     producer.id.expiration.check.interval.ms producer.id.expiration.ms controller.quota.window.num
     controller.quota.window.size.seconds quota.consumer.default quota.producer.default quota.window.num
     quota.window.size.seconds
@@ -96,6 +97,8 @@ ACTED_ON = frozenset(
     transaction.state.log.num.partitions transaction.state.log.segment.bytes transactional.id.expiration.ms
     """.split()
 ) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}
+
+CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 # The units of the older names, in milliseconds.
 _IN_MS = {
@@ -232,6 +235,7 @@ class Config:
         """What Kafka checks between configs and what the range of a single one cannot say."""
         if self["log.retention.ms"] == 0:
             raise ConfigError("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
+        check_codec(self["compression.type"])
         ids = [self._static[name].strip() for name in ("node.id", "broker.id") if name in self._static]
         if len({int(text) for text in ids}) > 1:
             raise ConfigError(f"node.id is {ids[0]} but broker.id is {ids[1]}: they name one thing")
@@ -523,6 +527,14 @@ def validate_topic_configs(configs: Mapping[str, str | None], known: Mapping[str
 def _chain(fact: Fact, name: str) -> tuple[str, ...]:
     """The names to look up for `name`: the first of a chain falls back on the others, which stand for themselves."""
     return fact.synonyms if fact.synonyms and fact.synonyms[0] == name else (name,)
+
+
+def check_codec(name: str) -> None:
+    """Raises ConfigError for a compression.type of the broker that there is not: old releases have no list of them."""
+    if name not in CODECS:
+        raise ConfigError(
+            f"requirement failed: compression.type : {name} is not valid. Valid options are {','.join(CODECS)}"
+        )
 
 
 def _parsed(fact: Fact, text: str) -> Any:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .config import Config, ConfigSource
+from .config import Config, ConfigSource, check_codec
 from .config_facts import ConfigError, Fact, parse_value
 
 # Without the prefix of a listener these would change what no listener may lose.
@@ -85,6 +85,7 @@ def _check_together(config: Config, source: ConfigSource, configs: Mapping[str, 
         raise ConfigError("requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
     if after("log.roll.ms") < 1:
         raise ConfigError("requirement failed: log.roll.ms must be greater than or equal to 1")
+    check_codec(after("compression.type"))
     threads = after("log.cleaner.threads")
     if threads < 1:
         raise ConfigError("requirement failed: log.cleaner.threads must be at least 1")
@@ -130,7 +131,7 @@ def _check_cleaner_threads(asked: int, now: int) -> None:
 def _check_overrides(text: str) -> None:
     """Pairs HOST:NUMBER, refused in the words of Java's parsers as in Kafka."""
     for pair in text.split(",") if text.strip() else ():
-        host, colon, number = pair.strip().rpartition(":")
+        _, colon, number = pair.strip().rpartition(":")
         if not colon:
             problem = f"begin 0, end -1, length {len(pair.strip())}"
             raise ConfigError(f"Error parsing configuration property '{_OVERRIDES}': {problem}")

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from .context import RequestContext
     from .releases import Behaviour
     from .state import BrokerState
-    from .topics import Topic
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8  # ConfigResource types
 SET, DELETE, APPEND, SUBTRACT = range(4)  # operations of IncrementalAlterConfigs
@@ -74,16 +73,6 @@ def check_broker_name(name: str, node_id: int, *, asked: str, expected: str) -> 
         raise Refused(ErrorCode.INVALID_REQUEST, f"{asked} id must be an integer, but it is: {name}")
     if int(name) != node_id:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected {expected} but received {name}")
-
-
-def topic_named(broker: BrokerState, name: str) -> Topic:
-    """The topic whose configs are asked for. Raises Refused."""
-    if name != METADATA_TOPIC:
-        check_name(name)
-    topic = broker.topics.get(name)
-    if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    return topic
 
 
 def alter(context: RequestContext, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:

@@ -84,7 +84,7 @@ def _entries(asked: Asked, context: RequestContext) -> list[ConfigEntry]:
     broker, kind, name = context.broker, asked.resource_type, asked.resource_name
     if kind == TOPIC:
         if name != METADATA_TOPIC:
-            check_name(name)
+            check_name(name, as_kraft=broker.profile.behaviour.topics_as_kraft)
         topic = broker.topics.get(name)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
