@@ -78,13 +78,15 @@ class Fact(NamedTuple):
 
 CACHED_BATCHES_MAX = 1000  # per producer; each takes some 100 bytes
 
-# Configs that are in no table of Kafka's: Ottla's own, and KIP-724's, which no release shipped.
+# Ottla's own configs; they exist in no Kafka. The last is KIP-724's, which no release shipped.
 OWN_FACTS = (
     Fact("producer.duplicate.scan.bytes", "broker", "LONG", "16777216", "[0,...,1073741824]", (), "r", None),
     Fact("ottla.validate.records", "broker", "BOOLEAN", "true", None, (), "r", None),
     Fact("ottla.client.telemetry", "broker", "BOOLEAN", "false", None, (), "r", None),
     Fact("log.record.version.force.upgrade", "broker", "STRING", None, "nothing or 2", (), "r", None),
-    # An authorizer's own: Kafka hands them on unread, so that it shows them only where they are set, and no value.
+)
+# An authorizer's own: Kafka hands them on unread, so that it shows them only where they are set, and no value.
+AUTHORIZER_FACTS = (
     Fact("super.users", "broker", "STRING", None, None, (), "sri", None, "UNKNOWN"),
     Fact("allow.everyone.if.no.acl.found", "broker", "BOOLEAN", "false", None, (), "sri", None, "UNKNOWN"),
 )
@@ -128,7 +130,8 @@ def facts(scope: str, release: str = OWN) -> dict[str, Fact]:
             found[fact.name] = fact
     # As a release of Kafka, a broker tells nobody of configs that this has not, unless they are set.
     flag = "" if played.is_own else "i"
-    own = (*(fact._replace(flags=fact.flags + flag) for fact in OWN_FACTS), *_behaviour_facts(played))
+    own = [fact._replace(flags=fact.flags + flag) for fact in OWN_FACTS]
+    own += [*AUTHORIZER_FACTS, *_behaviour_facts(played)]
     found.update((fact.name, fact) for fact in own if fact.scope == scope)
     return found
 

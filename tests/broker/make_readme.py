@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 
 from ottla.broker.config import ACTED_ON
-from ottla.broker.config_facts import BEHAVIOUR_PREFIX, OWN_FACTS, facts
+from ottla.broker.config_facts import AUTHORIZER_FACTS, BEHAVIOUR_PREFIX, OWN_FACTS, facts
 from ottla.broker.releases import behaviour_kinds
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -33,7 +33,9 @@ def served() -> str:
 def _words(scope: str, acted_on: bool) -> str:
     own = {fact.name for fact in OWN_FACTS} | {name for name in facts(scope) if name.startswith(BEHAVIOUR_PREFIX)}
     names = [
-        n for n, fact in facts(scope).items() if (n in ACTED_ON) is acted_on and not fact.internal and n not in own
+        n
+        for n, fact in facts(scope).items()
+        if (n in ACTED_ON) is acted_on and n not in own and (not fact.internal or fact in AUTHORIZER_FACTS)
     ]
     return ", ".join(f"`{name}`" for name in sorted(names))
 
