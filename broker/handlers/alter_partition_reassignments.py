@@ -29,6 +29,8 @@ async def alter_partition_reassignments(
     """Each partition on its own, all that change at once."""
     try:
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
+        if not request.topics and context.broker.profile.behaviour.controls_as_kraft:
+            return AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message="", responses=[])
         wanted: Wanted = {}
         results = [
             TopicResult(
@@ -89,5 +91,8 @@ def _altered(
             )
         wanted[name, index] = partition, made
     except Exception as error:
-        return Result(partition_index=index, error_code=code_of(error), error_message=message_of(error))
+        code, message = code_of(error), message_of(error)
+        if code == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS and context.broker.profile.behaviour.controls_as_kraft:
+            message = None
+        return Result(partition_index=index, error_code=code, error_message=message)
     return Result(partition_index=index, error_code=ErrorCode.NONE, error_message=None)

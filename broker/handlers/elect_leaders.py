@@ -28,7 +28,8 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -
         asked = [(topic.name, [partition.index for partition in topic.partitions]) for topic in topics]
     try:
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
-        if request.election_type not in (PREFERRED, UNCLEAN):
+        is_kraft = context.broker.profile.behaviour.controls_as_kraft
+        if request.election_type not in (PREFERRED, UNCLEAN) and (asked or is_for_all or not is_kraft):
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     except Refused as error:
         return _refused(error, [] if is_for_all else asked, context)
@@ -46,7 +47,7 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -
             result.partition_result = [
                 one for one in result.partition_result if one.error_code != ErrorCode.ELECTION_NOT_NEEDED
             ]
-        if not context.broker.profile.behaviour.controls_as_kraft:
+        if not is_kraft:
             results = [result for result in results if result.partition_result]
     return ElectLeadersResponse(error_code=_error_of_all(ErrorCode.NONE, context), replica_election_results=results)
 
