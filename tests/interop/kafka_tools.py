@@ -232,12 +232,12 @@ def alike(told: Told, side: Side, step: Step) -> tuple[int, list[str], list[str]
             text = re.sub(pattern, stands, text)
         kept = [line.rstrip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
         ignored = IGNORED.get(step.tool, "(?!)")
-        return sorted(_in_order(re.sub(r"[ \t]+", " ", line)) for line in kept if not re.search(ignored, line))
+        return sorted(in_order(re.sub(r"[ \t]+", " ", line)) for line in kept if not re.search(ignored, line))
 
     return told.code, lines(told.out), lines(told.err)
 
 
-def _in_order(line: str) -> str:
+def in_order(line: str) -> str:
     """A line of JSON, or one with elements of a set, in one order."""
     try:
         return json.dumps(_sorted(json.loads(line)), sort_keys=True)
