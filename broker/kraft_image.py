@@ -37,6 +37,7 @@ from ..storage import inspect
 from ..storage.errors import StorageError
 from ..storage.files import File, Files
 from .metadata_log import frame_of
+from .named_configs import KINDS
 from .resources import BROKER, TOPIC
 from .tools.kraft_records import (
     AbortTransactionRecord,
@@ -124,9 +125,9 @@ class Image:
         return topic
 
     def broker_configs(self, node_id: int) -> Iterator[ConfigRecord]:
-        """The configs of this broker, and those of all."""
+        """The configs of this broker, those of all, and those of client metrics and groups."""
         for (kind, name), configs in self.configs.items():
-            if kind == BROKER and name in ("", str(node_id)):
+            if (kind == BROKER and name in ("", str(node_id))) or kind in KINDS:
                 for key, value in configs.items():
                     yield ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
 

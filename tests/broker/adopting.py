@@ -211,6 +211,8 @@ TOPIC_RECORDS = (
     ConfigRecord(resource_type=2, resource_name="t", name="segment.bytes", value="2000"),
     ConfigRecord(resource_type=4, resource_name="7", name="log.cleaner.threads", value="3"),
     ConfigRecord(resource_type=4, resource_name="8", name="log.cleaner.threads", value="4"),
+    ConfigRecord(resource_type=16, resource_name="m", name="interval.ms", value="500"),
+    ConfigRecord(resource_type=32, resource_name="g", name="consumer.session.timeout.ms", value="46000"),
     ProducerIdsRecord(broker_id=7, broker_epoch=5, next_producer_id=4000),
 )
 

@@ -29,6 +29,8 @@ async def test_the_metadata_log_of_kraft_is_believed(tmp_path: Path) -> None:
             assert (broker.state.node_id, broker.state.cluster_id) == (7, "c")
             found.append(told(broker.state))
             assert broker.state.config["log.cleaner.threads"] == 3
+            assert broker.state.named_configs.of(16) == {"m": {"interval.ms": "500"}}
+            assert broker.state.named_configs.of(32) == {"g": {"consumer.session.timeout.ms": "46000"}}
     ((topic_id, configs, partitions),) = found[0].values()
     assert found[0] == found[1] and (topic_id, configs) == (ID, {"retention.ms": "1000"})
     assert [epoch for _, _, epoch in partitions] == [4, 5] and all(end for _, end, _ in partitions)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from configuring import GROUP, LOGGER, SET, change, listed, shown
 from harness import Client, Closed, fetch, produce, records
 from hypothesis import given
 from hypothesis import strategies as st
@@ -215,6 +216,34 @@ async def test_configs_of_the_broker_that_were_set_since_are_gone():
         assert await told() == before
         broker.restore(later)
         assert await told() == "12345"
+
+
+async def test_configs_of_groups_and_levels_of_loggers_that_were_set_since_are_gone():
+    async def set_all(client: Any, timeout_ms: str, level: str) -> None:
+        session = ("consumer.session.timeout.ms", SET, timeout_ms)
+        assert await change(client, GROUP, "g", session) == (0, None)
+        assert await change(client, LOGGER, "1", ("root", SET, level)) == (0, None)
+
+    async def told(broker: Embedded) -> tuple[Any, Any]:
+        client = await client_of(broker)
+        try:
+            found = await listed(client, GROUP), await shown(client, GROUP, "g", "consumer.session.timeout.ms")
+            (level,) = (await shown(client, LOGGER, "1", "root")).values()
+            return (found[0][1], found[1]["consumer.session.timeout.ms"]), level
+        finally:
+            client.close()
+
+    async with Embedded() as broker:
+        client = await client_of(broker)
+        await set_all(client, "46000", "ERROR")
+        snapshot = broker.snapshot()
+        await set_all(client, "47000", "DEBUG")
+        client.close()
+        assert await told(broker) == (([(GROUP, "g")], ("47000", 8)), ("DEBUG", 6))
+        broker.restore(snapshot)
+        assert await told(broker) == (([(GROUP, "g")], ("46000", 8)), ("WARN", 6))
+        broker.reset()
+        assert await told(broker) == (([], ("45000", 5)), ("WARN", 6))
 
 
 def test_the_clock_and_the_nodes_are_those_of_the_snapshot():
