@@ -25,7 +25,7 @@ from ...client.admin import (
     checked,
 )
 from ...client.connection import connect
-from ...client.errors import KafkaError
+from ...client.errors import KafkaError, UnsupportedVersion
 from ...client.topology import NO_NODE
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
@@ -210,7 +210,10 @@ async def _describe(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
         return
     described = checked(await admin.describe_topics(names))
     resources = [ConfigResource.topic(name) for name in names]
-    configs = checked(await admin.describe_configs(resources))
+    told_configs = await admin.describe_configs(resources)
+    if any(isinstance(one, UnsupportedVersion) for one in told_configs.values()):  # before Kafka 0.11
+        told_configs = {resource: {} for resource in resources}
+    configs = checked(told_configs)
     tells_elr = not out.as_json and await _tells_elr(admin, out.program)
     told, lines = [], []
     for resource in resources:

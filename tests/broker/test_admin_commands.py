@@ -370,6 +370,45 @@ async def test_without_an_authorizer_there_are_none(tmp_path: Path, ottla: Ottla
         assert (code, out, err) == (1, "", "ottla acls: No Authorizer is configured on the broker\n")
 
 
+# Old brokers
+
+NEEDS = {  # what is asked for, and the first release that answers
+    "topics --list": "0.9",
+    "topics --describe": "0.9",
+    "topics --create --topic u --partitions 1 --replication-factor 1": "0.10.2",
+    "records --offsets": "0.9",
+    "records --offsets --topic t --time 1700000000000": "0.10.2",
+    "records --delete --topic t --partition 0 --before-offset 0": "1.1",
+    "groups --list": "0.9",
+    "groups --list --state": "0.9",
+    "groups --describe --group g": "1.1",
+    "groups --describe --group g --state": "0.9",
+    "groups --reset-offsets --group g --topic t --to-latest --execute": "0.9",
+    "groups --delete-offsets --group h --topic t": "2.8",
+    "groups --delete --group g": "1.1",
+    "configs --topic t --describe": "1.1",
+    "configs --topic t --alter --add-config retention.ms=5": "1.1",
+    "configs --entity-type users --describe": "2.8",
+    "configs --entity-type client-metrics --describe": "4.3",
+}
+
+
+@pytest.mark.parametrize("release", ("0.9", "0.10.2", "1.1", "2.8"))
+async def test_what_an_old_broker_cannot_do_is_said(release: str, tmp_path: Path, ottla: Ottla) -> None:
+    order = ("0.9", "0.10.2", "1.1", "2.8", "4.3")
+    async with running(tmp_path, release=release) as broker:
+        await broker.topic("t")
+        for group in ("g", "h"):
+            await commit(broker, group, {("t", 0): 0})
+        for line, first in NEEDS.items():
+            code, _, err = await ottla(broker, *line.split(" "))
+            lines = [text for text in err.split("\n") if text.startswith("ottla ")]
+            works = order.index(release) >= order.index(first)
+            assert (line, code, len(lines)) == (line, *((0, 0) if works else (1, 1))), err
+            if not works:
+                assert "broker" in lines[0]
+
+
 # Mistakes
 
 

@@ -154,7 +154,7 @@ async def test_quotas_are_set_found_and_removed(release: str, tmp_path: Path) ->
         given = (("client-id", "c"), ("user", "alice"))  # in any order
         assert await admin.alter_client_quotas({given: {"request_percentage": None}}) == {BOTH: None}
         assert await admin.describe_client_quotas({"user": "alice"}) == {ALICE: changes[ALICE]}
-        with pytest.raises(KafkaError, match="UNSUPPORTED_VERSION|INVALID_REQUEST"):
+        with pytest.raises(KafkaError, match=r"UNSUPPORTED_VERSION|INVALID_REQUEST"):
             await admin.describe_client_quotas({"colour": "red"})
 
 
