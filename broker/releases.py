@@ -126,9 +126,6 @@ class Behaviour:
     idempotence_of_cluster: bool = False
     """Numbered batches and their producer ids ask for IDEMPOTENT_WRITE on the cluster, rather than WRITE on any topic
     being enough (KIP-679)."""
-    deletes_as_kraft: bool = True
-    """DELETE on the cluster is enough to delete any topic, and no topic is deleted by a name that may not be
-    described."""
     group_configs: bool = True
     """The rights to describe and alter a group's configs are among those that a group has."""
     refusal_texts: Literal["none", "create", "describe", "alter"] = "alter"
@@ -140,8 +137,9 @@ class Behaviour:
     election of all leaders lists topics without results too, leader.imbalance.per.broker.percentage is not asked."""
 
     topics_as_kraft: bool = True
-    """Topics are made, grown and deleted as by KRaft's controller, rather than with ZooKeeper: other texts, and there
-    each entry of a name that is listed twice is answered."""
+    """Topics are made, grown and deleted as by KRaft's controller, rather than with ZooKeeper: other texts; DELETE
+    on the cluster is enough, and no name is deleted that may not be described; and each entry of a name that is listed
+    twice is answered with ZooKeeper alone."""
     cordoned_log_dirs: bool = True
     """Brokers that are too few may have to do with log directories that take no more partitions (KIP-1066)."""
     unused_groups_go_at_once: bool = False
@@ -225,7 +223,6 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "creates_by_topic": (("0.8.2", False), ("2.0.0", True)),
     "describe_suffices": (("0.8.2", False), ("2.1", True)),
     "idempotence_of_cluster": (("0.8.2", True), ("2.8", False)),
-    "deletes_as_kraft": (("0.8.2", False), ("3.3", True)),
     "group_configs": (("0.8.2", False), ("4.0.0", True)),
     "refusal_texts": (("0.8.2", "none"), ("2.3", "create"), ("2.8", "describe"), ("3.3", "alter")),
     "controls_as_kraft": (("0.8.2", False), ("3.3", True)),

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from ...protocol.errors import ErrorCode
 from .at_node import GroupsAtNode
 from .coordinator import GroupCoordinator
 
 JUDGED = (ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE)
 """The verdicts on partitions that share the one on the member."""
+
+
+T = TypeVar("T")
+
+
+def refused_first(topics: Sequence[T], errors: Sequence[list[ErrorCode]]) -> list[tuple[T, list[ErrorCode]]]:
+    """Topics with the verdicts on their partitions in the order in which Kafka answers: first those of which something
+    is refused before the group is asked."""
+    return sorted(zip(topics, errors, strict=True), key=lambda pair: all(error in JUDGED for error in pair[1]))
 
 
 def commit_refusal(groups: GroupCoordinator | GroupsAtNode, topic: str, index: int, metadata: str | None) -> ErrorCode:

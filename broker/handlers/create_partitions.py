@@ -19,10 +19,11 @@ STRICT_FROM = 3  # the first version that a quota of mutations refuses
 
 @handles(CreatePartitionsRequest)
 async def create_partitions(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
-    """Each topic on its own; names that are listed twice are refused."""
+    """Each topic on its own; names that are listed twice are refused. As in Kafka, those that may not be altered come
+    first."""
     as_kraft = context.broker.profile.behaviour.topics_as_kraft
     counts = Counter(asked.name for asked in request.topics)
-    results = []
+    results, denied = [], []
     for name in counts:
         asked = next(asked for asked in request.topics if asked.name == name)
         try:
@@ -30,7 +31,7 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
                 problem = "Duplicate topic name." if as_kraft else "Duplicate topic in request."
                 raise Refused(ErrorCode.INVALID_REQUEST, problem)
             if not context.allowed(AclOperation.ALTER, ResourceType.TOPIC, name):
-                results.append(_refused(name, context))
+                denied.append(_refused(name, context))
                 continue
             topic = context.broker.topics.get(name)
             if topic is None:
@@ -47,7 +48,7 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
             results.append(Result(name=name, error_code=code_of(error), error_message=message))
         else:
             results.append(Result(name=name, error_code=0))
-    return CreatePartitionsResponse(results=results)
+    return CreatePartitionsResponse(results=denied + results)
 
 
 def _refused(name: str, context: RequestContext) -> Result:

@@ -111,7 +111,7 @@ def _named(name: str, context: RequestContext) -> Topic:
 
 def _check_name(name: str, context: RequestContext) -> None:
     """Whether a topic may be deleted by its name."""
-    if context.broker.profile.behaviour.deletes_as_kraft:
+    if context.broker.profile.behaviour.topics_as_kraft:
         if context.allowed(AclOperation.DELETE, ResourceType.CLUSTER):
             return
         context.check_topic(AclOperation.DESCRIBE, name)
@@ -121,7 +121,7 @@ def _check_name(name: str, context: RequestContext) -> None:
 
 def _check_found(name: str, is_described: bool, context: RequestContext) -> None:
     """Whether a topic that was found by its id may be deleted."""
-    if context.broker.profile.behaviour.deletes_as_kraft:
+    if context.broker.profile.behaviour.topics_as_kraft:
         if context.allowed(AclOperation.DELETE, ResourceType.CLUSTER):
             return
     elif not is_described:

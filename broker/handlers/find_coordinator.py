@@ -44,7 +44,7 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
                 host=host,
                 port=port,
                 error_code=error,
-                error_message="" if error is ErrorCode.NONE else message or error.name,
+                error_message="" if error is ErrorCode.NONE or error in REFUSAL_TEXTS else message or error.name,
             )
         )
     return FindCoordinatorResponse(coordinators=coordinators)

@@ -20,7 +20,16 @@ SKIP_ASSIGNMENT_SINCE = 9
 @handles(JoinGroupRequest)
 async def join_group(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
     """Waits until the rebalance is complete; the leader then has the members to assign for."""
-    context.check_allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
+    if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
+        name = "" if context.api_version < NULL_PROTOCOL_SINCE else None
+        return JoinGroupResponse(
+            error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            generation_id=-1,
+            protocol_name=name,
+            leader="",
+            member_id="",
+            members=[],
+        )
     rebalance_timeout_ms = request.rebalance_timeout_ms
     reply = await context.groups.join(
         request.group_id,

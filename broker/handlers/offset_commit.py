@@ -10,7 +10,7 @@ from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ..context import RequestContext, handles
-from ..groups.commits import JUDGED, commit_refusal
+from ..groups.commits import JUDGED, commit_refusal, refused_first
 from ..groups.offsets import CommittedOffset
 
 TOPIC_IDS_SINCE = 10
@@ -27,7 +27,7 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     groups, now_ms = context.groups, context.now_ms()
     if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return _answer(request, [[refused] * len(topic.partitions) for topic in request.topics])
+        return _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics])
     errors: list[list[ErrorCode]] = []
     commits = []
     for topic in request.topics:
@@ -50,12 +50,15 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
         )
         if outcome is ErrorCode.NONE and commits:
             outcome = await context.broker.group_records_durable(request.group_id)
+    answered = refused_first(request.topics, errors)
     if outcome is not ErrorCode.NONE:
-        errors = [[outcome if error in JUDGED else error for error in found] for found in errors]
-    return _answer(request, errors)
+        answered = [(topic, [outcome if error in JUDGED else error for error in found]) for topic, found in answered]
+    return _answer(answered)
 
 
-def _answer(request: OffsetCommitRequest, errors: list[list[ErrorCode]]) -> OffsetCommitResponse:
+def _answer(
+    answered: list[tuple[OffsetCommitRequest.OffsetCommitRequestTopic, list[ErrorCode]]],
+) -> OffsetCommitResponse:
     return OffsetCommitResponse(
         topics=[
             Topic(
@@ -66,7 +69,7 @@ def _answer(request: OffsetCommitRequest, errors: list[list[ErrorCode]]) -> Offs
                     for partition, error in zip(topic.partitions, found, strict=True)
                 ],
             )
-            for topic, found in zip(request.topics, errors, strict=True)
+            for topic, found in answered
         ]
     )
 

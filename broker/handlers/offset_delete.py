@@ -15,7 +15,8 @@ Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 
 @handles(OffsetDeleteRequest)
 async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
-    """A partition that was never committed is deleted already; one that does not exist is in error."""
+    """A partition that was never committed is deleted already; one that does not exist is in error. As in Kafka, topics
+    that may not be read come first."""
     context.check_allowed(AclOperation.DELETE, ResourceType.GROUP, request.group_id)
     groups = context.groups
     refused = {topic.name: context.topic_refusal(AclOperation.READ, topic.name) for topic in request.topics}
@@ -38,6 +39,6 @@ async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -
                 for one in topic.partitions
             ],
         )
-        for topic in request.topics
+        for topic in sorted(request.topics, key=lambda topic: refused[topic.name] is ErrorCode.NONE)
     ]
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, throttle_time_ms=0, topics=topics)

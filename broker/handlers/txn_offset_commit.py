@@ -14,7 +14,7 @@ from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ..context import RequestContext, handles
-from ..groups.commits import JUDGED, commit_refusal
+from ..groups.commits import JUDGED, commit_refusal, refused_first
 from ..groups.offsets import CommittedOffset, Partition
 from ..topics import GROUP_OFFSETS_TOPIC
 from ..transactions.codes import known, settled
@@ -33,7 +33,7 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestCon
     groups = context.groups
     refused = _refusal(request, context)
     if refused is not ErrorCode.NONE:
-        return _answer(request, [[refused] * len(topic.partitions) for topic in request.topics])
+        return _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics])
     errors, commits = _judged(request, context)
     outcome = ErrorCode.NONE
     if not request.topics or any(error in JUDGED for found in errors for error in found):
@@ -54,9 +54,10 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestCon
             outcome = await context.broker.group_records_durable(request.group_id)
         if outcome is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < LOADING_SINCE:
             outcome = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    answered = refused_first(request.topics, errors)
     if outcome is not ErrorCode.NONE:
-        errors = [[outcome if error in JUDGED else error for error in found] for found in errors]
-    return _answer(request, errors)
+        answered = [(topic, [outcome if error in JUDGED else error for error in found]) for topic, found in answered]
+    return _answer(answered)
 
 
 def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode:
@@ -67,7 +68,9 @@ def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorC
     return ErrorCode.NONE if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def _answer(request: TxnOffsetCommitRequest, errors: list[list[ErrorCode]]) -> TxnOffsetCommitResponse:
+def _answer(
+    answered: list[tuple[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, list[ErrorCode]]],
+) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         topics=[
             Topic(
@@ -77,7 +80,7 @@ def _answer(request: TxnOffsetCommitRequest, errors: list[list[ErrorCode]]) -> T
                     for one, error in zip(topic.partitions, found, strict=True)
                 ],
             )
-            for topic, found in zip(request.topics, errors, strict=True)
+            for topic, found in answered
         ]
     )
 

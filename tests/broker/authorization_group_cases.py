@@ -123,7 +123,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
             {
                 group(Op.READ): [("t", GROUP), ("u", GROUP)],
                 topic(Op.READ): T_AT_ITS_PLACE,
-                topic(Op.READ, "u"): [T0, ("u", TOPIC)],
+                topic(Op.READ, "u"): [("u", TOPIC), T0],
             },
         ),
         Asked(
@@ -133,7 +133,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
             {
                 group(Op.READ): [(None, GROUP)] * 2,
                 topic(Op.READ): [(None, TOPIC), (None, 0)],
-                topic(Op.READ, "u"): [(None, 0), (None, TOPIC)],
+                topic(Op.READ, "u"): [(None, TOPIC), (None, 0)],
             },
         ),
     ],
@@ -288,7 +288,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
             {
                 group(Op.DELETE): [(None, GROUP)],
                 topic(Op.READ): [(None, 0), *T_AT_ITS_PLACE],
-                topic(Op.READ, "u"): [(None, 0), T0, ("u", TOPIC)],
+                topic(Op.READ, "u"): [(None, 0), ("u", TOPIC), T0],
             },
         ),
     ],
@@ -340,7 +340,7 @@ EVERY_GROUP: dict[type, list[Asked]] = {
                 transaction(Op.WRITE): [("t", TRANSACTIONAL_ID), ("u", TRANSACTIONAL_ID)],
                 group(Op.READ): [("t", GROUP), ("u", GROUP)],
                 topic(Op.READ): T_AT_ITS_PLACE,
-                topic(Op.READ, "u"): [T0, ("u", TOPIC)],
+                topic(Op.READ, "u"): [("u", TOPIC), T0],
             },
         ),
     ],

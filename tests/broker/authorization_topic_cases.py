@@ -299,7 +299,7 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
             3,
             adding_partitions,
             BOTH,
-            {topic(Op.ALTER): T_AT_ITS_PLACE, topic(Op.ALTER, "u"): [T0, ("u", TOPIC)]},
+            {topic(Op.ALTER): T_AT_ITS_PLACE, topic(Op.ALTER, "u"): [("u", TOPIC), T0]},
             alone=True,
         ),
     ],

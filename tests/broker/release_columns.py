@@ -209,11 +209,6 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
         ("ottla", False),
     ],
-    "deletes_as_kraft": [
-        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
-        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
-        ("ottla", True),
-    ],
     "kraft_configs": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
