@@ -16,7 +16,7 @@ import re
 from pathlib import Path
 
 from ottla.broker.config import ACTED_ON
-from ottla.broker.config_facts import AUTHORIZER_FACTS, BEHAVIOUR_PREFIX, OWN_FACTS, facts
+from ottla.broker.config_facts import AUTHORIZER_FACTS, BEHAVIOUR_PREFIX, ONLY_IF_SET, OWN_FACTS, facts
 from ottla.broker.releases import behaviour_kinds
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -35,7 +35,9 @@ def _words(scope: str, acted_on: bool) -> str:
     names = [
         n
         for n, fact in facts(scope).items()
-        if (n in ACTED_ON) is acted_on and n not in own and (not fact.internal or fact in AUTHORIZER_FACTS)
+        if (n in ACTED_ON) is acted_on
+        and n not in own
+        and (not fact.internal or fact in AUTHORIZER_FACTS or n in ONLY_IF_SET)
     ]
     return ", ".join(f"`{name}`" for name in sorted(names))
 
@@ -52,7 +54,8 @@ def acted_on() -> str:
 
 def not_acted_on() -> str:
     """The configs that are read, checked and shown, and change nothing."""
-    return f"Broker: {_words('broker', False)}.\n\nTopic: {_words('topic', False)}."
+    listed = [f"{scope.capitalize()}: {_words(scope, False)}." for scope in ("broker", "topic", "group")]
+    return "\n\n".join(listed)
 
 
 def releases() -> str:
