@@ -23,7 +23,9 @@ async def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
     """Each user once, in the order of the request; all of them by name."""
-    context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
+    if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return DescribeUserScramCredentialsResponse(error_code=code, error_message=None, results=[])
     asked = Counter(user.name for user in request.users or ())
     users = asked or dict.fromkeys(context.broker.scram.users, 1)
     return DescribeUserScramCredentialsResponse(
