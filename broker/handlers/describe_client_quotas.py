@@ -26,7 +26,7 @@ async def describe_client_quotas(
         )
     return DescribeClientQuotasResponse(
         error_code=0,
-        error_message=None,
+        error_message="",  # as Kafka's, which has no null there
         entries=[
             Entry(
                 entity=[Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],

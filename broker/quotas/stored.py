@@ -10,7 +10,8 @@ from __future__ import annotations
 import ipaddress
 import math
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ...protocol.errors import ErrorCode
@@ -120,6 +121,7 @@ class StoredQuotas:
         """
         records: list[ClientQuotaRecord] = []
         results: dict[tuple[tuple[str, str | None], ...], Refused | None] = {}
+        changed: dict[Entity, dict[str, float]] = {}
         for entity, ops in asked:
             name = tuple(sorted(entity.items()))
             try:
@@ -128,7 +130,7 @@ class StoredQuotas:
                         raise _invalid(f"Ignoring duplicate entity {_shown(entity)}")
                     made = list(self._altered(entity, ops, is_host))
                 else:
-                    made = list(self._altered_with_zookeeper(entity, ops, is_host))
+                    made = list(self._altered_with_zookeeper(entity, ops, is_host, changed))
             except Refused as refused:
                 results[name] = refused
             else:
@@ -159,8 +161,13 @@ class StoredQuotas:
                 yield _record(entity, key, value)
 
     def _altered_with_zookeeper(
-        self, asked: Mapping[str, str | None], ops: Sequence[tuple[str, float | None]], is_host: Callable[[str], bool]
+        self,
+        asked: Mapping[str, str | None],
+        ops: Sequence[tuple[str, float | None]],
+        is_host: Callable[[str], bool],
+        changed: dict[Entity, dict[str, float]],
     ) -> Iterator[ClientQuotaRecord]:
+        """`changed` is what the same request has made of entities so far: one may be listed again."""
         _check_types(asked)
         if IP in asked:
             if len(asked) > 1:
@@ -170,7 +177,8 @@ class StoredQuotas:
             _check_address(asked[IP], is_host)
         kinds = ADDRESS_KINDS if IP in asked else KINDS
         entity = entity_of(asked)
-        then = dict(self._quotas.get(entity, {}))
+        now = changed.get(entity, self._quotas.get(entity, {}))
+        then = dict(now)
         for key, value in ops:
             if value is None:
                 then.pop(key, None)
@@ -180,7 +188,7 @@ class StoredQuotas:
                 then[key] = value
             else:
                 then[key] = _whole(key, kinds[key], value)
-        now = self._quotas.get(entity, {})
+        changed[entity] = then
         for key in now.keys() - then.keys():
             yield _record(entity, key, None)
         for key, value in then.items():
@@ -204,9 +212,10 @@ class StoredQuotas:
 
 
 def _matches(component: Component, names: Mapping[str, str | None]) -> bool:
-    if component.kind not in names:
+    kind, match_type, match = component
+    if kind not in names:
         return False
-    return component.match_type == ANY or names[component.kind] == component.match
+    return match_type == ANY or names[kind] == (match if match_type == EXACT else None)
 
 
 def _invalid(text: str) -> Refused:
@@ -225,16 +234,31 @@ def _record(entity: Entity, key: str, value: float | None) -> ClientQuotaRecord:
 
 def _shown(entity: Mapping[str, str | None]) -> str:
     """As Java shows it."""
-    pairs = [(kind, entity[kind]) for kind in _TYPES if kind in entity]
-    pairs += [(kind, name) for kind, name in entity.items() if kind not in _TYPES]
+    pairs = ((kind, entity[kind]) for kind in _in_javas_order(entity))
     names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in pairs)
     return f"ClientQuotaEntity(entries={{{names}}})"
+
+
+def _in_javas_order(names: Collection[str]) -> list[str]:
+    """As a HashMap that was made for so many names gives them: the first that is refused is told."""
+    buckets = 1
+    while buckets < len(names) or len(names) > 0.75 * buckets:
+        buckets *= 2
+
+    def bucket(name: str) -> int:
+        hashed = 0
+        for (unit,) in struct.iter_unpack(">H", name.encode("utf-16-be")):
+            hashed = (31 * hashed + unit) & 0xFFFFFFFF
+        return (hashed ^ hashed >> 16) & (buckets - 1)
+
+    return sorted(names, key=bucket)
 
 
 def _check_types(asked: Mapping[str, str | None]) -> None:
     if not asked:
         raise _invalid("Invalid empty client quota entity")
-    for kind, name in asked.items():
+    for kind in _in_javas_order(asked):
+        name = asked[kind]
         if kind not in _TYPES:
             raise _invalid(f"Unhandled client quota entity type: {kind}")
         if name == "":
@@ -301,15 +325,19 @@ def _check_match(match_type: int, match: str | None) -> None:
 
 
 def _check_filter_with_zookeeper(components: Sequence[Component]) -> None:
+    if any(
+        one.match_type not in (EXACT, OF_DEFAULT, ANY) or (one.match_type == EXACT and one.match is None)
+        for one in components
+    ):
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)  # where the request is read, which nobody expected to fail
     seen: set[str] = set()
-    for kind, match_type, match in components:
+    for kind, _, _ in components:
         if not kind:
             raise _invalid("Unexpected empty filter component entity type")
         if kind not in _TYPES:
             raise Refused(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported")
         if kind in seen:
             raise _invalid(f"Duplicate {'client' if kind == CLIENT_ID else kind} filter component entity type")
-        _check_match(match_type, match)
         seen.add(kind)
     if IP in seen and len(seen) > 1:
         raise _invalid(

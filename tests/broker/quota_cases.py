@@ -76,7 +76,7 @@ async def alters_quotas(world: World, version: int) -> None:
 async def describes_quotas(world: World, version: int) -> None:
     await set_quotas(world.client, {"ip": "10.0.0.1"}, connection_creation_rate=5.0)
     answer = await world.client.call(describing(("ip", EXACT, "10.0.0.1")), version)
-    assert answer.throttle_time_ms == 0 and answer.error_message is None
+    assert answer.throttle_time_ms == 0 and answer.error_message == ""
     assert described(answer) == [({"ip": "10.0.0.1"}, {"connection_creation_rate": 5.0})]
     refused = await world.client.call(describing(("group", ANY, None)), version)
     assert (refused.error_code, refused.error_message, refused.entries) == (35, "Unsupported entity type group", None)

@@ -192,6 +192,23 @@ async def test_checks_of_brokers_with_zookeeper(
         assert [(one.error_code, one.error_message) for one in answer.entries] == [(42 if message else 0, message)]
 
 
+async def test_a_broker_with_zookeeper_takes_an_entity_twice(tmp_path: Path) -> None:
+    async with running(tmp_path, release="2.8") as broker:
+        client = await broker.client()
+        first = entry(BOTH, {"producer_byte_rate": 1.0, "consumer_byte_rate": 2.0})
+        answer = await client.call(altering(first, entry(BOTH, {"producer_byte_rate": None})), 1)
+        assert [(one.error_code, one.error_message) for one in answer.entries] == [(0, None)]
+        assert described(await client.call(describing(), 1)) == [(BOTH, {"consumer_byte_rate": 2.0})]
+
+
+async def test_the_first_type_that_is_refused_is_javas_first(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        for entity, named in (({"group": None, "": None}, ""), ({"topic": "t", "group": "g", "user": ""}, "topic")):
+            answer = await client.call(altering(entry(entity, {})), 1)
+            assert [one.error_message for one in answer.entries] == [f"Unhandled client quota entity type: {named}"]
+
+
 # Describing
 
 ENTITIES: list[dict[str, str | None]] = [
@@ -259,6 +276,31 @@ async def test_bad_filters(described_broker: Broker) -> None:
     for components, code, message in BAD_FILTERS:
         answer = await client.call(describing(*components), 1)
         assert (answer.error_code, answer.error_message, answer.entries) == (code, message, None)
+
+
+BAD_FILTERS_WITH_ZOOKEEPER: list[tuple[list[tuple[str, int, str | None]], int, str | None]] = [
+    ([("", ANY, None)], 42, "Unexpected empty filter component entity type"),
+    ([("topic", ANY, None)], 35, "Custom entity type 'topic' not supported"),
+    ([("client-id", ANY, None)] * 2, 42, "Duplicate client filter component entity type"),
+    ([("", ANY, None), ("user", 3, None)], -1, None),
+    (
+        [("ip", ANY, None), ("user", ANY, None)],
+        42,
+        "Invalid entity filter component combination, IP filter component should not be used with "
+        "user or clientId filter component.",
+    ),
+]
+
+
+async def test_bad_filters_with_zookeeper(tmp_path: Path) -> None:
+    async with running(tmp_path, release="2.8") as broker:
+        client = await broker.client()
+        for components, code, message in BAD_FILTERS_WITH_ZOOKEEPER:
+            answer = await client.call(describing(*components), 1)
+            assert (answer.error_code, answer.error_message, answer.entries) == (code, message, None)
+        await set_quotas(client, {"user": None}, producer_byte_rate=1.0)
+        found = described(await client.call(describing(("user", DEFAULT, "of no meaning")), 1))
+        assert found == [({"user": None}, {"producer_byte_rate": 1.0})]
 
 
 async def test_quotas_have_kafkas_order_of_keys(tmp_path: Path) -> None:
