@@ -4,6 +4,9 @@ Owns the rules of StandardAuthorizer (KIP-801); SimpleAclAuthorizer and AclAutho
 ZooKeeper, decide the same (KIP-11, KIP-290). A super user may do everything, and no entry is looked at. Else an entry
 that denies wins over all that allow, however general it is; where nothing is said of a resource at all, a config
 decides. To allow implies to allow to describe; to deny does not imply to deny that.
+
+One thing is not as in StandardAuthorizer, which does not see entries for all resources (the literal `*`) when the name
+of a resource begins with `*`, not even those that deny. Here they hold for every name, as in the older two.
 """
 
 from __future__ import annotations

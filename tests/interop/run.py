@@ -24,6 +24,7 @@ MODULES = [
     "old_java",
     "apache_kafka",
     "own_admin",
+    "decisions",
     "described_configs",
     "difference",
     "directories",
