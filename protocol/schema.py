@@ -28,7 +28,20 @@ from typing import Annotated, Any, NamedTuple, dataclass_transform, get_args, ge
 from construct import Construct, Struct
 
 from .errors import MalformedMessage
-from .primitives import Array, Effort, Length, Nullable, Scalar, Variable, int32, min_size, take, unsigned_varint
+from .primitives import (
+    ZERO_UUID,
+    Array,
+    Effort,
+    Length,
+    Nullable,
+    Scalar,
+    Uuid,
+    Variable,
+    int32,
+    min_size,
+    take,
+    unsigned_varint,
+)
 
 VERSION_MAX = 32767
 
@@ -284,6 +297,8 @@ def _empty(hint: Any, field: Field = PLAIN) -> Any:
             return None
         return _empty(next(arg for arg in get_args(hint) if arg is not type(None)))
     if get_origin(hint) is Annotated:
+        if hint == Uuid:
+            return ZERO_UUID
         kind = get_args(hint)[0]
         return kind() if isinstance(kind, type) else b""
     return [] if get_origin(hint) is list else empty_value(hint)

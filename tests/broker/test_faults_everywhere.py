@@ -18,13 +18,17 @@ from ottla.broker.router import ROUTES, apis_of
 from ottla.protocol.primitives import ZERO_UUID, Array, Blob
 from ottla.protocol.schema import Group, Value, empty_value, struct_of
 
-SERVED = apis_of(own_profile()).served
+SERVED = apis_of(own_profile(), telemetry=True).served
+TELEMETRY = {"ottla.client.telemetry": "true"}
 CASES = [(key, version) for key, versions in SERVED.items() for version in versions.range()]
 TIMED_OUT, NOT_LEADER, NOT_COORDINATOR, UNKNOWN_MEMBER = 7, 6, 16, 25
 TEXTS = {"name": "t", "topic": "t", "resource_name": "t", "group_id": "g", "transactional_id": "x", "key": "g"}
 TEXTS |= dict.fromkeys(("topic_names", "groups", "groups_names", "coordinator_keys", "transactional_ids"), "t")
 NUMBERS = {"num_partitions": 1, "replication_factor": 1, "count": 3, "resource_type": 2, "acks": -1}
 ONLY_AT_THE_TOP = {"AddOffsetsToTxn", "ApiVersions", "DescribeCluster", "EndTxn", "Heartbeat", "InitProducerId"}
+ONLY_AT_THE_TOP |= {"DescribeAcls", "DescribeClientQuotas", "ListConfigResources"}
+ONLY_AT_THE_TOP |= {"CreateDelegationToken", "DescribeDelegationToken", "ExpireDelegationToken", "RenewDelegationToken"}
+ONLY_AT_THE_TOP |= {"AddRaftVoter", "RemoveRaftVoter", "UnregisterBroker", "GetTelemetrySubscriptions", "PushTelemetry"}
 ONLY_AT_THE_TOP |= {"JoinGroup", "ListGroups", "ListPartitionReassignments", "ListTransactions", "SyncGroup"}
 
 NAME_TOPICS = {"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "OffsetFetch", "CreateTopics"}
@@ -97,7 +101,7 @@ def title(key: int, version: int) -> str:
 
 async def test_every_answer_can_say_an_error(tmp_path: Path) -> None:
     wrong: list[str] = []
-    async with running(tmp_path / "data", faults=Faults()) as broker:
+    async with running(tmp_path / "data", faults=Faults(), overrides=TELEMETRY) as broker:
         client, faults, topics = await world(broker)
         for key, version in CASES:
             route = ROUTES[key]
@@ -119,7 +123,7 @@ async def test_an_error_of_one_topic_leaves_the_other(tmp_path: Path) -> None:
     """Where a request names topics, only the one that the rule names is in error, and the rest is asked for in full."""
     wrong: list[str] = []
     seen = set()
-    async with running(tmp_path / "data", faults=Faults()) as broker:
+    async with running(tmp_path / "data", faults=Faults(), overrides=TELEMETRY) as broker:
         client, faults, topics = await world(broker)
         for key, version in CASES:
             route = ROUTES[key]
