@@ -25,7 +25,9 @@ async def describe_user_scram_credentials(
     """Each user once, in the order of the request; all of them by name."""
     if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return DescribeUserScramCredentialsResponse(error_code=code, error_message=None, results=[])
+        return DescribeUserScramCredentialsResponse(
+            throttle_time_ms=0, error_code=code, error_message=None, results=[]
+        )
     asked = Counter(user.name for user in request.users or ())
     users = asked or dict.fromkeys(context.broker.scram.users, 1)
     return DescribeUserScramCredentialsResponse(

@@ -1,6 +1,6 @@
-"""Which operations a resource of a type has: what access control lists may name, and what clients are told they may do.
+"""Which operations clients are told they may do with a topic, a group or the cluster (KIP-430).
 
-Owns the table and the bit field of authorized operations (KIP-430), whose bit n is the operation of code n.
+Owns the table and the bit field of authorized operations, whose bit n is the operation of code n.
 """
 
 from __future__ import annotations
@@ -32,15 +32,12 @@ _OPERATIONS: dict[ResourceType, tuple[Op, ...]] = {
         Op.ALTER_CONFIGS,
         Op.IDEMPOTENT_WRITE,
     ),
-    ResourceType.TRANSACTIONAL_ID: (Op.WRITE, Op.DESCRIBE, Op.TWO_PHASE_COMMIT),
-    ResourceType.DELEGATION_TOKEN: (Op.DESCRIBE,),
-    ResourceType.USER: (Op.CREATE_TOKENS, Op.DESCRIBE_TOKENS),
 }
 _OF_GROUP_CONFIGS = (Op.DESCRIBE_CONFIGS, Op.ALTER_CONFIGS)
 
 
 def operations_of(resource_type: ResourceType, behaviour: Behaviour) -> tuple[Op, ...]:
-    """Those of a type that a single resource can have, as a release knows them, by their codes."""
+    """All that there are for topics, groups or the cluster, as a release knows them."""
     found = _OPERATIONS[resource_type]
     if resource_type is ResourceType.GROUP and not behaviour.group_configs:
         return tuple(operation for operation in found if operation not in _OF_GROUP_CONFIGS)
