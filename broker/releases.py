@@ -132,6 +132,8 @@ class Behaviour:
     """Which refusals for a missing right have a text: none, those of CreateTopics, of DescribeConfigs as well, or also
     of DeleteTopics and of altering configs, as KRaft's have."""
 
+    log_dirs_of_topics_asked: bool = True
+    """DescribeLogDirs of some partitions leaves out the other topics, rather than to list them without partitions."""
     controls_as_kraft: bool = True
     """Elections and reassignments are answered as by a KRaft controller rather than with ZooKeeper: other texts, an
     election of all leaders lists topics without results too, leader.imbalance.per.broker.percentage is not asked."""
@@ -225,6 +227,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "idempotence_of_cluster": (("0.8.2", True), ("2.8", False)),
     "group_configs": (("0.8.2", False), ("4.0.0", True)),
     "refusal_texts": (("0.8.2", "none"), ("2.3", "create"), ("2.8", "describe"), ("3.3", "alter")),
+    "log_dirs_of_topics_asked": (("0.8.2", False), ("3.7", True)),
     "controls_as_kraft": (("0.8.2", False), ("3.3", True)),
     "topics_as_kraft": (("0.8.2", False), ("3.3", True)),
     "cordoned_log_dirs": (("0.8.2", False), ("4.3", True)),
@@ -239,7 +242,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "kraft_configs": (("0.8.2", False), ("3.3", True)),
     "sets_as_scala": (("0.8.2", True), ("4.2", False)),
     "logger_configs": (("0.8.2", False), ("2.4", True)),
-    "client_metrics_configs": (("0.8.2", "none"), ("3.7", "set"), ("4.0.0", "all")),
+    "client_metrics_configs": (("0.8.2", "none"), ("3.7", "set"), ("4.1", "all")),
     "group_synonyms": (("0.8.2", False), ("4.2", True)),
     "tells_unregistered": (("0.8.2", False), ("4.1", True)),
     "unknown_version_lists_range": (("0.8.2", False), ("2.4", True)),
@@ -274,6 +277,12 @@ OWN_CONFIG_TABLES_FROM = "3.9.1"
 _CONFIGS_SINCE = {
     "authorizer.class.name": "0.9",
     "inter.broker.protocol.version": "0.9",
+    "quota.producer.default": "0.9",  # KIP-13, with the next three
+    "quota.consumer.default": "0.9",
+    "quota.window.num": "0.9",
+    "quota.window.size.seconds": "0.9",
+    "controller.quota.window.num": "2.7",  # KIP-599, with the next
+    "controller.quota.window.size.seconds": "2.7",
     "message.format.version": "0.10.0",  # KIP-31, KIP-32, with the next two
     "message.timestamp.type": "0.10.0",
     "message.timestamp.difference.max.ms": "0.10.0",

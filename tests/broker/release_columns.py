@@ -226,8 +226,8 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
     ],
     "client_metrics_configs": [
         (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} 3.6", "none"),
-        (FROM_3_6.removeprefix("3.6 "), "set"),
-        (FROM_4, "all"),
+        (f"{FROM_3_6.removeprefix('3.6 ')} 4.0.0 4.0", "set"),
+        (FROM_4.removeprefix("4.0.0 4.0 "), "all"),
         ("ottla", "all"),
     ],
     "group_synonyms": [
@@ -246,6 +246,11 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         ("2.8 3.0 3.1 3.2", "describe"),
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", "alter"),
         ("ottla", "alter"),
+    ],
+    "log_dirs_of_topics_asked": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} 3.6", False),
+        (f"3.7 3.8 3.9 {FROM_4}", True),
+        ("ottla", True),
     ],
     "controls_as_kraft": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 3.0 3.1 3.2", False),

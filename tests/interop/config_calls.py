@@ -96,7 +96,6 @@ OF_BROKER: dict[str, list[str | None]] = {
     "num.io.threads": ["0", "x", "100", "2", "9"],
     "num.network.threads": ["4"],
     "background.threads": ["11"],
-    "num.recovery.threads.per.data.dir": ["2"],
     "log.cleaner.threads": ["50", "2"],
     "log.cleaner.dedupe.buffer.size": ["1"],
     "log.cleaner.io.buffer.size": ["-1"],

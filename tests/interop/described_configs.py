@@ -18,7 +18,7 @@ from side_by_side import RELEASES, WITH_ZOOKEEPER, Fence, Pair, RawClient, both
 
 FIELDS = ("value", "read_only", "config_source", "is_sensitive", "config_type", "synonyms")
 SETTLING_SECONDS = 1.0
-NOTICED_SECONDS = 0.06  # by a broker with ZooKeeper, of what it is to apply to itself
+NOTICED_SECONDS = 0.1  # by a broker with ZooKeeper, of what it is to apply to itself
 SHOWN = 12  # differences in a report
 
 
