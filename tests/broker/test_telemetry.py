@@ -288,6 +288,30 @@ def test_whatever_is_pushed_is_taken_or_refused(instance_id: bytes, metrics: byt
         assert made.instances[given_id].pushes == bool(metrics)
 
 
+def test_a_push_is_told_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+
+    class Logger:
+        def debug(self, event: str, **values: Any) -> None:
+            told.append({"event": event, **values})
+
+    monkeypatch.setattr("ottla.broker.telemetry.get_logger", Logger)
+    made = telemetry()
+    who = Asker("c", "librdkafka", "2.16", "127.0.0.1", 1)
+    _, wanted = made.subscribe(ID, who, 0)
+    made.push(ID, who, subscription_id=wanted.id, is_ending=False, codec=0, metrics=b"metrics", now_ms=1)
+    assert told == [
+        {
+            "event": "client metrics received",
+            "client_instance_id": id_text(ID),
+            "client_id": "c",
+            "software": "librdkafka 2.16",
+            "push_bytes": 7,
+            "pushes": 1,
+        }
+    ]
+
+
 def test_gzip_of_another_writer() -> None:
     made = telemetry()
     _, wanted = made.subscribe(ID, ASKER, 0)
