@@ -1,8 +1,8 @@
 """A clock that obeys: it goes with the machine's until it is frozen, set or moved on, as tests ask for.
 
 Owns the broker's timers and the order in which they fire when time is moved: each at its own time, one after the other,
-and the next not before the effects of the last are there. What belongs to real time (a client's max_wait_ms, throttles,
-sockets) runs by `BrokerState.waits` and is no business of this clock.
+and the next not before the effects of the last are there. What belongs to real time (a client's max_wait_ms, sockets,
+throttles by faults) runs by `BrokerState.waits` and is no business of this clock.
 """
 
 from __future__ import annotations

@@ -32,8 +32,9 @@ class ClockControl:
     """See the module. Every method is called on the broker's loop; each returns how the clock stands after it.
 
     Virtual are retention, rolls of segments and the deletion of their files, the expiry of offsets, producers and
-    transactional ids, the time-outs of sessions, rebalances and transactions, and the timestamps of LogAppendTime. Real
-    are the waits of fetches, throttles, sockets, syncs and checkpoints.
+    transactional ids, the time-outs of sessions, rebalances and transactions, quotas and the pauses that they ask for,
+    and the timestamps of LogAppendTime. Real are the waits of fetches, throttles by faults, sockets, syncs and
+    checkpoints.
     """
 
     def __init__(self, running: Running) -> None:

@@ -83,16 +83,15 @@ class ClientQuotas:
             self._changed()
         return results
 
-    def _default(self, kind: str) -> float | None:
+    def _default(self, name: str) -> float | None:
         """The limit of client ids without one, as old releases have it in their configuration."""
-        name = f"quota.{kind}.default"
         if self._config.fact(name) is None:
             return None
         rate = self._config[name]
         return None if rate == UNLIMITED else float(rate)
 
     def _changed(self) -> None:
-        defaults = {PRODUCE: self._default("producer"), FETCH: self._default("consumer")}
+        defaults = {PRODUCE: self._default("quota.producer.default"), FETCH: self._default("quota.consumer.default")}
         if not self.stored and not any(defaults.values()):
             if self.throttle is not None:
                 self.throttle.close()

@@ -84,6 +84,8 @@ VALID = """
     RenewDelegationToken      39  0-2   0-2   0-2   1-2   1-2   1-2
     ExpireDelegationToken     40  0-2   0-2   0-2   1-2   1-2   1-2
     DescribeDelegationToken   41  0-2   0-2   0-3   1-3   1-3   1-3
+    DescribeClientQuotas      48  0-1   0-1   0-1   0-1   0-1   0-1
+    AlterClientQuotas         49  0-1   0-1   0-1   0-1   0-1   0-1
     DescribeUserScramCredentials 50  0     0     0     0     0     0
     AlterUserScramCredentials 51  0     0     0     0     0     0
     DescribeQuorum            55  -     -     0-2   0-2   0-2   0-2
