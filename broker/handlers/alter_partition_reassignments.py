@@ -13,9 +13,10 @@ from ...protocol.messages.alter_partition_reassignments import (
 )
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
-from ..nodes import Assignment
+from ..nodes import Assignment, Nodes
 from ..partitions import Partition
 
+Asked = AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartition
 TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 Result = TopicResult.ReassignablePartitionResponse
 
@@ -27,27 +28,35 @@ async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """Each partition on its own, all that change at once."""
+    is_kraft = context.broker.profile.behaviour.controls_as_kraft
     try:
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
-        if not request.topics and context.broker.profile.behaviour.controls_as_kraft:
-            return AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message="", responses=[])
         wanted: Wanted = {}
         results = [
             TopicResult(
                 name=topic.name,
                 partitions=[
                     _altered(topic.name, asked.partition_index, asked.replicas, request, context, wanted)
-                    for asked in topic.partitions
+                    for asked in (topic.partitions if is_kraft else _each_once(topic.partitions))
                 ],
             )
             for topic in request.topics
+            if is_kraft or topic.partitions
         ]
         context.broker.topology.change(list(wanted.values()))
     except Exception as error:
         return _refused(error, request)
-    made = AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, responses=results)
-    made.allow_replication_factor_change = request.allow_replication_factor_change
+    # With nothing to do a KRaft controller does not even look at the request.
+    message = None if is_kraft and request.topics else ""
+    made = AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=message, responses=results)
+    if request.topics:
+        made.allow_replication_factor_change = request.allow_replication_factor_change
     return made
+
+
+def _each_once(asked: list[Asked]) -> list[Asked]:
+    """Of several about one partition the last."""
+    return list({one.partition_index: one for one in asked}.values())
 
 
 def _refused(error: Exception, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
@@ -76,9 +85,13 @@ def _altered(
 ) -> Result:
     topics, topology = context.broker.topics, context.broker.topology
     try:
-        if not topics.has_partition(name, index):
-            if not context.broker.profile.behaviour.controls_as_kraft:
+        is_there = topics.has_partition(name, index)
+        if not context.broker.profile.behaviour.controls_as_kraft:
+            now = topics.partition(name, index).assignment if is_there else None
+            _check_with_zookeeper(now, replicas, context.broker.nodes)
+            if not is_there:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        if not is_there:
             what = f"a topic named {name}" if topics.get(name) is None else f"partition {name}:{index}"
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find {what}.")
         partition = topics.partition(name, index)
@@ -96,3 +109,31 @@ def _altered(
             message = None
         return Result(partition_index=index, error_code=code, error_message=message)
     return Result(partition_index=index, error_code=ErrorCode.NONE, error_message=None)
+
+
+def _check_with_zookeeper(now: Assignment | None, replicas: list[int] | None, nodes: Nodes) -> None:
+    """What a controller with ZooKeeper looks at first, and of partitions that are not there, too."""
+    if replicas is None:
+        if now is None or not now.is_reassigned:
+            raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+        return
+    before = set() if now is None else set(now.replicas) - set(now.adding)
+    adding = [node for node in replicas if node not in before]
+    problem = None
+    if not replicas:
+        problem = "Empty replica list specified in partition reassignment."
+    elif len(set(replicas)) < len(replicas):
+        problem = f"Duplicate replica ids in partition reassignment replica list: {_scala('ArrayBuffer', replicas)}"
+    elif min(replicas) < 0:
+        problem = f"Invalid broker id in replica list: {_scala('ArrayBuffer', replicas)}"
+    elif not set(adding) <= set(nodes.running):
+        problem = (
+            "Replica assignment has brokers that are not alive. Replica list: "
+            f"{_scala('ArrayBuffer', adding)}, live broker list: {_scala('Set', nodes.running)}"
+        )
+    if problem:
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def _scala(kind: str, numbers: list[int]) -> str:
+    return f"{kind}({', '.join(map(str, numbers))})"

@@ -10,7 +10,7 @@ from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from ..context import RequestContext, handles
-from ..log_dirs import UnusableDir
+from ..log_dirs import LogDir, UnusableDir
 
 Directory = DescribeLogDirsResponse.DescribeLogDirsResult
 TopicSizes = Directory.DescribeLogDirsTopic
@@ -33,37 +33,45 @@ async def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestCon
         if directory.failure is not None or isinstance(directory, UnusableDir):
             results.append(Directory(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[]))
             continue
-        topics: dict[str, list[PartitionSize]] = {}
-        for topic in context.broker.topics:
-            for partition in topic.online_partitions():
-                if context.node_id not in partition.replicas:
-                    continue
-                if (wanted is None or (topic.name, partition.index) in wanted) and directory.holds(partition.log):
-                    size = PartitionSize(
-                        partition_index=partition.index,
-                        partition_size=partition.log.size_bytes,
-                        offset_lag=0,
-                        is_future_key=False,
-                    )
-                    topics.setdefault(topic.name, []).append(size)
-        for partition, future in context.broker.moves.of(directory):
-            name, index = partition.topic, partition.index
-            if context.node_id in partition.replicas and (wanted is None or (name, index) in wanted):
-                size = PartitionSize(
-                    partition_index=index,
-                    partition_size=future.size_bytes,
-                    offset_lag=future.lag(partition.log),
-                    is_future_key=True,
-                )
-                topics.setdefault(name, []).append(size)
+        topics = _sizes(directory, wanted, context)
         total_bytes, usable_bytes = directory.volume_bytes()
         results.append(
             Directory(
                 error_code=0,
                 log_dir=str(directory.path),
-                topics=[TopicSizes(name=name, partitions=sizes) for name, sizes in topics.items()],
+                topics=topics,
                 total_bytes=total_bytes,
                 usable_bytes=usable_bytes,
             )
         )
     return DescribeLogDirsResponse(results=results)
+
+
+def _sizes(directory: LogDir, wanted: set[tuple[str, int]] | None, context: RequestContext) -> list[TopicSizes]:
+    """The partitions of a directory that are wanted, and then the copies in it of those that move there."""
+    broker = context.broker
+    listed = [
+        (partition, 0, partition.log.size_bytes, False)
+        for topic in broker.topics
+        for partition in topic.online_partitions()
+        if directory.holds(partition.log)
+    ]
+    listed += [
+        (partition, future.lag(partition.log), future.size_bytes, True)
+        for partition, future in broker.moves.of(directory)
+    ]
+    topics: dict[str, list[PartitionSize]] = {}
+    for partition, lag, size_bytes, is_copy in listed:
+        if context.node_id in partition.replicas:
+            sizes = topics.setdefault(partition.topic, [])
+            if wanted is None or (partition.topic, partition.index) in wanted:
+                sizes.append(
+                    PartitionSize(
+                        partition_index=partition.index,
+                        partition_size=size_bytes,
+                        offset_lag=lag,
+                        is_future_key=is_copy,
+                    )
+                )
+    leaves_out = broker.profile.behaviour.log_dirs_of_topics_asked
+    return [TopicSizes(name=name, partitions=sizes) for name, sizes in topics.items() if sizes or not leaves_out]

@@ -30,6 +30,8 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
         is_kraft = context.broker.profile.behaviour.controls_as_kraft
         if request.election_type not in (PREFERRED, UNCLEAN) and (asked or is_for_all or not is_kraft):
+            if not is_kraft:  # its broker fails over it
+                raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     except Refused as error:
         return _refused(error, [] if is_for_all else asked, context)
@@ -47,8 +49,8 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -
             result.partition_result = [
                 one for one in result.partition_result if one.error_code != ErrorCode.ELECTION_NOT_NEEDED
             ]
-        if not is_kraft:
-            results = [result for result in results if result.partition_result]
+    if not is_kraft:
+        results = [result for result in results if result.partition_result]
     return ElectLeadersResponse(error_code=_error_of_all(ErrorCode.NONE, context), replica_election_results=results)
 
 
@@ -59,6 +61,8 @@ def _error_of_all(code: ErrorCode, context: RequestContext) -> ErrorCode:
 
 def _refused(error: Exception, asked: list[tuple[str, list[int]]], context: RequestContext) -> ElectLeadersResponse:
     code, message = code_of(error), message_of(error)
+    if code == ErrorCode.UNKNOWN_SERVER_ERROR:
+        message = None
     return ElectLeadersResponse(
         error_code=_error_of_all(code, context),
         replica_election_results=[

@@ -55,4 +55,5 @@ async def list_partition_reassignments(
         ]
         if ongoing:
             found.append(OngoingTopic(name=name, partitions=ongoing))
-    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=found)
+    message = None if context.broker.profile.behaviour.controls_as_kraft else ""
+    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=message, topics=found)
