@@ -14,19 +14,38 @@ from checks import Check, Failed
 
 from ottla.client import Admin, Consumer, Producer
 from ottla.client.admin import (
+    ANY_NAME,
     EARLIEST,
     LATEST,
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclResourceType,
     ConfigChange,
     ConfigOperation,
     ConfigResource,
     ConfigSource,
+    ElectionType,
+    FeatureUpdate,
     GroupDescription,
     NewPartitions,
     NewTopic,
+    PatternType,
+    PermissionType,
+    Replica,
+    ResourceType,
+    ScramDeletion,
+    ScramMechanism,
+    ScramUpsertion,
     checked,
+    quota_entity,
 )
 
 PATIENCE_SECONDS = 20
+AUTHORIZED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 
 
 class Report:
@@ -127,21 +146,117 @@ async def groups(admin: Admin, address: str, report: Report) -> None:
     report.same("topics deleted", codes(await admin.delete_topics(["t", "absent", "d"])), [0, 3, 0])
 
 
-async def calls(address: str, report: Report) -> None:
+async def access_lists(admin: Admin, report: Report) -> None:
+    read = (AclOperation.READ, PermissionType.ALLOW)
+    one = AclBinding(AclResourceType.TOPIC, "t", PatternType.LITERAL, "User:anna", "*", *read)
+    two = AclBinding(AclResourceType.TOPIC, "te", PatternType.PREFIXED, "User:bob", "1.2.3.4", *read)
+    made = await admin.create_acls([two, one._replace(resource_name=""), one])
+    report.same("bindings made", codes(made), [0, 42, 0])
+    await report.soon("bindings", lambda: admin.describe_acls(AclFilter(AclResourceType.TOPIC)), [one, two])
+    for pattern, expected in ((PatternType.MATCH, [two]), (PatternType.ANY, [])):
+        found = await admin.describe_acls(AclFilter(AclResourceType.TOPIC, "tea", pattern))
+        report.same(f"bindings by {pattern.name}", found, expected)
+    whose = AclFilter(principal="User:anna")
+    report.same("bindings removed", await admin.delete_acls([whose]), {whose: [one]})
+    await report.soon("bindings left", admin.describe_acls, [two])
+
+
+async def quotas_and_users(admin: Admin, report: Report) -> None:
+    anna, both = quota_entity({"user": "anna"}), quota_entity({"user": "anna", "client-id": None})
+    limits = {anna: {"producer_byte_rate": 1024.0}, both: {"request_percentage": 12.5}}
+    done = await admin.alter_client_quotas({**limits, quota_entity({"user": "bob"}): {"no.such": 1.0}})
+    report.same("quotas set", codes(done), [0, 0, 42])
+    await report.soon("quotas", admin.describe_client_quotas, limits)
+    some = await admin.describe_client_quotas({"user": ANY_NAME, "client-id": None})
+    report.same("quotas of a default client", some, {both: limits[both]})
+    report.same("quota removed", await admin.alter_client_quotas({both: {"request_percentage": None}}), {both: None})
+    await report.soon("quotas left", admin.describe_client_quotas, {anna: limits[anna]})
+    small = ScramMechanism.SCRAM_SHA_256
+    changes = [
+        ScramUpsertion("anna", small, "a", 4096),
+        ScramUpsertion("carl", small, "c", 1),
+        ScramDeletion("x", small),
+    ]
+    stored = await admin.alter_user_scram_credentials(changes)
+    report.same(
+        "passwords stored",
+        {user: codes({0: error}) for user, error in stored.items()},
+        {
+            "anna": [0],
+            "carl": [93],
+            "x": [91],
+        },
+    )
+    await report.soon("passwords", admin.describe_user_scram_credentials, {"anna": ((small, 4096),)})
+    report.same("users", codes(await admin.describe_user_scram_credentials(["x", "anna"])), [91, 0])
+
+
+async def cluster(admin: Admin, report: Report) -> None:
+    wanted = [("t", 0), ("t", 9)]
+    elected = await admin.elect_leaders(ElectionType.PREFERRED, wanted)
+    report.same("elected", codes(elected), [84, 3])
+    report.same("elected of all", await admin.elect_leaders(ElectionType.UNCLEAN), {})
+    moved = await admin.alter_partition_reassignments({("t", 0): [1], ("t", 1): [9], ("t", 2): None, ("t", 9): [1]})
+    report.same("reassigned", codes(moved), [0, 39, 85, 3])
+    report.same("reassignments", await admin.list_partition_reassignments(), {})
+    there = Replica("t", 0, 1)
+    report.same("no directory", codes(await admin.alter_replica_log_dirs({there: "/no/such"})), [57])
+    (folder,) = checked(await admin.describe_log_dirs())[1]
+    report.same("its directory", await admin.alter_replica_log_dirs({there: folder.path}), {there: None})
+    features = await admin.describe_features()
+    level = features.finalized["metadata.version"].most
+    report.same("level", features.supported["metadata.version"].most >= level > 0, True)
+    same = {"metadata.version": FeatureUpdate(level)}
+    report.same("features", await admin.update_features(same, validate_only=True), {"metadata.version": None})
+    report.same("no feature", codes(await admin.update_features({"no.such": FeatureUpdate(1)})), [95])
+    quorum = await admin.describe_metadata_quorum()
+    report.same("quorum", (quorum.leader, [one.node_id for one in quorum.voters], quorum.observers), (1, [1], ()))
+
+
+async def transactions(admin: Admin, address: str, report: Report) -> None:
+    async with Producer(address, transactional_id="one") as producer:
+        await producer.begin()
+        await producer.send_and_wait("t", b"v", b"k", partition=2)
+        (listed,) = await admin.list_transactions(states=["Ongoing"])
+        report.same("transaction", (listed.transactional_id, listed.state), ("one", "Ongoing"))
+        report.same("of others", await admin.list_transactions(producer_ids=[listed.producer_id + 1]), [])
+        report.same("that long", await admin.list_transactions(duration_ms=10**9), [])
+        described = await admin.describe_transactions(["one", "two"])
+        report.same("described", codes(described), [0, 105])
+        told: Any = described["one"]
+        report.same("partitions", (told.coordinator, told.partitions), (1, (("t", 2),)))
+        await producer.abort()
+
+
+async def resources(admin: Admin, report: Report) -> None:
+    group = ConfigResource(ResourceType.GROUP, "g")
+    report.same("group", await admin.alter_configs({group: {"consumer.session.timeout.ms": "50000"}}), {group: None})
+    await report.soon("groups with configs", lambda: admin.list_config_resources([ResourceType.GROUP]), [group])
+    listed = await admin.list_config_resources([ResourceType.BROKER, ResourceType.TOPIC])
+    report.same("resources", [one for one in listed if not one.name.startswith("__")][-1], ConfigResource.broker(1))
+
+
+async def calls(address: str, release: str, report: Report) -> None:
     async with Admin(address) as admin:
         await topics_and_configs(admin, report)
         await logs(admin, address, report)
+        await access_lists(admin, report)
+        await quotas_and_users(admin, report)
+        await cluster(admin, report)
+        await transactions(admin, address, report)
+        if release == "4.3":
+            await resources(admin, report)
         await groups(admin, address, report)
 
 
 def run_admin(release: str) -> str:
     report = Report()
-    kafka = Kafka(release)
+    kafka = Kafka(release, None, 1, **AUTHORIZED)
     try:
-        asyncio.run(asyncio.wait_for(calls(kafka.address, report), 120))
+        asyncio.run(asyncio.wait_for(calls(kafka.address, release, report), 120))
     finally:
         kafka.stop()
-    return f"{report.count} answers about topics, configs, logs and groups as they should be"
+    return f"{report.count} answers about all that it can ask are as they should be"
 
 
 CHECKS = [
