@@ -288,7 +288,8 @@ def acl(entry: Any, world: World, random: Random, wrong: bool) -> None:
         return
     entry.resource_type = random.choice((2, 2, 3, 4, 5))
     entry.resource_name = "kafka-cluster" if entry.resource_type == 4 else random.choice((*TOPICS, "*", "pre"))
-    entry.resource_pattern_type = 3 if entry.resource_type == 4 else random.choice((3, 4))
+    if entry.resource_pattern_type != 3:  # as v0 has it
+        entry.resource_pattern_type = 3 if entry.resource_type == 4 else random.choice((3, 4))
     entry.operation = random.choice(
         {2: (2, 3, 4, 5, 6, 7, 8), 3: (2, 3, 6), 4: (2, 5, 8, 9), 5: (2, 4, 8)}[entry.resource_type]
     )

@@ -109,7 +109,10 @@ def _is_fence(value: Any) -> bool:
 def differences(theirs: Any, ours: Any, path: str = "") -> list[Difference]:
     """Where two answers differ, field by field; elements of lists are matched by what tells them apart."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
-        return [one for name in theirs for one in differences(theirs[name], ours[name], f"{path}.{name}")]
+        found = []
+        for name in {**theirs, **ours}:
+            found += differences(theirs.get(name, ABSENT), ours.get(name, ABSENT), f"{path}.{name}")
+        return found
     if isinstance(theirs, list) and isinstance(ours, list) and theirs != ours:
         return _of_lists(theirs, ours, path)
     return [] if theirs == ours else [(path, theirs, ours)]
@@ -217,7 +220,7 @@ class Run:
     def unexplained(self, call: Call, theirs: Any, ours: Any) -> list[Difference]:
         left = []
         for path, one, other in differences(theirs, ours):
-            reason = REASONS.of(self.pair.release, call, path, one, other)
+            reason = REASONS.of(self.pair.release, call.api, path, one, other)
             if reason is None:
                 left.append((path, one, other))
             else:

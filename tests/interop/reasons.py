@@ -23,12 +23,12 @@ class Reasons:
     def __init__(self, reasons: list[Reason]) -> None:
         self._reasons = reasons
 
-    def of(self, release: str, call: Any, path: str, theirs: Any, ours: Any) -> str | None:
+    def of(self, release: str, api: str, path: str, theirs: Any, ours: Any) -> str | None:
         """The text of the first that explains a difference."""
         for reason in self._reasons:
             if reason.releases and release not in reason.releases:
                 continue
-            if call.api in reason.apis.split() and re.search(reason.path, path) and reason.holds(theirs, ours):
+            if api in reason.apis.split() and re.search(reason.path, path) and reason.holds(theirs, ours):
                 return reason.text
         return None
 
@@ -69,3 +69,4 @@ REASONS = Reasons(
         ),
     ]
 )
+CLIENT_REASONS = Reasons([])

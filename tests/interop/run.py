@@ -27,6 +27,7 @@ MODULES = [
     "decisions",
     "described_configs",
     "difference",
+    "admin_clients",
     "directories",
     "cleaned",
     "mirrored",
