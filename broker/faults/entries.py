@@ -224,7 +224,7 @@ def place_of_error(shape: Shape, code: int, *, topic: bool = False, partition: b
             return others[-1]
     if paired:
         return paired[-1]
-    return paths[0] if paths and not paths[0] else paths[-1] if paths else None
+    return paths[0] if paths else None  # what an entry holds is not known before it is answered
 
 
 def is_of_topics(path: Path) -> bool:

@@ -25,6 +25,7 @@ TIMED_OUT, NOT_LEADER, NOT_COORDINATOR, UNKNOWN_MEMBER = 7, 6, 16, 25
 TEXTS = {"name": "t", "topic": "t", "resource_name": "t", "group_id": "g", "transactional_id": "x", "key": "g"}
 TEXTS |= dict.fromkeys(("topic_names", "groups", "groups_names", "coordinator_keys", "transactional_ids"), "t")
 NUMBERS = {"num_partitions": 1, "replication_factor": 1, "count": 3, "resource_type": 2, "acks": -1}
+NUMBERS |= {"resource_type_filter": 2, "operation": 3, "permission_type": 3}
 ONLY_AT_THE_TOP = {"AddOffsetsToTxn", "ApiVersions", "DescribeCluster", "EndTxn", "Heartbeat", "InitProducerId"}
 ONLY_AT_THE_TOP |= {"DescribeAcls", "DescribeClientQuotas", "ListConfigResources"}
 ONLY_AT_THE_TOP |= {"CreateDelegationToken", "DescribeDelegationToken", "ExpireDelegationToken", "RenewDelegationToken"}

@@ -78,7 +78,15 @@ GOLDEN: list[tuple[Any, str]] = [
         + DIRECTORY.hex()
         + "00",
     ),
-]
+    (
+        made.AccessControlEntryRecord(
+            id=ID, resource_type=2, resource_name="t", pattern_type=4, principal="User:a", host="*", operation=3,
+            permission_type=2,
+        ),
+        "011200" + ID.hex() + "02" + "0274" + "04" + "07557365723a61" + "022a" + "03" + "02" + "00",
+    ),
+    (made.RemoveAccessControlEntryRecord(id=ID), "011300" + ID.hex() + "00"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("record", "golden"), GOLDEN, ids=[type(record).__name__ for record, _ in GOLDEN])
