@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...protocol.acls import AclOperation, ResourceType
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from ..context import RequestContext, handles
 from ..errors import Refused
@@ -17,8 +18,10 @@ async def describe_client_quotas(
 ) -> DescribeClientQuotasResponse:
     """What matches all components; defaults of the configuration are none of them."""
     components = [Component(one.entity_type, one.match_type, one.match) for one in request.components]
+    if not context.allowed(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # without words, as Kafka's
+        return DescribeClientQuotasResponse(error_code=code, error_message=None, entries=None)
     try:
-        context.check_allowed(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
         found = context.broker.quotas.stored.describe(components, strict=request.strict)
     except Refused as refused:
         return DescribeClientQuotasResponse(
