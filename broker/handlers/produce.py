@@ -78,7 +78,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
         if version >= 13:
             topic = topics.by_id(asked.topic_id)
             name = topic.name if topic else ""
-        denied = context.topic_refusal(AclOperation.WRITE, name) if is_restricted and name else ErrorCode.NONE
+        denied = context.topic_refusal(AclOperation.WRITE, name) if is_restricted and name else None
         answers: list[Answer] = []
         for data in asked.partition_data:
             partition = None
