@@ -83,7 +83,7 @@ def acls(arguments: Sequence[str]) -> int:
     parser.add_argument("--force", action="store_true", help="do not ask")
     asked = parsed(parser, arguments, _check)
     act = _list if asked.list else _add if asked.add else _remove
-    return run_admin(PROGRAM, asked, act)
+    return run_admin(PROGRAM, asked, act, before=_confirm if asked.remove and not asked.force else None)
 
 
 def _check(parser: Parser, asked: argparse.Namespace) -> None:
@@ -222,13 +222,17 @@ async def _add(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
 async def _remove(admin: Admin, asked: argparse.Namespace, out: Out) -> None:
     removed: list[AclBinding] = []
     for pattern, entries in asked.wanted.items():
-        bindings = [AclBinding(*pattern, *entry) for entry in entries]
-        if not asked.force and not _confirmed(pattern, bindings, out):
-            continue
-        filters = [AclFilter(*one) for one in bindings] or [AclFilter(*pattern)]
+        filters = [AclFilter(*pattern, *entry) for entry in entries] or [AclFilter(*pattern)]
         for gone in checked(await admin.delete_acls(filters)).values():
             removed += gone
     out.show({"removed": [_document(one) for one in dict.fromkeys(removed)]}, [])
+
+
+def _confirm(asked: argparse.Namespace, out: Out) -> None:
+    """Asks for each resource, and leaves those out that are not to be touched."""
+    for pattern, entries in list(asked.wanted.items()):
+        if not _confirmed(pattern, [AclBinding(*pattern, *entry) for entry in entries], out):
+            del asked.wanted[pattern]
 
 
 def _confirmed(pattern: Pattern, bindings: Sequence[AclBinding], out: Out) -> bool:

@@ -96,8 +96,12 @@ def run_admin(
     *,
     timeout_ms: int = TIMEOUT_MS,
     failed: Callable[[Out, str], None] = Out.fail,
+    before: Callable[[Any, Out], None] | None = None,
 ) -> int:
-    """Runs the command with a started admin; its exit code. `failed` tells why it could not be done."""
+    """Runs the command with a started admin; its exit code. `failed` tells why it could not be done.
+
+    `before` asks the user: outside of the event loop, where Ctrl-C ends that.
+    """
 
     async def connected(out: Out) -> None:
         client_id = program.replace(" ", "-")
@@ -106,6 +110,8 @@ def run_admin(
 
     def run(write: Write) -> int:
         out = Out(program, write, asked.json)
+        if before is not None:
+            before(asked, out)
         try:
             asyncio.run(connected(out))
         except (ClientError, CannotDo) as error:

@@ -6,9 +6,15 @@ That the text is that of Kafka's tools is compared with them in `make interop`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import math
+import os
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -508,6 +514,43 @@ async def test_nobody_answers(command: str, tmp_path: Path, ottla: Ottla) -> Non
     assert (code, out, err.count("\n")) == (1, "", 1) and "no broker could be reached" in err
     code, out, err = await ottla(broker, command, *action, "--bootstrap-server", "nonsense")
     assert (code, out, err.count("\n")) == (1, "", 1)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGINT to send")
+@pytest.mark.parametrize("line", ["topics --list", "acls --remove --topic t"])
+def test_ctrl_c_ends_it_without_a_word(line: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, contextlib.ExitStack() as accepted:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        main = "import sys; from ottla.broker.cli import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", main, *line.split(" "), "--bootstrap-server", address]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+            assert process.stdout is not None and process.stderr is not None
+            if line.startswith("acls"):
+                assert "(y/n)" in process.stdout.readline()  # it waits for an answer
+            else:
+                accepted.enter_context(silent.accept()[0])  # it waits for the broker
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == cli.INTERRUPTED
+            assert (process.stdout.read(), process.stderr.read()) == ("", "")
+
+
+async def test_a_reader_may_go_away(tmp_path: Path) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        for n in range(9):
+            await broker.topic(f"t{n}")
+        main = "import sys; from ottla.broker.cli import main; sys.exit(main(sys.argv[1:]))"
+        address = f"127.0.0.1:{broker.ports[0]}"
+        read, write = os.pipe()
+        os.close(read)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", main, "topics", "--list", "--bootstrap-server", address),
+            stdout=write,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        os.close(write)
+        _, err = await process.communicate()
+        assert (process.returncode, err) == (0, b"")
 
 
 def test_the_command_finds_them(capsys: pytest.CaptureFixture[str]) -> None:
