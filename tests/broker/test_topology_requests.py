@@ -323,7 +323,8 @@ async def test_each_node_has_the_files_of_its_replicas(tmp_path: Path):
 
 
 async def test_coordinators_too_need_enough_in_sync(tmp_path: Path):
-    async with running(tmp_path, brokers=2, overrides={"min.insync.replicas": "2"}) as broker:
+    overrides = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
+    async with running(tmp_path, brokers=2, overrides=overrides) as broker:
         await broker.topic("t")
         client = await broker.client()
         for key_type in (0, 1):

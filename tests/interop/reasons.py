@@ -67,6 +67,46 @@ REASONS = Reasons(
             "topics that are named without partitions are left out by Kafka",
             _without_partitions,
         ),
+        Reason(
+            "DescribeConfigs",
+            r"\.configs\[(advertised\.listeners|listeners|log\.dirs|listener\.security\.protocol\.map|process\.roles|"
+            r"controller\.listener\.names|controller\.quorum\.(voters|bootstrap\.servers)|inter\.broker\.listener\.name|"
+            r"zookeeper\.connect)\]",
+            "ports and folders are each broker's own, and there is neither a controller beside ours nor a ZooKeeper",
+        ),
+        Reason(
+            "DescribeConfigs",
+            r"\.configs\[(offsets\.topic|transaction\.state\.log|share\.coordinator\.state\.topic)\."
+            r"(replication\.factor|min\.isr)\]",
+            "internal topics have one replica by default, for one node; a Kafka has three",
+        ),
+        Reason(
+            "DescribeConfigs", r"\.configs\[node\.id\]\.synonyms", "up to 3.9 there is a default -1, which is not ours"
+        ),
+        Reason(
+            "DescribeConfigs",
+            r"\.configs\[\S*replication\.throttled\.rate\]\.read_only$",
+            "up to 4.1 it was told as read only although it can be changed",
+            releases=("2.8", "3.9"),
+        ),
+        Reason(
+            "DescribeConfigs",
+            r"\.is_default$",
+            "Kafka forgot this field of v0 when its messages began to be generated, and says false of all",
+            lambda theirs, ours: theirs is False,
+        ),
+        Reason(
+            "IncrementalAlterConfigs",
+            r"\.error_(code|message)$",
+            "an unknown operation, and APPEND to what Kafka up to 4.1 knows beside its configs, fails there unexpectedly",
+            lambda theirs, ours: theirs in (-1, None),
+        ),
+        Reason(
+            "IncrementalAlterConfigs",
+            r"\.error_message$",
+            "of several configs that are no lists another is told first: Kafka takes them out of a hash table",
+            lambda theirs, ours: all("its type is not LIST" in str(text) for text in (theirs, ours)),
+        ),
     ]
 )
 CLIENT_REASONS = Reasons([])
