@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from ..context import RequestContext, handles
 from ..security.tokens import NO_TIME, REFUSAL
@@ -26,11 +27,10 @@ async def create_delegation_token(
         hmac=b"",
         throttle_time_ms=0,
     )
-    if request.owner_principal_name:
-        answer.principal_type, answer.principal_name = (
-            request.owner_principal_type or kind,
-            request.owner_principal_name,
-        )
+    if request.owner_principal_name and request.owner_principal_type is None:
+        answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR  # which surprises Kafka as well
+    elif request.owner_principal_name:
+        answer.principal_type, answer.principal_name = request.owner_principal_type or "", request.owner_principal_name
     if context.api_version >= REQUESTER_SINCE:
         answer.token_requester_principal_type, answer.token_requester_principal_name = kind, name
     return answer

@@ -188,15 +188,17 @@ async def test_a_token_is_refused_with_whose_it_would_be(tmp_path: Path) -> None
     async with running(tmp_path, overrides={"delegation.token.secret.key": "secret"}) as broker:
         client = await broker.client()
         for owner, told in (
-            (("Role", "joe"), "Role:joe"),
-            (("Role", ""), "User:ANONYMOUS"),
-            ((None, None), "User:ANONYMOUS"),
+            (("Role", "joe"), (64, "Role:joe")),
+            (("", "joe"), (64, ":joe")),
+            (("Role", ""), (64, "User:ANONYMOUS")),
+            ((None, None), (64, "User:ANONYMOUS")),
+            ((None, "joe"), (-1, "User:ANONYMOUS")),
         ):
             request = CreateDelegationTokenRequest(
                 owner_principal_type=owner[0], owner_principal_name=owner[1], renewers=[renewer], max_lifetime_ms=-1
             )
             answer = await client.call(request, 3)
-            assert (answer.error_code, f"{answer.principal_type}:{answer.principal_name}") == (64, told)
+            assert (answer.error_code, f"{answer.principal_type}:{answer.principal_name}") == told
             asked = answer.token_requester_principal_type, answer.token_requester_principal_name
             assert asked == ("User", "ANONYMOUS")
 

@@ -9,18 +9,18 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import kafka.admin
 import kafka.errors
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import (
-    AdminClient,
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
     UserScramCredentialUpsertion,
 )
 from kafka.admin import KafkaAdminClient
+from kafka.admin import _users as kafka_users  # type: ignore[import-untyped]
 from running_broker import RunningBroker
 
 from ottla.broker import Embedded
@@ -48,8 +48,8 @@ def test_credentials_of_each_client_are_seen_by_the_other(confluent: Any, kafka_
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
     upsertion = UserScramCredentialUpsertion(f"{name}-c", info, b"secret", b"salt")
     assert confluent.alter_user_scram_credentials([upsertion])[f"{name}-c"].result(SECONDS) is None
-    theirs = kafka.admin.UserScramCredentialUpsertion(
-        f"{name}-p", kafka.admin.ScramMechanism.SCRAM_SHA_256, "secret", iterations=4096
+    theirs = kafka_users.UserScramCredentialUpsertion(
+        f"{name}-p", kafka_users.ScramMechanism.SCRAM_SHA_256, "secret", iterations=4096
     )
     kafka_python.alter_user_scram_credentials([theirs])
     found = kafka_python.describe_user_scram_credentials([f"{name}-c"])
