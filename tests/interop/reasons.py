@@ -98,7 +98,7 @@ REASONS = Reasons(
         Reason(
             "IncrementalAlterConfigs",
             r"\.error_(code|message)$",
-            "an unknown operation, and APPEND to what Kafka up to 4.1 knows beside its configs, fails there unexpectedly",
+            "an unknown operation, and APPEND to what a Kafka up to 4.1 has beside its configs, fail unexpectedly",
             lambda theirs, ours: theirs in (-1, None),
         ),
         Reason(
