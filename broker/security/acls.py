@@ -130,6 +130,7 @@ class Acls:
         self._ids: dict[Acl, bytes] = {}
         self._by_id: dict[bytes, Acl] = {}
         self._by_type: dict[int, _OfType] = {}
+        self._by_principal: dict[str, dict[Acl, None]] = {}
         self.revision = 0
 
     def __len__(self) -> int:
@@ -146,6 +147,9 @@ class Acls:
             if acl is not None:
                 del self._ids[acl]
                 self._by_type[acl.resource_type].drop(acl)
+                del self._by_principal[acl.principal][acl]
+                if not self._by_principal[acl.principal]:
+                    del self._by_principal[acl.principal]
             return
         acl = Acl(
             record.resource_type,
@@ -159,6 +163,7 @@ class Acls:
         self._ids[acl] = record.id
         self._by_id[record.id] = acl
         self._by_type.setdefault(acl.resource_type, _OfType()).add(acl)
+        self._by_principal.setdefault(acl.principal, {})[acl] = None
 
     def add(self, acls: Iterable[Acl], now_ms: int) -> None:
         """Adds those that are not there yet. Raises Refused when these are too many at once; StorageError."""
@@ -185,12 +190,16 @@ class Acls:
                 self.replay(record)
 
     def find(self, wanted: AclFilter) -> list[Acl]:
-        """The entries that match, those of one pattern together."""
+        """The entries that match."""
         return [acl for acl in self._candidates(wanted) if wanted.matches(acl)]
 
     def _candidates(self, wanted: AclFilter) -> Iterator[Acl]:
-        """Entries among which are all that a filter matches: few where it names resources."""
+        """Entries among which are all that a filter matches: few where it names a resource or a principal, of which a
+        request may name thousands."""
         kind, name = wanted.resource_type, wanted.resource_name
+        if name is None and wanted.principal is not None:
+            yield from self._by_principal.get(wanted.principal, ())
+            return
         for of_type in list(self._by_type.values()) if kind == ResourceType.ANY else self._some(kind):
             if name is None:
                 yield from chain.from_iterable(of_type.by_pattern.values())

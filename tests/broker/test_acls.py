@@ -282,7 +282,8 @@ def test_adding_removing_and_replaying(changes: list[tuple[bool, Acl]]) -> None:
     again = store()
     for record in records:
         again.replay(record)
-    assert again._ids == acls._ids and again._by_id == acls._by_id
+    assert again._ids == acls._ids and again._by_id == acls._by_id and again._by_principal == acls._by_principal
+    assert all(again._by_principal.values()) and sum(map(len, again._by_principal.values())) == len(model)
     for kind, of_type in again._by_type.items():
         assert of_type.by_pattern == acls._by_type[kind].by_pattern
         assert (
