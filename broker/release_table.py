@@ -12,6 +12,7 @@ from .config_facts import facts
 from .releases import (
     OWN,
     PROFILE_NAMES,
+    TELEMETRY_KEYS,
     Profile,
     advertised_by_releases,
     api_names,
@@ -208,5 +209,7 @@ def apis_markdown(served: Mapping[int, Versions]) -> str:
     for key, name in sorted(api_names().items()):
         runs = ", ".join(f"{release}: {_range(_ends(versions))}" for release, versions in advertised_by_releases(key))
         here = _range(_ends(served[key])) if key in served else f"no: {why_not_served(key)}"
+        if key in TELEMETRY_KEYS:
+            here += ", with `ottla.client.telemetry=true`"
         rows.append(f"| {name} | {key} | {runs} | {here} |")
     return "\n".join(rows)

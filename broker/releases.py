@@ -142,6 +142,9 @@ class Behaviour:
     """Topics are made, grown and deleted as by KRaft's controller, rather than with ZooKeeper: other texts; DELETE
     on the cluster is enough, and no name is deleted that may not be described; and each entry of a name that is listed
     twice is answered with ZooKeeper alone."""
+    first_offsets: bool = True
+    """Version 0 of OffsetCommit and OffsetFetch is answered, rather than refused in words: ZooKeeper's brokers keep
+    such offsets there."""
     cordoned_log_dirs: bool = True
     """Brokers that are too few may have to do with log directories that take no more partitions (KIP-1066)."""
     unused_groups_go_at_once: bool = False
@@ -230,6 +233,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "log_dirs_of_topics_asked": (("0.8.2", False), ("3.7", True)),
     "controls_as_kraft": (("0.8.2", False), ("3.3", True)),
     "topics_as_kraft": (("0.8.2", False), ("3.3", True)),
+    "first_offsets": (("0.8.2", True), ("3.3", False)),
     "cordoned_log_dirs": (("0.8.2", False), ("4.3", True)),
     "unused_groups_go_at_once": (("0.8.2", True), ("4.0.0", False)),
     "scram_once_a_user": (("0.8.2", False), ("3.3", True)),
@@ -312,7 +316,7 @@ _AUTHORIZERS: dict[str, Moves] = {
 # Only brokers and controllers call these. GetTelemetrySubscriptions and PushTelemetry (71, 72) are advertised by a
 # broker with a receiver for telemetry; here that is one with `ottla.client.telemetry`.
 INTER_BROKER_KEYS = frozenset({*range(4, 8), 27, *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)})
-_TELEMETRY_KEYS = frozenset({71, 72})
+TELEMETRY_KEYS = frozenset({71, 72})
 _WHY_NOT_SERVED = {
     "between brokers and controllers": INTER_BROKER_KEYS,
     "SASL, not done yet": frozenset({17, 36}),
@@ -363,15 +367,15 @@ class Profile:
         Left out are the APIs between brokers and those of telemetry.
         """
         if self.is_own:
-            return self._ended({key: versions for key, versions in _declared().items() if key not in _TELEMETRY_KEYS})
-        left_out = INTER_BROKER_KEYS | _TELEMETRY_KEYS
+            return self._ended({key: versions for key, versions in _declared().items() if key not in TELEMETRY_KEYS})
+        left_out = INTER_BROKER_KEYS | TELEMETRY_KEYS
         return self._ended({key: versions for key, versions in self.apis_of_kafka.items() if key not in left_out})
 
     @property
     def telemetry_apis(self) -> dict[int, Versions]:
         """API key -> the versions in which this release takes clients' metrics, where that is switched on."""
         known = _declared() if self.is_own else self.apis_of_kafka
-        return {key: versions for key, versions in known.items() if key in _TELEMETRY_KEYS}
+        return {key: versions for key, versions in known.items() if key in TELEMETRY_KEYS}
 
     @functools.cached_property
     def apis_of_kafka(self) -> dict[int, Versions]:

@@ -21,6 +21,7 @@ from ottla.broker.releases import (
     INTER_BROKER_KEYS,
     PROFILE_NAMES,
     RELEASES,
+    TELEMETRY_KEYS,
     Behaviour,
     UnknownRelease,
     api_names,
@@ -28,8 +29,9 @@ from ottla.broker.releases import (
     profile,
     protocol_place,
     record_format,
+    why_not_served,
 )
-from ottla.broker.router import ROUTES
+from ottla.broker.router import ROUTES, apis_of
 from ottla.protocol.schema import Versions, spec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -408,3 +410,16 @@ def test_every_behaviour_decides_something() -> None:
     read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and "behaviour" in ast.unparse(node.value)}
     by_rules = {"timestamp_range", "newest_magic", "v2_from_ibp_3"}  # `test_format_rules.py` shows what these decide
     assert set(BEHAVIOUR_NAMES) - read - by_rules == set()
+
+
+def test_each_api_that_a_release_advertises_is_served_in_full_or_has_a_reason() -> None:
+    for name in RELEASES:
+        played = profile(name)
+        served = apis_of(played).advertised
+        for key in played.apis_of_kafka:
+            if why_not_served(key) is not None:
+                assert key not in served, (name, key)
+            else:
+                assert served.get(key) == played.apis.get(key), (name, key)
+                assert key in served or key in TELEMETRY_KEYS, (name, key)
+    assert not {key for key in ROUTES if why_not_served(key)}
