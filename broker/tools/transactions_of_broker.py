@@ -10,12 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from ...client.admin import EARLIEST, LATEST, Admin, ProducerState, checked
-from ...client.admin_calls import failure
-from ...client.connection import Connection
+from ...client.admin import EARLIEST, LATEST, Admin, ProducerState, TransactionDescription, checked
 from ...client.errors import ClientError, UnsupportedVersion
-from ...protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
-from ...protocol.messages.list_transactions import ListTransactionsRequest
 from ..transactions.state import Transaction, TransactionState
 from .coordinators import ENDING, HANGING, IN_PROGRESS, ONGOING, Coordinators, Standing, standing
 from .explain_transactions import Open, Seen
@@ -41,40 +37,30 @@ def ask(
         raise Cannot(str(error)) from None
 
 
-class _Admin(Admin):
-    async def coordinators(self, producer_ids: set[int], transactional_id: str | None) -> Coordinators:
-        """What all brokers know of transactional ids, in full of those that are under way, of some producers, or asked
-        for by name. Raises ClientError."""
-
-        async def ask(connection: Connection, left: list[int]) -> dict[int, list[Transaction] | ClientError]:
-            response = await connection.request(ListTransactionsRequest(state_filters=[], producer_id_filters=[]))
-            wrong = failure(response.error_code)
-            if wrong is not None:
-                return dict.fromkeys(left, wrong)
-            found: list[Transaction] = []
-            wanted: list[str] = []
-            for told in response.transaction_states:
-                name, state = told.transactional_id, _state(told.transaction_state)
-                found.append(Transaction(name, told.producer_id, -1, -1, state))
-                if state in IN_PROGRESS or told.producer_id in producer_ids or name == transactional_id:
-                    wanted.append(name)
-            for start in range(0, len(wanted), DESCRIBED_AT_ONCE):
-                some = wanted[start : start + DESCRIBED_AT_ONCE]
-                described = await connection.request(DescribeTransactionsRequest(transactional_ids=some))
-                found += [_transaction(told) for told in described.transaction_states if not told.error_code]
-            return dict.fromkeys(left, found)
-
-        results = await self._calls.at_any(await self._calls.nodes(None), ask, None, int)
-        if any(isinstance(result, UnsupportedVersion) for result in results.values()):
-            return Coordinators(cannot="the broker has no ListTransactions: Kafka has it from 3.0 on")
-        return Coordinators((one for found in checked(results).values() for one in found), where="of this cluster")
+async def _coordinators(admin: Admin, producer_ids: set[int], transactional_id: str | None) -> Coordinators:
+    """What all brokers know of transactional ids, in full of those that are under way, of some producers, or asked
+    for by name. Raises ClientError."""
+    try:
+        listed = await admin.list_transactions()
+    except UnsupportedVersion:
+        return Coordinators(cannot="the broker has no ListTransactions: Kafka has it from 3.0 on")
+    found: list[Transaction] = []
+    wanted: list[str] = []
+    for told in listed:
+        name, state = told.transactional_id, _state(told.state)
+        found.append(Transaction(name, told.producer_id, -1, -1, state))
+        if state in IN_PROGRESS or told.producer_id in producer_ids or name == transactional_id:
+            wanted.append(name)
+    for start in range(0, len(wanted), DESCRIBED_AT_ONCE):
+        described = await admin.describe_transactions(wanted[start : start + DESCRIBED_AT_ONCE])
+        found += [_transaction(told) for told in described.values() if not isinstance(told, ClientError)]
+    return Coordinators(found, where="of this cluster")
 
 
 async def _ask(
     bootstrap: str, topic: str | None, partition: int | None, transactional_id: str | None
 ) -> tuple[list[Seen], Coordinators]:
-    admin = _Admin(bootstrap)
-    async with admin:
+    async with Admin(bootstrap) as admin:
         wanted = await partitions_of(admin, bootstrap, topic, partition)
         starts = checked(await admin.list_offsets(dict.fromkeys(wanted, EARLIEST)))
         states: States = checked(await admin.describe_producers(wanted))
@@ -82,7 +68,7 @@ async def _ask(
         ends = checked(await admin.list_offsets(dict.fromkeys(wanted, LATEST)))
         seen = [Seen(*where, starts[where].offset) for where in sorted(states)]
         producer_ids = {one.producer_id for found in states.values() for one in _open(found)}
-        coordinators = await admin.coordinators(producer_ids, transactional_id)
+        coordinators = await _coordinators(admin, producer_ids, transactional_id)
         for one in seen:
             where = one.topic, one.partition
             one.last_stable_offset, one.end_offset = stable[where].offset, ends[where].offset
@@ -131,13 +117,13 @@ def _state(name: str) -> TransactionState:
         return TransactionState.DEAD
 
 
-def _transaction(told: DescribeTransactionsResponse.TransactionState) -> Transaction:
+def _transaction(told: TransactionDescription) -> Transaction:
     return Transaction(
         told.transactional_id,
         told.producer_id,
         told.producer_epoch,
-        told.transaction_timeout_ms,
-        _state(told.transaction_state),
-        tuple((of.topic, index) for of in told.topics for index in of.partitions),
-        start_ms=told.transaction_start_time_ms,
+        told.timeout_ms,
+        _state(told.state),
+        told.partitions,
+        start_ms=told.start_ms,
     )

@@ -516,7 +516,6 @@ async def test_nobody_answers(command: str, tmp_path: Path, ottla: Ottla) -> Non
     assert (code, out, err.count("\n")) == (1, "", 1)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="there is no SIGINT to send")
 @pytest.mark.parametrize("line", ["topics --list", "acls --remove --topic t"])
 def test_ctrl_c_ends_it_without_a_word(line: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, contextlib.ExitStack() as accepted:
