@@ -1,0 +1,45 @@
+"""Every answer that has a place for it tells the throttle time, from one place in the router."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from harness import response_class, running
+from quota_cases import set_quotas
+
+from ottla.broker.router import ROUTES
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.schema import empty_value
+
+# Whose answers have none.
+WITHOUT = {"DescribeQuorum", "SaslHandshake", "SaslAuthenticate"}
+
+
+async def test_the_time_is_told_in_every_answer_of_every_version(tmp_path: Path) -> None:
+    """To requests that ask for nothing: most are refused, which costs time all the same."""
+    told: dict[str, set[int]] = {}
+    async with running(tmp_path) as broker:
+        await set_quotas(await broker.client(), {"client-id": "held"}, request_percentage=0.001)
+        throttle = broker.state.quotas.throttle
+        assert throttle is not None
+        throttle.timer = itertools.count(1, 1_000_000_000).__next__
+        for key, versions in broker.state.apis.served.items():
+            route: Any = ROUTES[key]
+            field = response_class(route.request_class)._fields.get("throttle_time_ms")  # type: ignore[attr-defined]
+            client = await broker.client()
+            for version in versions.range():
+                request = empty_value(route.request_class)
+                if isinstance(request, ProduceRequest):
+                    request.acks = 1  # else there is no answer
+                if isinstance(request, DescribeAclsRequest):  # zeros are no filter, and close the connection
+                    request.resource_type_filter = request.pattern_type_filter = 1
+                    request.operation = request.permission_type = 1
+                response = await client.call(request, version, "held")
+                if field is not None and version in field.versions:
+                    told.setdefault(route.name, set()).add(response.throttle_time_ms)
+                broker.clock.advance(1000)
+            client.close()
+        assert told == {ROUTES[key].name: {1000} for key in broker.state.apis.served if ROUTES[key].name not in WITHOUT}
