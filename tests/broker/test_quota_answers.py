@@ -35,8 +35,8 @@ async def test_the_time_is_told_in_every_answer_of_every_version(tmp_path: Path)
                 if isinstance(request, ProduceRequest):
                     request.acks = 1  # else there is no answer
                 if isinstance(request, DescribeAclsRequest):  # zeros are no filter, and close the connection
-                    request.resource_type_filter = request.pattern_type_filter = 1
-                    request.operation = request.permission_type = 1
+                    request.resource_type_filter = request.operation = request.permission_type = 1
+                    request.pattern_type_filter = 1 if version else request.pattern_type_filter
                 response = await client.call(request, version, "held")
                 if field is not None and version in field.versions:
                     told.setdefault(route.name, set()).add(response.throttle_time_ms)
