@@ -77,7 +77,7 @@ REASONS = Reasons(
         Reason(
             "DescribeConfigs",
             r"\.configs\[(offsets\.topic|transaction\.state\.log|share\.coordinator\.state\.topic)\."
-            r"(replication\.factor|min\.isr)\]",
+            r"(replicatio(n\.factor)?|min\.isr)\]",  # long names are cut
             "internal topics have one replica by default, for one node; a Kafka has three",
         ),
         Reason(
