@@ -336,7 +336,13 @@ EVERY_TOPIC: dict[type, list[Asked]] = {
             },
             tells_operations=True,
         ),
-        Asked(0, lambda world: paging("n"), [("n", 3)], {topic(Op.DESCRIBE, "n"): [("n", TOPIC)]}),
+        Asked(
+            0,
+            lambda world: paging("n"),
+            [("n", 3)],
+            {topic(Op.DESCRIBE, "n"): [("n", TOPIC)]},
+            tells_operations=True,
+        ),
         Asked(
             0,
             lambda world: paging(),
