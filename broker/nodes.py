@@ -87,6 +87,19 @@ class Nodes:
             for index in range(count)
         ]
 
+    def problem_of(self, replicas: Sequence[int]) -> str | None:
+        """Why these cannot be the replicas of a partition, in a controller's words; None if they can."""
+        if not replicas:
+            return "an empty replica list."
+        before = None
+        for node in sorted(replicas):
+            if node not in self.ids:
+                return f"broker {node}, but no such broker is registered."
+            if node == before:
+                return f"the broker {node} more than once."
+            before = node
+        return None
+
     def assigned(self, replicas: Sequence[int], leader_epoch: int = 0) -> Assignment:
         """A new partition with these replicas; led by the first that runs."""
         running = tuple(node for node in replicas if node not in self.stopped)

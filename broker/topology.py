@@ -206,7 +206,10 @@ class Topology:
         now, is_held = partition.assignment, partition.is_held
         unclean = self._is_unclean(partition)
         if replicas is not None:
-            self._check_replicas(replicas)
+            if problem := self.nodes.problem_of(replicas):
+                raise Refused(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}"
+                )
             return self.nodes.reassigned(now, replicas, is_held=is_held, unclean=unclean)
         if not now.is_reassigned:
             raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
@@ -218,18 +221,6 @@ class Topology:
                 "require an unclean leader election.",
             )
         return made
-
-    def _check_replicas(self, replicas: Sequence[int]) -> None:
-        problem = None if replicas else "an empty replica list."
-        for before, node in zip((None, *sorted(replicas)), sorted(replicas), strict=False):
-            if node not in self.nodes.ids:
-                problem = f"broker {node}, but no such broker is registered."
-            elif node == before:
-                problem = f"the broker {node} more than once."
-            if problem:
-                break
-        if problem:
-            raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}")
 
     def change(self, wanted: Sequence[tuple[Partition, Assignment]]) -> None:
         """Makes partitions what `elected` and `reassigned` said, all at once. Raises StorageError."""

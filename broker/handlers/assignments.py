@@ -64,14 +64,7 @@ def check_more(first: int, given: Sequence[Replicas], factor: int | None, contex
 def _check_as_kraft(assigned: Mapping[int, Replicas], factor: int | None, context: RequestContext) -> None:
     nodes = context.broker.nodes
     for index, replicas in assigned.items():
-        problem = None if replicas else "an empty replica list."
-        for before, node in zip((None, *sorted(replicas)), sorted(replicas), strict=False):
-            if node not in nodes.ids:
-                problem = f"broker {node}, but no such broker is registered."
-            elif node == before:
-                problem = f"the broker {node} more than once."
-            if problem:
-                break
+        problem = nodes.problem_of(replicas)
         if problem is None and factor not in (None, len(replicas)):
             problem = (
                 f"a partition with {len(replicas)} replica(s), but this is not consistent with previous partitions, "
