@@ -152,7 +152,8 @@ class Behaviour:
     KIP-848's."""
 
     scram_once_a_user: bool = True
-    """A request may change the SCRAM credentials of a user once, rather than once for each mechanism."""
+    """A request may change the SCRAM credentials of a user once, rather than once for each mechanism; and the texts are
+    a KRaft controller's."""
     feature_answers: Literal["zookeeper", "each", "whole"] = "whole"
     """UpdateFeatures is judged as with ZooKeeper, where there are no features, by a KRaft controller that answers for
     each feature, or by one that does all that was asked for or nothing."""
@@ -285,6 +286,9 @@ _CONFIGS_SINCE = {
     "quota.consumer.default": "0.9",
     "quota.window.num": "0.9",
     "quota.window.size.seconds": "0.9",
+    "broker.rack": "0.10.0",  # KIP-36
+    "max.connections": "2.3",  # KIP-402
+    "max.connection.creation.rate": "2.7",  # KIP-612
     "controller.quota.window.num": "2.7",  # KIP-599, with the next
     "controller.quota.window.size.seconds": "2.7",
     "message.format.version": "0.10.0",  # KIP-31, KIP-32, with the next two

@@ -15,6 +15,7 @@ from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
 
 Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
+SURPRISED = "The server experienced an unexpected error when processing the request."
 
 
 @handles(AlterUserScramCredentialsRequest)
@@ -23,19 +24,21 @@ async def alter_user_scram_credentials(
 ) -> AlterUserScramCredentialsResponse:
     """Each user on their own; what fails as a whole is told of each, the answer having no other place for it."""
     broker = context.broker
+    once = broker.profile.behaviour.scram_once_a_user
     try:
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
-        once = broker.profile.behaviour.scram_once_a_user
         answers = broker.scram.alter(request.deletions, request.upsertions, context.now_ms(), once_a_user=once)
     except (Refused, StorageError) as error:
         code, message = code_of(error), message_of(error)
         users = sorted({change.name for change in (*request.deletions, *request.upsertions)})
         results = [Result(user=user, error_code=code, error_message=message) for user in users]
     else:
+        # A KRaft controller says nothing where it has nothing to say; a broker with ZooKeeper says it in empty words.
+        done, surprised = (None, None) if once else ("", SURPRISED)
         results = [
-            Result(user=user, error_code=refused.code if refused else 0, error_message=refused and refused.message)
+            Result(user=user, error_code=0, error_message=done)
+            if refused is None
+            else Result(user=user, error_code=refused.code, error_message=refused.message or surprised)
             for user, refused in answers.items()
         ]
-    for result in results:
-        result.error_message = result.error_message or None
     return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)

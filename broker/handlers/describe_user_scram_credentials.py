@@ -11,6 +11,7 @@ from ...protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
 )
 from ..context import RequestContext, handles
+from ..security.scram import NO_NAME
 
 Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
@@ -25,9 +26,7 @@ async def describe_user_scram_credentials(
     """Each user once, in the order of the request; all of them by name."""
     if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return DescribeUserScramCredentialsResponse(
-            throttle_time_ms=0, error_code=code, error_message=None, results=[]
-        )
+        return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=code, error_message=None, results=[])
     asked = Counter(user.name for user in request.users or ())
     users = asked or dict.fromkeys(context.broker.scram.users, 1)
     return DescribeUserScramCredentialsResponse(
@@ -41,7 +40,9 @@ async def describe_user_scram_credentials(
 def _described(user: str, times: int, context: RequestContext) -> Result:
     credentials = context.broker.scram.of(user)
     code, message = ErrorCode.NONE, ""
-    if times > 1:
+    if not user and not context.broker.profile.behaviour.scram_once_a_user:  # with ZooKeeper names come first
+        code, message = ErrorCode.RESOURCE_NOT_FOUND, NO_NAME
+    elif times > 1:
         code, message = ErrorCode.DUPLICATE_RESOURCE, TWICE + user
     elif not credentials:
         code, message = ErrorCode.RESOURCE_NOT_FOUND, NOT_THERE + user

@@ -116,8 +116,8 @@ async def test_changes_are_judged_as_by_a_controller(
 async def test_with_zookeeper_each_mechanism_of_a_user_may_change_at_once(release: str, tmp_path: Path) -> None:
     async with running(tmp_path, release=release) as broker:
         client = await broker.client()
-        assert await alter(client, up("joe", SHA_256), up("joe", SHA_512)) == {"joe": DONE}
-        assert await alter(client, down("joe", SHA_256), up("joe", SHA_512)) == {"joe": DONE}
+        assert await alter(client, up("joe", SHA_256), up("joe", SHA_512)) == {"joe": (0, "")}
+        assert await alter(client, down("joe", SHA_256), up("joe", SHA_512)) == {"joe": (0, "")}
         assert await describe(client, "joe") == [("joe", 0, "", {SHA_512: 4096})]
         for changes in ([up("joe"), up("joe")], [down("joe", SHA_512), up("joe", SHA_512)], [down("joe"), down("joe")]):
             assert await alter(client, *changes) == {"joe": TWICE}
@@ -126,6 +126,10 @@ async def test_with_zookeeper_each_mechanism_of_a_user_may_change_at_once(releas
         assert await alter(client, down("joe", 7), up("joe", iterations=5)) == {"joe": FEW}
         assert await alter(client, down("joe"), up("joe", SHA_512, 8192)) == {"joe": NOT_THERE}
         assert await describe(client, "joe") == [("joe", 0, "", {SHA_512: 4096})]
+        text = "The server experienced an unexpected error when processing the request."
+        assert await alter(client, up("amy", password=b"")) == {"amy": (-1, text)}
+        for users in ([""], ["", ""]):
+            assert await describe(client, *users) == [("", 91, "Username must not be empty", {})]
 
 
 async def test_users_are_described_once_each(tmp_path: Path) -> None:
