@@ -126,7 +126,7 @@ class Admission:
         now_ms = self._clock.now_ms()
         wait_ms = 0
         limits = {
-            "": self._config["max.connection.creation.rate"],
+            "": self._config.get("max.connection.creation.rate", UNLIMITED),
             connection.listener: self._of(connection.listener, "max.connection.creation.rate"),
         }
         for name, limit in limits.items():
@@ -142,13 +142,13 @@ class Admission:
         listener = connection.listener
         return (
             self._clock.now_ms() >= self._next_ms
-            and self._all < self._config["max.connections"]
+            and self._all < self._config.get("max.connections", UNLIMITED)
             and self._of_listener[listener] < self._of(listener, "max.connections")
         )
 
     def _of(self, listener: str, name: str) -> int:
-        """A config that a listener may have for itself."""
-        return self._config[f"listener.name.{listener.lower()}.{name}"]
+        """A limit that a listener may have for itself; the older releases have none."""
+        return self._config.get(f"listener.name.{listener.lower()}.{name}", UNLIMITED)
 
     def _wake_when_due(self) -> None:
         if self._next_ms is not None and self._next_ms > self._clock.now_ms():

@@ -8,6 +8,7 @@ from ..context import RequestContext, handles
 from .metadata import NOT_ASKED, cluster_operations
 
 BROKERS, CONTROLLERS = 1, 2
+MISMATCHED = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
 
 
 @handles(DescribeClusterRequest)
@@ -15,12 +16,10 @@ async def describe_cluster(request: DescribeClusterRequest, context: RequestCont
     """The nodes that run; those that are stopped are fenced, and listed where that is asked for."""
     broker = context.broker
     if request.endpoint_type != BROKERS:
-        code = (
-            ErrorCode.MISMATCHED_ENDPOINT_TYPE
-            if request.endpoint_type == CONTROLLERS
-            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-        )
-        return DescribeClusterResponse(error_code=code, error_message=code.name, cluster_id="", brokers=[])
+        code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
+        if request.endpoint_type == CONTROLLERS:
+            code, message = ErrorCode.MISMATCHED_ENDPOINT_TYPE, MISMATCHED
+        return DescribeClusterResponse(error_code=code, error_message=message, cluster_id="", brokers=[])
     nodes = broker.nodes
     return DescribeClusterResponse(
         error_code=0,
@@ -39,7 +38,7 @@ async def describe_cluster(request: DescribeClusterRequest, context: RequestCont
 
 def _described(node_id: int, context: RequestContext) -> DescribeClusterResponse.DescribeClusterBroker:
     host, port = context.broker.endpoint(context.arrival, node_id)
-    rack = context.broker.config["broker.rack"]
+    rack = context.broker.config.get("broker.rack")
     made = DescribeClusterResponse.DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
     if node_id in context.broker.nodes.stopped:
         made.is_fenced = True

@@ -15,6 +15,7 @@ from ottla.broker.admission import Admission, Verdict, host_limits
 from ottla.broker.clock import ManualClock
 from ottla.broker.config import Config
 from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
 
 IDLE_MS = 60_000
 
@@ -183,3 +184,11 @@ def test_counts_and_order_are_those_of_a_list(most: int, most_of_host: int, even
             (served if gone in served else held).remove(gone)
             admission.leave(gone)
             drain()
+
+
+@pytest.mark.parametrize("release", ["0.8.2", "2.2", "2.7", "4.3"])
+async def test_releases_without_the_limits_have_none(tmp_path: Path, release: str) -> None:
+    async with running(tmp_path, release=release) as broker:
+        clients = [await broker.client() for _ in range(3)]
+        told = [await client.call(MetadataRequest(topics=[]), 0) for client in clients]
+        assert [len(one.brokers) for one in told] == [1, 1, 1]
