@@ -45,9 +45,9 @@ def _target(name: str, index: int, offset: int, context: RequestContext) -> tupl
     try:
         context.check_topic(AclOperation.DELETE, name)
         topic = context.broker.topics.named(name)
+        log = context.partition(name, index).log
         if topic.is_internal:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        log = context.partition(name, index).log
         if "delete" not in topic.config["cleanup.policy"]:
             raise Refused(ErrorCode.POLICY_VIOLATION)
         target = log.high_watermark if offset == HIGH_WATERMARK else offset
@@ -62,8 +62,9 @@ def _delete(name: str, index: int, target: tuple[PartitionLog, int] | Exception,
     try:
         if isinstance(target, Exception):
             raise target
-        log, offset = target
-        if context.broker.topics.partition(name, index).log is not log:  # deleted meanwhile, and made anew
+        before, offset = target
+        log = context.broker.topics.partition(name, index).log  # which may have moved to another directory meanwhile
+        if log.topic_id != before.topic_id:  # deleted, and made anew
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         low_watermark = log.delete_records_before(offset) if offset > log.log_start_offset else log.log_start_offset
     except Exception as error:

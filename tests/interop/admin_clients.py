@@ -114,7 +114,7 @@ def _enum(value: Any) -> Any:
 
 
 def _error_text(error: BaseException) -> str:
-    first = error.args[0] if error.args else ""
+    first: Any = error.args[0] if error.args else ""
     if hasattr(first, "code") and hasattr(first, "str"):  # confluent's
         return f"{first.name()} {first.str()}"
     return str(error)

@@ -97,6 +97,8 @@ class Eyes:
         if isinstance(value, str):
             value = value.replace(str(self._side.folder), DIR).replace(self._side.address, "ADDRESS")
             return value.replace(self.cluster_id, CLUSTER) if self.cluster_id else value
+        if name in ("usable_bytes", "total_bytes") and value >= 0:  # of the disk, at that moment
+            return "BYTES"
         if name == "port" and value == self._side.client.port:
             return "PORT"
         return value
@@ -136,7 +138,7 @@ def _identity(one: Any) -> str:
     if not isinstance(one, dict):
         return repr(one)
     found = [one[name] for name in IDENTITIES if name in one]
-    return repr(found if found != [None] and found else one.get("topic_id"))
+    return repr(found if found and found[0] not in (None, "") else [found, one.get("topic_id")])
 
 
 def _shown_identity(one: Any) -> str:

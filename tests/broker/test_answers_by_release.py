@@ -1,0 +1,257 @@
+"""What each release answers about topics and groups, as seen beside Apache Kafka 2.8.2, 3.9.1 and 4.3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, Client, create_topics, new_topic, running
+
+from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.primitives import ZERO_UUID
+
+RELEASES = ("2.8", "3.9", "4.3")
+TOO_FEW = "The target replication factor of 3 cannot be reached because only 1 broker(s) are registered"
+REPLICA = CreateTopicsRequest.CreatableTopic.CreatableReplicaAssignment
+
+
+def assigned(*replicas: Sequence[int]) -> list[Any]:
+    return [REPLICA(partition_index=n, broker_ids=list(ids)) for n, ids in enumerate(replicas)]
+
+
+async def with_topics(broker: Broker) -> Client:
+    client = await broker.client()
+    for name in ("t", "a.b"):
+        await broker.topic(name, 2)
+    return client
+
+
+# What is asked for -> code and text of each of RELEASES.
+CREATED: dict[str, tuple[Any, list[tuple[int, str]]]] = {
+    "collides": (
+        new_topic("a_b"),
+        [
+            (17, "Topic 'a_b' collides with existing topics: a.b"),
+            *[(17, "Topic 'a_b' collides with existing topic: a.b")] * 2,
+        ],
+    ),
+    "too many replicas": (
+        new_topic("n", 1, 3),
+        [
+            (38, "Replication factor: 3 larger than available brokers: 1."),
+            (38, f"Unable to replicate the partition 3 time(s): {TOO_FEW}."),
+            (
+                38,
+                f"Unable to replicate the partition 3 time(s): {TOO_FEW} or some brokers have all their log "
+                "directories cordoned.",
+            ),
+        ],
+    ),
+    "no partitions": (
+        new_topic("n", 0),
+        [
+            (37, "Number of partitions must be larger than 0."),
+            *[(37, "Number of partitions was set to an invalid non-positive value.")] * 2,
+        ],
+    ),
+    "a bad name": (
+        new_topic(".."),
+        [(17, 'Topic name cannot be "." or ".."'), *[(17, "Topic name is invalid: '..' is not allowed")] * 2],
+    ),
+    "a bad name and no partitions": (
+        new_topic("", 0),
+        [
+            (37, "Number of partitions must be larger than 0."),
+            *[(17, "Topic name is invalid: the empty string is not allowed")] * 2,
+        ],
+    ),
+    "assigned and counted": (
+        new_topic("n", -1, 1, assignments=assigned([1])),
+        [
+            (
+                42,
+                "Both numPartitions or replicationFactor and replicasAssignments were set. Both cannot be used at the "
+                "same time.",
+            ),
+            *[(42, "A manual partition assignment was specified, but replication factor was not set to -1.")] * 2,
+        ],
+    ),
+    "assigned twice to one": (
+        new_topic("n", -1, -1, assignments=assigned([1, 1])),
+        [
+            (39, "Duplicate replica assignment found: Map(0 -> ArrayBuffer(1, 1))"),
+            *[(39, "The manual partition assignment includes the broker 1 more than once.")] * 2,
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CREATED)
+@pytest.mark.parametrize("release", RELEASES)
+async def test_topics_that_are_not_made(tmp_path: Path, release: str, what: str) -> None:
+    asked, expected = CREATED[what]
+    async with running(tmp_path, release=release) as broker:
+        client = await with_topics(broker)
+        (found,) = (await client.call(CreateTopicsRequest(topics=[asked]), 5)).topics
+    assert (found.error_code, found.error_message) == expected[RELEASES.index(release)]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_what_is_listed_twice(tmp_path: Path, release: str) -> None:
+    """A broker with ZooKeeper answers each, a controller of KRaft once."""
+    async with running(tmp_path, release=release) as broker:
+        client = await with_topics(broker)
+        created = (await client.call(create_topics("n", "n"), 5)).topics
+        deleted = (await client.call(DeleteTopicsRequest(topic_names=["t", "t"], timeout_ms=1), 5)).responses
+        names = {topic.name for topic in broker.state.topics}
+    if release == "2.8":
+        assert [one.error_message for one in created] == ["Found multiple entries for this topic."] * 2
+        assert [(one.name, one.error_code) for one in deleted] == [("t", 0)] * 2 and "t" not in names
+    else:
+        assert [one.error_message for one in created] == ["Duplicate topic name."]
+        assert [(one.name, one.error_message) for one in deleted] == [("t", "Duplicate topic name.")] and "t" in names
+
+
+async def test_a_topic_is_deleted_by_its_name_or_its_id(tmp_path: Path) -> None:
+    """KRaft refuses both for one topic, and deletes nothing."""
+    async with running(tmp_path, release="4.3") as broker:
+        client = await with_topics(broker)
+        state = DeleteTopicsRequest.DeleteTopicState
+        known = broker.state.topics.named("t").id
+        asked = [
+            state(name=None, topic_id=known),
+            state(name="t", topic_id=ZERO_UUID),
+            state(name="x", topic_id=ZERO_UUID),
+        ]
+        found = (await client.call(DeleteTopicsRequest(topics=asked, timeout_ms=1), 6)).responses
+        assert [(one.name, one.topic_id == known, one.error_code, one.error_message) for one in found] == [
+            ("t", True, 42, "The provided topic name maps to an ID that was already supplied."),
+            ("x", False, 3, "This server does not host this topic-partition."),
+        ]
+        assert broker.state.topics.get("t") is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "expected"),
+    [
+        ("t", 2, ["Topic already has 2 partitions.", "Topic already has 2 partition(s)."]),
+        (
+            "t",
+            1,
+            [
+                "Topic currently has 2 partitions, which is higher than the requested 1.",
+                "The topic t currently has 2 partition(s); 1 would not be an increase.",
+            ],
+        ),
+        ("x", 1, ["The topic 'x' does not exist.", None]),
+    ],
+)
+@pytest.mark.parametrize("release", RELEASES)
+async def test_partitions_that_are_not_made(
+    tmp_path: Path, release: str, name: str, count: int, expected: list[str | None]
+) -> None:
+    asked = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
+    async with running(tmp_path, release=release) as broker:
+        client = await with_topics(broker)
+        request = CreatePartitionsRequest(topics=[asked], timeout_ms=1, validate_only=False)
+        (found,) = (await client.call(request, 1)).results
+    assert found.error_message == expected[release != "2.8"]
+
+
+async def test_ids_before_names_in_metadata(tmp_path: Path) -> None:
+    """Where a topic is asked for by its id, those by name do not count; v10 and v11 answer nothing at all."""
+    async with running(tmp_path, release="4.3") as broker:
+        client = await with_topics(broker)
+        known = broker.state.topics.named("t").id
+        topic = MetadataRequest.MetadataRequestTopic
+        asked = MetadataRequest(topics=[topic(name="a.b"), topic(name=None, topic_id=known)])
+        found = await client.call(asked, 12)
+        assert [one.name for one in found.topics] == ["t"]
+        found = await client.call(MetadataRequest(topics=[topic(name="a.b"), topic(name="t", topic_id=known)]), 11)
+        assert [(one.name, one.error_code) for one in found.topics] == [("a.b", 42), ("t", 42)]
+        assert (found.brokers, found.cluster_id, found.controller_id) == ([], None, -1)
+
+
+async def test_operations_are_told_of_topics_that_are_not_there(tmp_path: Path) -> None:
+    overrides = {"auto.create.topics.enable": "false"}
+    async with running(tmp_path, release="4.3", overrides=overrides) as broker:
+        client = await broker.client()
+        topic = MetadataRequest.MetadataRequestTopic
+        asked = MetadataRequest(topics=[topic(name="x")], include_topic_authorized_operations=True)
+        (found,) = (await client.call(asked, 12)).topics
+        assert (found.error_code, found.topic_authorized_operations) == (3, 3576)
+        described = DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequest.TopicRequest(name="x")])
+        (found,) = (await client.call(described, 0)).topics
+        assert (found.error_code, found.topic_authorized_operations) == (3, 3576)
+
+
+async def test_a_cursor_in_none_of_the_topics(tmp_path: Path) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        client = await with_topics(broker)
+        cursor = DescribeTopicPartitionsRequest.Cursor(topic_name="b", partition_index=0)
+        topic = DescribeTopicPartitionsRequest.TopicRequest(name="t")
+        answer = await client.call(DescribeTopicPartitionsRequest(topics=[topic], cursor=cursor), 0)
+        assert [(one.name, one.error_code) for one in answer.topics] == [("t", 42)]
+
+
+async def test_endpoints_that_a_broker_does_not_describe(tmp_path: Path) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        client = await broker.client()
+        found = [
+            await client.call(
+                DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=kind), 1
+            )
+            for kind in (2, 3)
+        ]
+    assert [(one.error_code, one.error_message) for one in found] == [
+        (114, "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"),
+        (115, "Unsupported endpoint type 3"),
+    ]
+
+
+def commit(group: str, topic: str) -> OffsetCommitRequest:
+    asked = OffsetCommitRequest.OffsetCommitRequestTopic
+    one = asked.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    return OffsetCommitRequest(group_id=group, topics=[asked(name=topic, partitions=[one])])
+
+
+@pytest.mark.parametrize(("release", "left"), [("2.8", 69), ("3.9", 69), ("4.3", 0)])
+async def test_a_group_whose_last_offset_is_deleted(tmp_path: Path, release: str, left: int) -> None:
+    """Until 3.9 it goes at once; with KIP-848's coordinator at the next check, whoever else asks for it before."""
+    async with running(tmp_path, release=release) as broker:
+        client = await with_topics(broker)
+        topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        asked = [topic(name="t", partitions=[topic.OffsetDeleteRequestPartition(partition_index=0)])]
+        for group, delete in (
+            ("g", OffsetDeleteRequest(group_id="g", topics=asked)),
+            ("h", DeleteTopicsRequest(topic_names=["t"], timeout_ms=1)),
+        ):
+            await client.call(commit(group, "t"), 2)
+            await client.call(delete, 0 if group == "g" else 5)
+            await client.call(commit(group, "nope"), 2)
+            (found,) = (await client.call(DeleteGroupsRequest(groups_names=[group]), 2)).results
+            assert found.error_code == left
+        absent = await client.call(OffsetDeleteRequest(group_id="x", topics=asked), 0)
+        assert (absent.error_code, absent.topics) == (69, [])
+
+
+@pytest.mark.parametrize(("release", "code"), [("2.8", 0), ("3.9", 35), ("ottla", 0)])
+async def test_the_first_version_of_offsets(tmp_path: Path, release: str, code: int) -> None:
+    """ZooKeeper's brokers keep them there; those with KRaft have no place for them."""
+    async with running(tmp_path, release=release) as broker:
+        client = await with_topics(broker)
+        (committed,) = (await client.call(commit("g", "t"), 0)).topics
+        topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+        (fetched,) = (await client.call(OffsetFetchRequest(group_id="g", topics=[topic]), 0)).topics
+    assert [one.partitions[0].error_code for one in (committed, fetched)] == [code, code]
