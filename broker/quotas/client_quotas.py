@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..metadata_log import MetadataLog
 
 UNLIMITED = (1 << 63) - 1
+WINDOWS, WINDOW_SECONDS = 11, 1  # of a release that has no configs for them
 Results = list[tuple[Mapping[str, str | None], Refused | None]]
 
 
@@ -114,7 +115,8 @@ class ClientQuotas:
 
     def _windows(self, prefix: str) -> Windows:
         config = self._config
-        return Windows(config[f"{prefix}.window.num"], config[f"{prefix}.window.size.seconds"] * 1000)
+        count = config.get(f"{prefix}.window.num", WINDOWS)
+        return Windows(count, config.get(f"{prefix}.window.size.seconds", WINDOW_SECONDS) * 1000)
 
     def forget(self, node_id: int) -> None:
         """A node has stopped: who has used what there is forgotten."""
