@@ -354,14 +354,15 @@ class GroupCoordinator:
         error = self.unavailable(group_id, may_be_empty=producer is None)
         if error is not ErrorCode.NONE:
             return error
-        if group_id not in self._entries and generation_id >= 0:
+        if (is_new := group_id not in self._entries) and generation_id >= 0:
             return unknown_group
         entry = self._find_or_create(group_id)
         check = Commit(next(self._tokens), member_id, instance_id, generation_id, transactional=producer is not None)
         error = self._ask(group_id, check).error
         if error is ErrorCode.NONE and commits:
             error = self._write_commits(entry, commits, producer)
-        self._drop_if_untouched(group_id)
+        if is_new:
+            self._drop_if_untouched(group_id)
         return error
 
     def _write_commits(
@@ -418,8 +419,7 @@ class GroupCoordinator:
         error = self.unavailable(group_id)
         if error is not ErrorCode.NONE:
             return error, {}
-        entry = self._entries.get(group_id)
-        if entry is None:
+        if (entry := self._entries.get(group_id)) is None:
             return ErrorCode.GROUP_ID_NOT_FOUND, {}
         results = dict.fromkeys(partitions, ErrorCode.NONE)
         if entry.group.state is not GroupState.EMPTY:

@@ -34,7 +34,7 @@ async def describe_topic_partitions(
     first_name, first_index = "", 0
     if request.cursor is not None:
         first_name, first_index = request.cursor.topic_name, request.cursor.partition_index
-        if first_index < 0:
+        if first_index < 0 or (request.topics and first_name not in asked):
             refused = ErrorCode.INVALID_REQUEST
             return DescribeTopicPartitionsResponse(
                 topics=[Topic(error_code=refused, name=name, topic_id=ZERO_UUID, partitions=[]) for name in asked]
@@ -70,7 +70,9 @@ def _topic(name: str, start: int, limit: int, context: RequestContext) -> Topic:
         check_name(name)
         topic = context.broker.topics.named(name)
     except Refused as refused:
-        return Topic(error_code=code_of(refused), name=name, topic_id=ZERO_UUID, partitions=[])
+        answer = Topic(error_code=code_of(refused), name=name, topic_id=ZERO_UUID, partitions=[])
+        answer.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, name)
+        return answer
     return Topic(
         error_code=0,
         name=name,

@@ -20,6 +20,10 @@ from ..topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 _RESOURCES = {GROUP_KEY: ResourceType.GROUP, TRANSACTION_KEY: ResourceType.TRANSACTIONAL_ID}
 UNAVAILABLE = "The coordinator is not available."
+INVALID = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
 SEVERAL_KEYS_SINCE = 4
 
 
@@ -66,7 +70,7 @@ def _found(key_type: int, key: str, context: RequestContext) -> tuple[ErrorCode,
         is_available = _has_topic(TRANSACTION_STATE_TOPIC, context) and not broker.transactions.has_resigned(key)
         topic, index = TRANSACTION_STATE_TOPIC, broker.transactions.partition_of(key)
     else:
-        return ErrorCode.INVALID_REQUEST, "", NO_LEADER
+        return ErrorCode.INVALID_REQUEST, INVALID, NO_LEADER
     node_id = NO_LEADER
     if is_available:
         node_id = broker.node_id if is_alone else broker.topics.leader(topic, index)

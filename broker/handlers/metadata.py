@@ -110,6 +110,8 @@ def _asked_topic(name: str | None, topic_id: bytes, request: MetadataRequest, co
         shown = name if name is not None or context.api_version >= 12 else ""
         answer = TopicAnswer(error_code=code_of(error), name=shown, topic_id=topic_id, partitions=[])
         answer.is_internal = is_described and name in INTERNAL_TOPICS
+        if name is not None and is_described and request.include_topic_authorized_operations:
+            answer.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, name)
         return answer
     return _topic_answer(topic, request, context)
 

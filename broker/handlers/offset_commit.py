@@ -38,6 +38,9 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
                 committed = _committed(partition, request.retention_time_ms, now_ms)
                 commits.append(((name, partition.partition_index), committed))
     outcome = ErrorCode.NONE
+    if commits and context.api_version == 0 and not context.broker.profile.behaviour.first_offsets:
+        refused = ErrorCode.UNSUPPORTED_VERSION
+        return _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics])
     if not request.topics or any(error in JUDGED for found in errors for error in found):
         member_gone = context.api_version >= UNKNOWN_GROUP_SINCE
         outcome = groups.commit(

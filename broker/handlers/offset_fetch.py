@@ -41,6 +41,8 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
     if request.topics is not None:
         asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
     error, fetched = await _fetched(request.group_id, asked, request.require_stable, context)
+    if not context.api_version and not error and not context.broker.profile.behaviour.first_offsets:
+        error = ErrorCode.UNSUPPORTED_VERSION
     if error is not ErrorCode.NONE and context.api_version < TOP_LEVEL_ERROR_SINCE:
         fetched = [FetchedOffset(partition, None, error) for partition in asked or ()]
     elif context.api_version == 0:

@@ -89,9 +89,9 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                     raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
                 if version >= 13 and not name:
                     raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+                partition = topics.partition(name, data.index)
                 if name in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
                     raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
-                partition = topics.partition(name, data.index)
                 if partition.leader != node_id:
                     partition.check_leader(node_id)
                 if needs_replicas:

@@ -262,6 +262,11 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
+    "first_offsets": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", True),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", False),
+        ("ottla", True),
+    ],
     "cordoned_log_dirs": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2 3.3 3.4 3.5 {FROM_3_6} 4.0.0 4.0 4.1 4.2", False),
         ("4.3", True),
