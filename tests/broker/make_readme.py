@@ -76,7 +76,8 @@ def behaviours() -> str:
             values = "true, false" if kind is bool else "a number" if kind is int else ", ".join(map(str, kind))
             assert isinstance(told.value, ast.Constant) and field.value is not None
             own = str(ast.literal_eval(field.value)).lower()
-            rows.append(f"| `{field.target.id}` | {values} | {own} | {told.value.value} |")
+            sentences = " ".join(str(told.value.value).split())
+            rows.append(f"| `{field.target.id}` | {values} | {own} | {sentences} |")
     assert len(rows) == 2 + len(behaviour_kinds())
     return "\n".join(rows)
 
