@@ -14,7 +14,10 @@ from ottla.broker.config import ACTED_ON
 from ottla.broker.config_facts import BEHAVIOUR_PREFIX, facts
 
 ROOT = Path(__file__).resolve().parents[2]
-HERE = ("config.py", "config_facts.py", "config_sources.py", "releases.py")
+HERE = (
+    *("config.py", "config_docs.py", "config_facts.py", "config_sources.py", "dynamic_configs.py", "named_rules.py"),
+    "releases.py",
+)
 
 OLD = "2.8"  # which has configs that were taken away later
 # Handed to a partition's log, which does not use them yet; each with the field that would be read if it did.
