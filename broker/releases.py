@@ -145,6 +145,8 @@ class Behaviour:
     first_offsets: bool = True
     """Version 0 of OffsetCommit and OffsetFetch is answered, rather than refused in words: ZooKeeper's brokers keep
     such offsets there."""
+    special_timestamps: bool = True
+    """ListOffsets knows negative timestamps below -2, each from its version on; before KIP-734 they are times."""
     cordoned_log_dirs: bool = True
     """Brokers that are too few may have to do with log directories that take no more partitions (KIP-1066)."""
     unused_groups_go_at_once: bool = False
@@ -235,6 +237,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "controls_as_kraft": (("0.8.2", False), ("3.3", True)),
     "topics_as_kraft": (("0.8.2", False), ("3.3", True)),
     "first_offsets": (("0.8.2", True), ("3.3", False)),
+    "special_timestamps": (("0.8.2", False), ("3.0", True)),
     "cordoned_log_dirs": (("0.8.2", False), ("4.3", True)),
     "unused_groups_go_at_once": (("0.8.2", True), ("4.0.0", False)),
     "scram_once_a_user": (("0.8.2", False), ("3.3", True)),

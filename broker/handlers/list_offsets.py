@@ -59,7 +59,8 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
 
 def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: RequestContext) -> Answer:
     # Asked first: also where nobody leads, or nothing is.
-    if 0 < context.api_version < _SINCE.get(asked.timestamp, 1 << 15) and asked.timestamp < 0:
+    is_special = context.broker.profile.behaviour.special_timestamps
+    if is_special and 0 < context.api_version < _SINCE.get(asked.timestamp, 1 << 15) and asked.timestamp < 0:
         raise Refused(ErrorCode.UNSUPPORTED_VERSION)
     partition = context.partition(topic, asked.partition_index, asked.current_leader_epoch)
     log = partition.log
@@ -71,12 +72,13 @@ def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: Re
     epoch = -1
     if asked.timestamp == LATEST:
         answer.offset, epoch = end, partition.leader_epoch
-    elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+    elif asked.timestamp == EARLIEST or (is_special and asked.timestamp == EARLIEST_LOCAL):
         answer.offset, epoch = log.log_start_offset, log.epoch_at_start()
-    elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+    elif is_special and asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         answer.offset = -1
     else:
-        found = log.max_timestamp() if asked.timestamp == MAX_TIMESTAMP else log.find_timestamp(asked.timestamp)
+        newest = is_special and asked.timestamp == MAX_TIMESTAMP
+        found = log.max_timestamp() if newest else log.find_timestamp(asked.timestamp)
         if found is not None and found.offset < end:
             answer.timestamp, answer.offset, epoch = found
     if context.api_version >= 4:  # older versions have no place for it, and Apache's definition does not let it go

@@ -267,6 +267,11 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", False),
         ("ottla", True),
     ],
+    "special_timestamps": [
+        (f"{BEFORE_1} {FROM_1}", False),
+        (f"3.0 3.1 3.2 3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
     "cordoned_log_dirs": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2 3.3 3.4 3.5 {FROM_3_6} 4.0.0 4.0 4.1 4.2", False),
         ("4.3", True),

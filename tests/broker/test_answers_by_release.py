@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Broker, Client, create_topics, new_topic, running
+from harness import Broker, Client, create_topics, new_topic, only, produce, records, running
 
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
@@ -15,6 +15,7 @@ from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
@@ -218,6 +219,18 @@ async def test_endpoints_that_a_broker_does_not_describe(tmp_path: Path) -> None
         (114, "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"),
         (115, "Unsupported endpoint type 3"),
     ]
+
+
+@pytest.mark.parametrize(("release", "answer"), [("2.8", (0, 0)), ("3.9", (35, -1)), ("4.3", (35, -1))])
+async def test_special_timestamps(tmp_path: Path, release: str, answer: tuple[int, int]) -> None:
+    """Before KIP-734 they are times that every record comes after."""
+    async with running(tmp_path, release=release) as broker:
+        client = await with_topics(broker)
+        await client.call(produce(records(b"a", b"b")), 8)
+        topic = ListOffsetsRequest.ListOffsetsTopic
+        asked = [topic.ListOffsetsPartition(partition_index=0, timestamp=-3)]
+        found = await client.call(ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=asked)]), 4)
+    assert (only(found).error_code, only(found).offset) == answer
 
 
 def commit(group: str, topic: str) -> OffsetCommitRequest:

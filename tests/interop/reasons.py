@@ -109,4 +109,37 @@ REASONS = Reasons(
         ),
     ]
 )
-CLIENT_REASONS = Reasons([])
+NOT_SERVED = ("SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers", "ConsumerGroup", "Share", "Streams")
+NOT_SERVED_KEYS = ("17", "27", "36", "68", "69", *map(str, range(76, 80)), *map(str, range(83, 93)))
+CLIENT_REASONS = Reasons(
+    [
+        Reason(
+            "api_versions get_broker_version_data",
+            r"\.({}|api_versions\.({})$)".format("|".join(NOT_SERVED), "|".join(NOT_SERVED_KEYS)),
+            "SASL, the later group protocols and what brokers ask each other are not served",
+            lambda theirs, ours: ours == "<absent>",
+        ),
+        Reason(
+            "abort_transaction",
+            "",
+            "WriteTxnMarkers is what brokers ask each other, and is not served",
+            lambda theirs, ours: "IncompatibleBrokerVersion" in str(ours),
+        ),
+        Reason(
+            "create_topics",
+            r"\.topic_id$",
+            "a topic that is only validated has no id with us, and one that nobody will ever have with KRaft",
+            lambda theirs, ours: ours in (None, bytes(16)),
+        ),
+        Reason(
+            "describe_metadata_quorum",
+            r"\.(high_watermark|log_end_offset)$",
+            "the metadata logs do not hold the same records",
+        ),
+        Reason(
+            "describe_metadata_quorum",
+            r"\.listeners",
+            "our controller is the broker, and listens where that does",
+        ),
+    ]
+)
