@@ -37,10 +37,15 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -
         return DeleteTopicsResponse(
             responses=[Result(name=name, topic_id=topic_id, error_code=refused) for name, topic_id in asked]
         )
-    done = {one: _delete(*one, context) for one in dict.fromkeys(asked)}
+    # Names are found before anything is deleted: one that is listed by its id, too, is deleted once.
+    topics = context.broker.topics
+    found = [topics.by_id(topic_id) if name is None else topics.get(name) for name, topic_id in asked]
+    done: dict[object, Result] = {}
     responses = []
-    for name, topic_id in asked:
-        told = done[name, topic_id]
+    for (name, topic_id), topic in zip(asked, found, strict=True):
+        key = (name, topic_id) if topic is None else topic.id
+        told = done[key] if key in done else _delete(name, topic_id, context)
+        done[key] = told
         responses.append(Result(name=told.name, topic_id=topic_id, error_code=told.error_code, error_message=None))
     return DeleteTopicsResponse(responses=responses)
 

@@ -143,6 +143,17 @@ async def test_a_topic_is_deleted_by_its_name_or_its_id(tmp_path: Path) -> None:
         assert broker.state.topics.get("t") is not None
 
 
+async def test_a_topic_is_deleted_once_by_both_with_zookeeper(tmp_path: Path) -> None:
+    async with running(tmp_path, release="2.8") as broker:
+        client = await with_topics(broker)
+        state = DeleteTopicsRequest.DeleteTopicState
+        known = broker.state.topics.named("t").id
+        asked = [state(name="t", topic_id=ZERO_UUID), state(name=None, topic_id=known)]
+        found = (await client.call(DeleteTopicsRequest(topics=asked, timeout_ms=1), 6)).responses
+        assert [(one.name, one.topic_id, one.error_code) for one in found] == [("t", ZERO_UUID, 0), ("t", known, 0)]
+        assert broker.state.topics.get("t") is None
+
+
 @pytest.mark.parametrize(
     ("name", "count", "expected"),
     [
