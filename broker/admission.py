@@ -9,13 +9,12 @@ Selector's expiry of idle connections.
 
 from __future__ import annotations
 
-import functools
-import ipaddress
 from collections import Counter, deque
 from collections.abc import Collection
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
+from .host_limits import NAME, PER_IP, host_limits
 from .quotas.rates import Rate, Windows
 
 if TYPE_CHECKING:
@@ -158,8 +157,8 @@ class Admission:
 
     def _enter(self, connection: Incoming) -> Verdict:
         host = connection.client_host
-        limit: int | None = host_limits(self._config["max.connections.per.ip.overrides"]).get(host)
-        if self._of_host[host] >= (self._config["max.connections.per.ip"] if limit is None else limit):
+        limit: int | None = host_limits(self._config[NAME]).get(host)
+        if self._of_host[host] >= (self._config[PER_IP] if limit is None else limit):
             return Verdict.REFUSED
         self._count(connection, 1)
         return Verdict.SERVED
@@ -171,31 +170,6 @@ class Admission:
         self._of_host[host] += by
         if not self._of_host[host]:  # there may be many addresses in a broker's life
             del self._of_host[host]
-
-
-@functools.lru_cache(maxsize=8)
-def host_limits(text: str) -> dict[str, int]:
-    """`HOST:COUNT,...` by the host's address. Raises ValueError, one line."""
-    found: dict[str, int] = {}
-    for entry in filter(None, map(str.strip, text.split(","))):
-        host, separator, count = entry.rpartition(":")
-        if not separator or not count.strip().isdecimal():
-            raise ValueError(f"{entry!r} is not HOST:COUNT")
-        found[_address(host.strip())] = int(count)
-    return found
-
-
-def _address(host: str) -> str:
-    """The address as connections show it; a name is looked up in the machine's own table."""
-    try:
-        return str(ipaddress.ip_address(host.strip("[]")))
-    except ValueError:
-        import socket
-
-        try:
-            return socket.gethostbyname(host)
-        except OSError:
-            return host
 
 
 class IdleWatch:

@@ -34,6 +34,8 @@ from .config_facts import (
 )
 from .config_sources import from_environment, read_properties_file
 from .format_rules import check_formats, profile_in_force
+from .host_limits import NAME as OVERRIDES
+from .host_limits import PER_IP, check_limits
 from .logs import get_logger
 from .releases import BEHAVIOUR_NAMES, Profile, own_profile
 from .security.settings import authorizer_settings
@@ -76,6 +78,7 @@ ACTED_ON = frozenset(
     log.flush.start.offset.checkpoint.interval.ms log.retention.bytes log.retention.check.interval.ms
     connections.max.idle.ms max.connection.creation.rate max.connections max.connections.per.ip
     max.connections.per.ip.overrides
+    cordoned.log.dirs
     socket.listen.backlog.size socket.receive.buffer.bytes socket.send.buffer.bytes
     broker.rack metadata.log.segment.bytes metadata.log.segment.ms offsets.topic.compression.codec
     transaction.state.log.min.isr
@@ -99,6 +102,9 @@ ACTED_ON = frozenset(
 ) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}
 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+EVERY_DIRECTORY = "*"
+"""What `cordoned.log.dirs` is for all of them."""
 
 # The units of the older names, in milliseconds.
 _IN_MS = {
@@ -236,10 +242,22 @@ class Config:
         if self["log.retention.ms"] == 0:
             raise ConfigError("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
         check_codec(self["compression.type"])
+        check_cordoned(self, self.get("cordoned.log.dirs") or [])
+        check_limits(self[PER_IP], self[OVERRIDES])
+        self._check_idle()
         ids = [self._static[name].strip() for name in ("node.id", "broker.id") if name in self._static]
         if len({int(text) for text in ids}) > 1:
             raise ConfigError(f"node.id is {ids[0]} but broker.id is {ids[1]}: they name one thing")
         authorizer_settings(self)
+
+    def _check_idle(self) -> None:
+        delay, idle = "connection.failed.authentication.delay.ms", "connections.max.idle.ms"
+        delay_ms, idle_ms = self.get(delay, -1), self[idle]
+        if 0 <= idle_ms <= delay_ms:
+            raise ConfigError(
+                f"requirement failed: {delay}={delay_ms} should always be less than {idle}={idle_ms} to prevent failed "
+                "authentication responses from timing out"
+            )
 
     def __getitem__(self, name: str) -> Any:
         """The typed value in force: int, bool, float, str, list of str, None for no value. KeyError if unknown."""
@@ -540,3 +558,17 @@ def check_codec(name: str) -> None:
 def _parsed(fact: Fact, text: str) -> Any:
     """A value that was checked when it was set; some defaults break Kafka's own rules."""
     return parse_value(fact._replace(valid=None, flags=""), text)
+
+
+def check_cordoned(config: Config, cordoned: Sequence[str]) -> None:
+    """Whether a value of `cordoned.log.dirs` names directories of ours, or all at once (KIP-1066). Raises
+    ConfigError."""
+    if EVERY_DIRECTORY in cordoned:
+        if any(path != EVERY_DIRECTORY for path in cordoned):
+            problem = "When cordoned.log.dirs is set to *, it must not contain other values"
+            raise ConfigError(f"requirement failed: {problem}")
+        return
+    known = config["log.dirs"] or config["log.dir"] or []
+    if missing := [path for path in dict.fromkeys(cordoned) if path not in known]:
+        problem = "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. Missing entries :"
+        raise ConfigError(f"requirement failed: {problem} {', '.join(missing)}")

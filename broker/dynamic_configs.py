@@ -6,11 +6,11 @@ Kafka does: a plugin may know them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .config import Config, ConfigSource, check_codec
+from . import host_limits
+from .config import Config, ConfigSource, check_codec, check_cordoned
 from .config_facts import ConfigError, Fact, parse_value
 
 # Without the prefix of a listener these would change what no listener may lose.
@@ -25,7 +25,6 @@ _THREADS = (
 )
 # Kafka opens and closes listeners as these say; here they are those of the start.
 _LISTENERS = ("listeners", "advertised.listeners", "listener.security.protocol.map")
-_OVERRIDES = "max.connections.per.ip.overrides"
 _MS, _BYTES = "ms", "bytes"
 MEBIBYTE = 1 << 20
 
@@ -98,7 +97,8 @@ def _check_together(config: Config, source: ConfigSource, configs: Mapping[str, 
     for name in _LISTENERS:
         if name in configs and after(name) != config.without(name, source):
             raise ConfigError(f"{name} cannot be changed while the broker runs")
-    _check_overrides(after(_OVERRIDES) or "")
+    host_limits.check_limits(after(host_limits.PER_IP), after(host_limits.NAME))
+    check_cordoned(config, after("cordoned.log.dirs") or [])
     for unit in (_MS, _BYTES):
         _check_local(unit, after(f"log.local.retention.{unit}"), after(f"log.retention.{unit}"))
 
@@ -126,17 +126,6 @@ def _check_cleaner_threads(asked: int, now: int) -> None:
         raise _cannot(f"Log cleaner threads cannot be reduced to less than half the current value {now}")
     if asked > now * 2:
         raise _cannot(f"Log cleaner threads cannot be increased to more than double the current value {now}")
-
-
-def _check_overrides(text: str) -> None:
-    """Pairs HOST:NUMBER, refused in the words of Java's parsers as in Kafka."""
-    for pair in text.split(",") if text.strip() else ():
-        _, colon, number = pair.strip().rpartition(":")
-        if not colon:
-            problem = f"begin 0, end -1, length {len(pair.strip())}"
-            raise ConfigError(f"Error parsing configuration property '{_OVERRIDES}': {problem}")
-        if not re.fullmatch(r"[+-]?[0-9]{1,10}", number.strip()):
-            raise ConfigError(f'For input string: "{number.strip()}"')
 
 
 def _check_local(unit: str, local: int | None, whole: int) -> None:

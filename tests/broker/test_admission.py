@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,17 @@ from harness import Broker, Client, fetch, ping, produce, records, running
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.admission import Admission, Verdict, host_limits
+from ottla.broker.admission import Admission, Verdict
 from ottla.broker.clock import ManualClock
-from ottla.broker.config import Config
+from ottla.broker.config import Config, ConfigSource
+from ottla.broker.config_facts import ConfigError
+from ottla.broker.dynamic_configs import check_dynamic
+from ottla.broker.host_limits import host_limits
 from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 
 IDLE_MS = 60_000
+NOBODY = {"max.connections.per.ip.overrides": "10.0.0.9:0"}
 
 
 async def answers(client: Client) -> bool:
@@ -119,15 +124,31 @@ async def test_idle_connections_are_closed(tmp_path: Path) -> None:
         assert await busy.is_closed() and await waiting.is_closed()
 
 
-@pytest.mark.parametrize("text", ["a", "a:", ":", "a:b", "a:1,b", "a:-1"])
+@pytest.mark.parametrize("text", ["a", "a:", ":", "a:b", "a:1,b", "a:1,,b:1", "a:9999999999"])
 def test_limits_of_hosts_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(ValueError, match="HOST:COUNT"):
+    with pytest.raises(ConfigError):
         host_limits(text)
+    with pytest.raises(ConfigError):  # and so not taken either
+        check_dynamic(Config(), ConfigSource.DYNAMIC_BROKER, {"max.connections.per.ip.overrides": text})
+    with pytest.raises(ConfigError):
+        Config({"max.connections.per.ip.overrides": text})
 
 
-def test_limits_of_hosts() -> None:
-    assert host_limits("") == {}
-    assert host_limits("10.0.0.1:5, [::1]:7,::2:8") == {"10.0.0.1": 5, "::1": 7, "::2": 8}
+PIECES = ["127.0.0.1", "::1", "#", " ", ",", ":", "+5", "-5", "7", "٣", "x" * 70, "0" * 11]
+
+
+@given(st.lists(st.sampled_from(PIECES)))
+def test_whatever_limits_of_hosts_are_taken_can_be_read(parts: list[str]) -> None:
+    """One that cannot would be met by each connection from there on, and by the next start."""
+    text = "".join(parts)
+    try:
+        check_dynamic(Config(), ConfigSource.DYNAMIC_BROKER, {"max.connections.per.ip.overrides": text})
+    except ConfigError:
+        return
+    config = Config({"max.connections.per.ip.overrides": text})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(socket, "gethostbyname", lambda name: name.encode("idna").decode())  # asks nobody
+        assert Admission(config, ManualClock()).arrive(Coming("10.0.0.1")) is Verdict.SERVED
 
 
 class Coming:
@@ -158,7 +179,7 @@ class Coming:
 )
 def test_counts_and_order_are_those_of_a_list(most: int, most_of_host: int, events: list[Any]) -> None:
     """Arrivals by host, departures by place: never more than the limits are served, and nobody passes another."""
-    config = Config({"max.connections": str(most), "max.connections.per.ip": str(most_of_host)})
+    config = Config({"max.connections": str(most), "max.connections.per.ip": str(most_of_host)} | NOBODY)
     admission = Admission(config, ManualClock())
     served: list[Coming] = []
     held: list[Coming] = []

@@ -67,6 +67,15 @@ def refusal(configs: dict[str, str], source: ConfigSource = ONE, release: str = 
             "Error parsing configuration property 'max.connections.per.ip.overrides': begin 0, end -1, length 4",
         ),
         ({"max.connections.per.ip.overrides": "host:many"}, 'For input string: "many"'),
+        (
+            {"max.connections.per.ip.overrides": "a:1,hostName#:100"},
+            "max.connections.per.ip.overrides contains invalid addresses : hostName#",
+        ),
+        (
+            {"max.connections.per.ip": "0"},
+            "requirement failed: max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
+            "property is set.",
+        ),
         ({"listeners": "PLAINTEXT://:1"}, "listeners cannot be changed while the broker runs"),
     ],
 )
@@ -81,7 +90,7 @@ def test_a_change_that_cannot_be_is_refused_in_kafkas_words(configs: dict[str, s
         {"num.io.threads": "16", "log.cleaner.threads": "2"},
         {"log.retention.ms": "-2"},  # which only a start refuses
         {"max.connections.per.ip.overrides": ""},
-        {"max.connections.per.ip.overrides": "a:1, b:2"},
+        {"max.connections.per.ip.overrides": "a:1, b:-2,", "max.connections.per.ip": "0"},
         {"listener.name.x.ssl.key.password": "p"},
         {"log.local.retention.ms": "999999999999", "log.retention.ms": "-1"},
         {"a.plugins.own": "1", "": "x"},
