@@ -17,6 +17,8 @@ from ...protocol.messages.produce import ProduceRequest
 from ..errors import Refused
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ..clock import Timer
     from ..context import RequestContext
     from .throttle import Throttle
@@ -42,6 +44,7 @@ class Meter:
         "_mutated_ms",
         "_mutation_throttle_ms",
         "_node_id",
+        "_over",
         "_request",
         "_response",
         "_size",
@@ -69,6 +72,7 @@ class Meter:
         self._mutation_throttle_ms = 0
         self._mutated_ms = 0
         self._response: Any = None
+        self._over: asyncio.Future[None] | None = None
         self._timer: Timer | None = None
         self._inner: Coroutine[Any, Any, Any] | None = None
         self.throttle_ms = 0
@@ -121,15 +125,16 @@ class Meter:
         if self.throttle_ms and self._response is not None and hasattr(self._response, "throttle_time_ms"):
             self._response.throttle_time_ms = max(self._response.throttle_time_ms, self.throttle_ms)
         if self.until_ms is not None and self.is_late:
-            over, self._timer = self._throttle.hold_back(self.until_ms, self._context.broker.loop)
+            self._over, self._timer = self._throttle.hold_back(self.until_ms, self._context.broker.loop)
             self.until_ms = None
-            return over
+            return self._over
         raise StopIteration(self._response)
 
     def close(self) -> None:
         """The connection is gone."""
-        if self._timer is not None:
+        if self._over is not None and self._timer is not None:
             self._timer.cancel()
+            self._over.cancel()
         if self._inner is not None:
             self._inner.close()
 

@@ -163,6 +163,11 @@ class Throttle:
         over.add_done_callback(self._held_back.discard)
         return over, self.clock.call_at(until_ms, _finish, over)
 
+    @property
+    def held_back(self) -> int:
+        """How many answers wait."""
+        return len(self._held_back)
+
     def close(self) -> None:
         """Ends every wait."""
         self._is_closed = True

@@ -367,6 +367,19 @@ async def test_a_late_fetch_has_its_records(tmp_path: Path) -> None:
         assert len(only(answer).records) > 6000 and 2000 < answer.throttle_time_ms < 3000
 
 
+async def test_nothing_is_kept_for_who_went_before_a_late_answer(tmp_path: Path) -> None:
+    async with running(tmp_path, release="1.1", overrides={"quota.producer.default": "1"}) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await client.send(produce(records(bytes(12_000))), 5)
+        await broker.settle()
+        assert broker.state.quotas.throttle is not None
+        assert broker.state.quotas.throttle.held_back == 1
+        client.close()
+        await broker.settle()
+        assert broker.state.quotas.throttle.held_back == 0
+
+
 async def test_late_answers_go_when_the_broker_stops(tmp_path: Path) -> None:
     async with running(tmp_path, release="1.1", overrides={"quota.producer.default": "1"}) as broker:
         await broker.topic("t")
