@@ -5,6 +5,9 @@ Knows neither sockets nor the router: handlers depend on this and on the broker'
 
 from __future__ import annotations
 
+import functools
+import ipaddress
+import struct
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -80,6 +83,14 @@ class Arrival:
     client_port: int = -1
 
 
+@functools.lru_cache(maxsize=1024)
+def _unshortened(host: str) -> str:
+    """`0:0:0:0:0:0:0:1` for `::1`: Java leaves no zeros of an IPv6 address out."""
+    address, percent, scope = host.partition("%")
+    words = struct.unpack(">8H", ipaddress.IPv6Address(address).packed)
+    return ":".join(f"{word:x}" for word in words) + percent + scope
+
+
 class RequestContext:
     """One request's surroundings."""
 
@@ -100,8 +111,9 @@ class RequestContext:
 
     @property
     def client_host(self) -> str:
-        """The client's address, without its port."""
-        return self.arrival.client_host
+        """The client's address without its port, as Java writes it: what tools show and rules for hosts name."""
+        host = self.arrival.client_host
+        return _unshortened(host) if ":" in host else host
 
     @property
     def node_id(self) -> int:

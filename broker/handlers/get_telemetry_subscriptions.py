@@ -43,5 +43,5 @@ def asker_of(context: RequestContext) -> Asker:
     arrival = context.arrival
     origin = arrival.origin
     return Asker(
-        context.client_id, origin.software_name, origin.software_version, arrival.client_host, arrival.client_port
+        context.client_id, origin.software_name, origin.software_version, context.client_host, arrival.client_port
     )

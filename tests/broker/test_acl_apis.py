@@ -442,6 +442,25 @@ async def test_hosts_decide_for_those_without_a_name(tmp_path: Path) -> None:
         assert await allowed(everywhere._replace(principal="User:somebody")) == (False, False)
 
 
+@pytest.mark.parametrize(
+    ("name", "host"), [("::1", "0:0:0:0:0:0:0:1"), ("127.0.0.1", "127.0.0.1")], ids=["v6", "v4 of a socket for both"]
+)
+async def test_addresses_are_compared_as_java_writes_them(name: str, host: str, tmp_path: Path) -> None:
+    """Java leaves no zeros of an IPv6 address out, and shows an IPv4 one that came to an IPv6 socket as what it is."""
+    rule = Acl(4, "kafka-cluster", 3, "User:ANONYMOUS", host, 8, 3)
+    async with served(tmp_path, super_users="", listeners="PLAINTEXT://[::]:0") as broker:
+        client = await broker.client(host=name)
+
+        async def may() -> int:
+            return (await client.call(DescribeAclsRequest(**parts(AclFilter())), 2)).error_code
+
+        broker.state.acls.add([rule], 0)
+        assert await may() == 0
+        broker.state.acls.remove([rule], 0)
+        broker.state.acls.add([rule._replace(host="::1")], 0)
+        assert await may() == 31
+
+
 def test_a_start_with_an_unknown_authorizer_is_one_line(tmp_path: Path) -> None:
     command = [*COMMAND, "--data-dir", str(tmp_path / "data"), "--override", "authorizer.class.name=org.example.Own"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
