@@ -296,9 +296,9 @@ class DataDirectory:
                 on_checked=on_checked,
             )
         log.on_failure = self.log_failed
+        self._logs[key] = log  # before it is one of the unopened no more: a checkpoint has one or the other
         self._unopened.discard(key)
         self._closed_well.discard(key)
-        self._logs[key] = log
         if log.has_hole and key not in self._cleaner_offsets:  # it must not count as damage if the policy is changed
             self.cleaned(log, log.log_start_offset)
         return log
@@ -356,19 +356,19 @@ class DataDirectory:
         """
         self._check_open()
         folder, key = self._folder(topic, partition), (topic, partition)
-        if log_start_offset:
-            starts = {**self._log_starts, key: log_start_offset}
-            checkpoint.write_offsets(self._files, self._join(checkpoint.LOG_START_OFFSET), starts)
-            self._log_starts = starts
-        try:
-            self._files.replace(prepared, folder)
-            self._files.sync_directory(self.path)
-        except OSError as error:
-            raise StorageError(f"cannot rename {prepared} to {folder}: {error}") from error
-        self._unopened.add(key)
-        if end_offset:
-            self._closed_well.add(key)
-            self._recovery_points[key] = self._watermarks[key] = end_offset
+        with self._writing:  # whoever writes a checkpoint before the partition counts would leave it out
+            if log_start_offset:
+                self._log_starts = {**self._log_starts, key: log_start_offset}
+                checkpoint.write_offsets(self._files, self._join(checkpoint.LOG_START_OFFSET), self._log_starts)
+            try:
+                self._files.replace(prepared, folder)
+                self._files.sync_directory(self.path)
+            except OSError as error:
+                raise StorageError(f"cannot rename {prepared} to {folder}: {error}") from error
+            self._unopened.add(key)
+            if end_offset:
+                self._closed_well.add(key)
+                self._recovery_points[key] = self._watermarks[key] = end_offset
 
     def _folder(self, topic: str, partition: int) -> str:
         if not _TOPIC.fullmatch(topic) or topic in (".", "..") or not 0 <= partition < 2**31:

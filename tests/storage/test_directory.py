@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -422,3 +424,45 @@ def test_a_log_start_that_was_noted_holds_after_a_crash_and_for_no_other_log(fil
     directory = open_directory(files)
     assert open_partition(directory).log_start_offset == 2
     assert open_partition(directory, "other").log_start_offset == 0
+
+
+class MetFiles(DiskFiles):
+    """Lets something happen while a file or folder is given another name."""
+
+    def __init__(self) -> None:
+        self.meet: Callable[[str], None] = lambda path: None
+
+    def replace(self, source: str, target: str) -> None:
+        super().replace(source, target)
+        self.meet(target)
+
+
+@pytest.mark.parametrize("met", ["log-start-offset-checkpoint", "orders-0"])
+def test_a_log_start_stays_while_another_thread_writes_checkpoints(met: str, tmp_path: Path):
+    files = MetFiles()
+    source = open_directory(files, str(tmp_path / "source"))
+    directory = open_directory(files, str(tmp_path / "data"))
+    other = open_partition(directory, "other")
+    for log in (other, open_partition(source)):
+        for _ in range(4):
+            log.append(make(b"a"), now_ms=0)
+    other.delete_records_before(1)
+    source.close()
+    (tmp_path / "source" / "orders-0").rename(tmp_path / "data" / "prepared")
+    writers: list[threading.Thread] = []
+
+    def meet(path: str) -> None:
+        if Path(path).name == met and not writers:
+            writers.append(threading.Thread(target=directory.note_log_starts, args=({other: 3},)))
+            writers[0].start()
+            writers[0].join(0.2)  # it may have to wait
+
+    files.meet = meet
+    directory.put_in_place(str(tmp_path / "data" / "prepared"), "orders", 0, end_offset=4, log_start_offset=2)
+    (writer,) = writers
+    writer.join()
+    assert open_partition(directory).log_start_offset == 2
+    directory.abandon()  # what is on the disk counts now
+    directory = open_directory(DiskFiles(), str(tmp_path / "data"))
+    assert (open_partition(directory).log_start_offset, open_partition(directory, "other").log_start_offset) == (2, 3)
+    directory.close()
