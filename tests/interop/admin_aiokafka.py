@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,7 +34,7 @@ class Running:
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """What the call of that method gives; raises what it raises."""
-        pending = asyncio.wait_for(getattr(self._client, method)(*arguments, **options), SECONDS)
+        pending = asyncio.wait_for(getattr(self._client, method)(*copy.deepcopy(arguments), **options), SECONDS)
         return self._loop.run_until_complete(pending)
 
     def close(self) -> None:

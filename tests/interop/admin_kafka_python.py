@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -55,7 +56,7 @@ def call(method: str, what: str, *arguments: Any, reads: bool = False, **options
 
 
 def _made(method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Callable[[KafkaAdminClient], Any]:
-    return lambda admin: _told(getattr(admin, method)(*arguments, **options))
+    return lambda admin: _told(getattr(admin, method)(*copy.deepcopy(arguments), **options))
 
 
 def _told(answer: Any) -> Any:
