@@ -67,6 +67,7 @@ _OF_BROKER = {
     "controller.listener.names": "Listeners of these names are the controllers' and are not opened.",
     "controller.quota.window.num": "How many past windows count for quotas of creating and deleting topics.",
     "controller.quota.window.size.seconds": "How long a window of those quotas is.",
+    "cordoned.log.dirs": "The data directories that get no more partitions; * is all of them.",
     "default.replication.factor": "How many replicas partitions get if nobody says.",
     "delete.topic.enable": "Whether topics may be deleted.",
     "fetch.max.bytes": "The most that one fetch is answered with.",
@@ -103,8 +104,8 @@ _OF_BROKER = {
     "metadata.log.segment.bytes": "The size at which a segment of the metadata log is closed.",
     "metadata.log.segment.ms": "The age at which a segment of the metadata log is closed.",
     "node.id": "The number of this broker.",
-    "num.replica.alter.log.dirs.threads": "How many partitions move between log directories at once; without it as many "
-    "as there are directories.",
+    "num.replica.alter.log.dirs.threads": "How many partitions move between log directories at "
+    "once; without it as many as there are directories.",
     "num.partitions": "How many partitions a new topic gets if nobody says.",
     "offset.metadata.max.bytes": "The longest text that may go with a committed offset.",
     "offsets.retention.check.interval.ms": "How often committed offsets are looked for that have expired.",

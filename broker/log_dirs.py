@@ -24,6 +24,7 @@ from ..storage.errors import DirectoryFailed, StorageError
 from ..storage.files import Files
 from ..storage.log import PartitionLog
 from ..storage.partition_metadata import decode_id
+from .config import EVERY_DIRECTORY
 from .forced_upgrade import ForcedUpgrade
 from .logs import get_logger
 from .metadata_log import TOPIC as METADATA_TOPIC
@@ -88,6 +89,8 @@ class LogDirs:
         """While it is set, partitions are brought to message format v2 as they are opened."""
         self.opening: Opening | None = None
         """While it is set, it is told of the bytes that recovery checks."""
+        self.cordoned: Callable[[], Sequence[str]] = tuple
+        """Tells the value of `cordoned.log.dirs`."""
         self.later: Callable[[Callable[[], None]], None] = lambda remove: remove()
         """When the files of a deleted partition go; at once unless somebody with a clock says otherwise."""
         self.on_delete: Callable[[PartitionLog], None] = lambda log: None
@@ -216,11 +219,17 @@ class LogDirs:
         if len(self._preferred) > PREFERRED_MAX:
             del self._preferred[next(iter(self._preferred))]
 
+    def is_cordoned(self, log_dir: LogDir) -> bool:
+        """Whether `cordoned.log.dirs` keeps new partitions out of a directory."""
+        cordoned = self.cordoned()
+        return EVERY_DIRECTORY in cordoned or str(log_dir.path) in map(os.path.abspath, cordoned)
+
     def place(self, topic: str = "", index: int = -1) -> bytes:
         """The id of the directory for one more partition. Raises StorageError if none is left."""
         preferred = self._preferred.pop((topic, index), None)
         online = self.online if preferred is None or preferred.failure is not None else [preferred]
-        chosen = min(online, key=lambda log_dir: len(log_dir.logs) + log_dir.placed, default=None)
+        open_ones = [log_dir for log_dir in online if not self.is_cordoned(log_dir)]  # one has to take it all the same
+        chosen = min(open_ones or online, key=lambda log_dir: len(log_dir.logs) + log_dir.placed, default=None)
         if chosen is None:
             raise StorageError("no log directory can be used")
         if len(self.directories) > 1:

@@ -180,6 +180,7 @@ class BrokerState:
     def _load(self, files: Files, note: TopologyNote) -> None:
         now_ms = self.clock.now_ms()
         self.logs.on_offline = self._soon_offline
+        self.logs.cordoned = lambda: self.config.get("cordoned.log.dirs") or ()
         for log_dir in self.logs.unusable:
             get_logger().error(
                 "a log directory cannot be used, its partitions are offline",

@@ -246,8 +246,13 @@ class Topics:
             problem = f"Replication factor: {factor} larger than available brokers: {there}."
         raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
 
-    def place(self, count: int, factor: int) -> list[tuple[int, ...]]:
-        """Replicas for as many new partitions, after all that there are."""
+    def place(self, count: int, factor: int, *, grows: bool = False) -> list[tuple[int, ...]]:
+        """Replicas for as many new partitions, after all that there are, of a new topic or of one that `grows`. Raises
+        Refused where every directory is cordoned (KIP-1066)."""
+        if all(map(self._logs.is_cordoned, self._logs.online)) and self._logs.online:
+            problem = "All brokers are currently fenced, or have all their log directories cordoned."
+            before = "" if grows else f"Unable to replicate the partition {factor} time(s): "
+            raise Refused(ErrorCode.INVALID_REPLICATION_FACTOR, before + problem)
         return self._nodes.place(count, factor, len(self._partitions))
 
     def create(
@@ -303,10 +308,10 @@ class Topics:
         """Grows a topic to `count` partitions in all, the new ones with as many replicas as the others unless they are
         given. Raises StorageError."""
         first = len(topic.partitions)
-        placed = [(index, self._logs.place(topic.name, index)) for index in range(first, count)]
         if replicas is None:
             factor = len(topic.partitions[0].replicas) if topic.partitions else self.replication_factor(topic.name)
-            replicas = self.place(count - first, factor)
+            replicas = self.place(count - first, factor, grows=True)
+        placed = [(index, self._logs.place(topic.name, index)) for index in range(first, count)]
         self._assign(topic, first, replicas)
         self._metadata.append(self._new_records(topic, placed), now_ms)
         self.open([(topic, index, at) for index, at in placed], now_ms)

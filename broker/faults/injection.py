@@ -182,6 +182,7 @@ class FaultedCall:
     __slots__ = (
         "_context",
         "_meter",
+        "_mute_ms",
         "_plain",
         "_planned",
         "_request",
@@ -189,7 +190,6 @@ class FaultedCall:
         "_topics",
         "connection",
         "coroutine",
-        "_mute_ms",
         "is_held",
         "last_bytes",
     )

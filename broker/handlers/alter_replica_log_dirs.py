@@ -46,6 +46,8 @@ def _move(name: str, index: int, path: str, context: RequestContext) -> None:
     if len(future_name(name, index)) > NAME_MAX:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
     log_dir = _directory(path, logs)
+    if logs.is_cordoned(log_dir):
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT)
     if not topics.has_partition(name, index):
         logs.prefer(name, index, log_dir)
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -95,11 +95,11 @@ def _create(asked: Asked, validate_only: bool, left: int, context: RequestContex
     if partitions > left:
         raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     context.mutates(partitions, strict_from=STRICT_FROM, validate_only=validate_only)
+    if replicas is None:
+        replicas = broker.topics.place(partitions, factor)
     if validate_only:
         result = Result(name=asked.name, error_code=0, error_message=None)
     else:
-        if replicas is None:
-            replicas = broker.topics.place(partitions, factor)
         topic = broker.topics.create(asked.name, partitions, configs, context.now_ms(), replicas)
         result = Result(name=asked.name, topic_id=topic.id, error_code=0, error_message=None)
     result.num_partitions = partitions

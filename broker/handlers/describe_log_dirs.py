@@ -42,6 +42,7 @@ async def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestCon
                 topics=topics,
                 total_bytes=total_bytes,
                 usable_bytes=usable_bytes,
+                is_cordoned=context.broker.logs.is_cordoned(directory),
             )
         )
     return DescribeLogDirsResponse(results=results)

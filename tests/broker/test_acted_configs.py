@@ -7,12 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import Broker, create_topics, ping, running
+from harness import Broker, Client, create_topics, options, ping, running
 
-from ottla.broker.config import Config
+from ottla.broker.config import Config, ConfigError
 from ottla.broker.listening import SocketSettings
 from ottla.broker.releases import profile
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
@@ -101,3 +106,59 @@ def test_how_many_may_wait_to_be_accepted() -> None:
     assert SocketSettings.from_config(Config({"socket.listen.backlog.size": "7"})).backlog == 7
     assert SocketSettings.from_config(Config({"socket.send.buffer.bytes": "-1"})).send_bytes is None
     assert SocketSettings.from_config(Config(profile=profile("2.8"))).backlog == SocketSettings().backlog
+
+
+async def cordon(client: Client, value: str) -> tuple[int, str | None]:
+    """The answer to setting `cordoned.log.dirs` of the broker."""
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    change = resource.AlterableConfig(name="cordoned.log.dirs", config_operation=0, value=value)
+    changed = resource(resource_type=4, resource_name="1", configs=[change])
+    asked = IncrementalAlterConfigsRequest(resources=[changed], validate_only=False)
+    (answer,) = (await client.call(asked, 1)).responses
+    return answer.error_code, answer.error_message
+
+
+async def test_cordoned_directories_get_no_more_partitions(tmp_path: Path) -> None:
+    """As a Kafka 4.3.1 with two directories answers, texts included."""
+    folders = [tmp_path / name for name in ("one", "two")]
+    one, two = map(str, folders)
+    async with running(*folders, release="4.3") as broker:
+        client = await broker.client()
+        await broker.topic("before", 4)
+        at_home = {path.name for path in folders[1].glob("before-*")}
+        assert at_home
+        lacking = "requirement failed: All entries in cordoned.log.dirs must be present in log.dirs or log.dir. "
+        assert await cordon(client, f"{one},/x") == (42, lacking + "Missing entries : /x")
+        alone = "requirement failed: When cordoned.log.dirs is set to *, it must not contain other values"
+        assert await cordon(client, f"{one},*") == (42, alone)
+        assert await cordon(client, two) == (0, None)
+        await broker.topic("after", 4)
+        assert len(list(folders[0].glob("after-*"))) == 4
+        move = AlterReplicaLogDirsRequest.AlterReplicaLogDir
+        topics = [move.AlterReplicaLogDirTopic(name="after", partitions=[0])]
+        told = await client.call(AlterReplicaLogDirsRequest(dirs=[move(path=two, topics=topics)]), 2)
+        assert told.results[0].partitions[0].error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        described = (await client.call(DescribeLogDirsRequest(topics=None), 5)).results
+        assert {found.log_dir: found.is_cordoned for found in described} == {one: False, two: True}
+    async with running(*folders, release="4.3") as broker:  # it is remembered
+        client = await broker.client()
+        await broker.topic("later", 4)
+        assert len(list(folders[0].glob("later-*"))) == 4
+        assert await cordon(client, "*") == (0, None)
+        (refused,) = (await client.call(create_topics("none"), 7)).topics
+        nowhere = "All brokers are currently fenced, or have all their log directories cordoned."
+        assert (refused.error_code, refused.error_message) == (
+            38,
+            f"Unable to replicate the partition 1 time(s): {nowhere}",
+        )
+        asked = CreatePartitionsRequest.CreatePartitionsTopic(name="later", count=5, assignments=None)
+        more = CreatePartitionsRequest(topics=[asked], timeout_ms=1000, validate_only=False)
+        (refused,) = (await client.call(more, 3)).results
+        assert (refused.error_code, refused.error_message) == (38, nowhere)
+        assert await cordon(client, "") == (0, None)
+        assert (await client.call(create_topics("none"), 7)).topics[0].error_code == 0
+
+
+def test_a_start_with_a_cordoned_directory_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Missing entries : /x"):
+        options([tmp_path], {"cordoned.log.dirs": "/x"})

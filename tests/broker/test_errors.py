@@ -39,6 +39,7 @@ ELSEWHERE = {
     "Wrong": "ends the command, with one line",
     "ImageError": "ends the start of the image, with one line",
     "NotLed": "names its own code",
+    "_Over": "ends a move between directories that was called off, of which nobody is told",
     "Cut": "cuts the connection, as a fault asks",
     "OperationError": "is told to who steers the broker, not to a client",
     "NotFound": "is told to who steers the broker, not to a client",

@@ -76,8 +76,9 @@ def listed(name: str, codec: Array, topics: dict[str, bytes], topic: str | None)
 
 def codes(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
     """(what it is about, code) of every error code in an answer."""
-    named = [getattr(value, n) for n in ("name", "topic", "topic_name", "topic_id", "resource_name") if n in value._fields]
-    numbers = [getattr(value, n) for n in ("partition_index", "partition_id", "index", "partition") if n in value._fields]
+    fields = value._fields
+    named = [getattr(value, n) for n in ("name", "topic", "topic_name", "topic_id", "resource_name") if n in fields]
+    numbers = [getattr(value, n) for n in ("partition_index", "partition_id", "index", "partition") if n in fields]
     here = (*above, *[one for one in named if one not in ("", ZERO_UUID)][:1], *numbers)
     for name in value._fields:
         found = getattr(value, name)
