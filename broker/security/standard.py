@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
-from .acls import WILDCARD, Acl, Acls
+from .acls import WILDCARD, Acl, Acls, prefixes_of
 
 if TYPE_CHECKING:
     from .settings import AuthorizerSettings
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 EVERYBODY = "User:*"
 DECISIONS_MAX = 10_000
 """Remembered at most; what is asked is named by clients."""
+NAME_MAX = 255
+"""Longer names are looked up each time: no topic has one."""
 _SOME_NAME = "hardcode"
 """Of which Kafka asks first, when it asks of any resource: super users are known by that, and entries for all."""
 
@@ -51,7 +53,9 @@ class StandardAuthorizer:
             return True
         asked = principal, host, operation, resource_type, name
         if (known := self._known(asked)) is None:
-            known = self._decided[asked] = self._decide(*asked)
+            known = self._decide(*asked)
+            if len(name) <= NAME_MAX:
+                self._decided[asked] = known
         return known
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
@@ -95,15 +99,11 @@ class StandardAuthorizer:
         everything = PatternType.LITERAL, WILDCARD
         if everything in denied:
             return False
-        return everything in allowed or any(not _lies_within(pattern, denied) for pattern in allowed)
+        prefixes = sorted(name for kind, name in denied if kind == PatternType.PREFIXED)
+        return everything in allowed or any(
+            pattern not in denied and next(prefixes_of(pattern[1], prefixes), None) is None for pattern in allowed
+        )
 
 
 def _is_about(acl: Acl, principal: str, host: str) -> bool:
     return acl.principal in (principal, EVERYBODY) and acl.host in (host, WILDCARD)
-
-
-def _lies_within(pattern: tuple[int, str], denied: set[tuple[int, str]]) -> bool:
-    kind, name = pattern
-    if kind == PatternType.LITERAL and pattern in denied:
-        return True
-    return any((PatternType.PREFIXED, name[:size]) in denied for size in range(1, len(name) + 1))

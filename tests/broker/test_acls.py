@@ -164,6 +164,9 @@ def test_decisions_follow_changes_and_do_not_pile_up() -> None:
     for number in range(DECISIONS_MAX + 10):
         assert not may(authorizer, Op.READ, f"t{number}")
     assert len(authorizer._decided) <= DECISIONS_MAX
+    authorizer._decided.clear()
+    assert not may(authorizer, Op.READ, "t" * 30_000)
+    assert not authorizer._decided, "10,000 of these would be as many times 30 kB"
 
 
 # ---- the same by naive lists
