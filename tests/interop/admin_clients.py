@@ -86,8 +86,9 @@ class Plain:
                 str(self.of(key, depth=depth + 1)): self.of(one, key if isinstance(key, str) else "", depth + 1)
                 for key, one in value.items()
             }
-        if hasattr(value, "_asdict"):
-            return self.of(value._asdict(), name, depth)
+        fields = getattr(value, "_asdict", None)
+        if fields is not None:
+            return self.of(fields(), name, depth)
         if isinstance(value, list | tuple | set | frozenset):
             found = (self.of(one, depth=depth + 1) for one in value)
             return sorted((one for one in found if FENCE_NAME not in repr(one)), key=repr)
