@@ -101,6 +101,9 @@ ACTED_ON = frozenset(
     """.split()
 ) | {BEHAVIOUR_PREFIX + name for name in BEHAVIOUR_NAMES}
 
+# A listener may have these for itself, under its prefix; of other configs it has the broker's.
+OF_A_LISTENER = frozenset({"max.connections", "max.connection.creation.rate"})
+
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
 EVERY_DIRECTORY = "*"
@@ -446,7 +449,7 @@ class Config:
 
     def tell_inert(self, names: Iterable[str]) -> None:
         """Says in the log which of these are accepted but change nothing here, of each name once."""
-        told = sorted({name for name in names if name not in ACTED_ON} - self._told_inert)
+        told = sorted({name for name in names if not self._is_acted_on(name)} - self._told_inert)
         if told:
             self._told_inert.update(told)
             get_logger().info("configs accepted but not acted on", names=told)
@@ -454,7 +457,13 @@ class Config:
     def not_acted_on(self) -> list[str]:
         """The explicitly set names that are accepted but change nothing here, for one line in the log."""
         names = {name for layer in (*self._dynamic.values(), self._static) for name in layer}
-        return sorted(name for name in names if name not in ACTED_ON)
+        return sorted(name for name in names if not self._is_acted_on(name))
+
+    def _is_acted_on(self, name: str) -> bool:
+        if name in ACTED_ON:
+            return True
+        fact = self.fact(name)
+        return fact is not None and fact.name != name and fact.name in OF_A_LISTENER
 
 
 class TopicConfig:

@@ -8,6 +8,7 @@ depends on the release; what the configs of client metrics and of groups may be 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -109,14 +110,12 @@ def replace(
 
 def _check_changes(changes: Sequence[Change], behaviour: Behaviour, *, is_whole: bool) -> None:
     """A config is named once, and a value is given where one is needed."""
-    names = [change.name for change in changes]
+    twice = sorted(name for name, times in Counter(change.name for change in changes).items() if times > 1)
     nulls = [change for change in changes if change.value is None and change.operation != DELETE]
     kraft = behaviour.kraft_configs
-    if len(set(names)) < len(names) and (kraft or not is_whole):
-        twice = ",".join(sorted({name for name in names if names.count(name) > 1}))
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys" + ("" if kraft else f" : {twice}")
-        )
+    if twice and (kraft or not is_whole):
+        listed = "" if kraft else f" : {','.join(twice)}"
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys{listed}")
     if nulls:
         told = ", ".join(change.name for change in nulls)
         if not kraft and not is_whole:
@@ -232,12 +231,18 @@ def _check_list(change: Change, fact: Fact | None, kind: int, behaviour: Behavio
 def _edited(change: Change, text: str) -> str:
     """A list with elements added or taken away; what was not set starts from the default."""
     elements = [part for part in text.split(",") if part]
-    for element in (change.value or "").split(","):
-        if change.operation == APPEND and element not in elements:
-            elements.append(element)
-        elif change.operation == SUBTRACT and element in elements:
-            elements.remove(element)
-    return ",".join(elements)
+    given = (change.value or "").split(",")
+    if change.operation == APPEND:
+        there = set(elements)
+        return ",".join([*elements, *(element for element in dict.fromkeys(given) if element not in there)])
+    gone = Counter(given)
+    kept = []
+    for element in elements:  # of one that is there more than once, each mention takes one away
+        if gone[element]:
+            gone[element] -= 1
+        else:
+            kept.append(element)
+    return ",".join(kept)
 
 
 def _change_broker(context: RequestContext, name: str, changes: Sequence[Change], validate_only: bool) -> None:

@@ -66,7 +66,7 @@ def _refused(asked: Asked, code: ErrorCode, message: str | None) -> Result:
 def _describe(asked: Asked, request: DescribeConfigsRequest, context: RequestContext) -> Result:
     keys = set(asked.configuration_keys or ())
     try:
-        entries = [entry for entry in _entries(asked, context) if not keys or entry.name in keys]
+        entries = _entries(asked, context, keys)
     except Exception as error:
         message = error.message if isinstance(error, Refused) else message_of(error)
         return _refused(asked, code_of(error), message)
@@ -79,8 +79,8 @@ def _describe(asked: Asked, request: DescribeConfigsRequest, context: RequestCon
     )
 
 
-def _entries(asked: Asked, context: RequestContext) -> list[ConfigEntry]:
-    """All that there is to tell of a resource. Raises Refused."""
+def _entries(asked: Asked, context: RequestContext, keys: set[str]) -> list[ConfigEntry]:
+    """What there is to tell of a resource: all, or these names. Raises Refused."""
     broker, kind, name = context.broker, asked.resource_type, asked.resource_name
     if kind == TOPIC:
         if name != METADATA_TOPIC:
@@ -88,14 +88,18 @@ def _entries(asked: Asked, context: RequestContext) -> list[ConfigEntry]:
         topic = broker.topics.get(name)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-        return [topic.config.describe(key) for key in topic.config.names()]
+        return [topic.config.describe(key) for key in topic.config.names() if not keys or key in keys]
     if kind == BROKER:
         if not name:
-            return broker.config.described_for_all()
+            return _named(broker.config.described_for_all(), keys)
         check_broker_name(
             name, context.node_id, asked="Broker", expected=f"{EXPECTED} {context.node_id} or empty string,"
         )
-        return [_of_node(broker.config.describe(key), context.node_id) for key in broker.config.names()]
+        return [
+            _of_node(broker.config.describe(key), context.node_id)
+            for key in broker.config.names()
+            if not keys or key in keys
+        ]
     if kind == BROKER_LOGGER:
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
@@ -104,11 +108,16 @@ def _entries(asked: Asked, context: RequestContext) -> list[ConfigEntry]:
         return [
             ConfigEntry(logger, level, source, False, False, ConfigType.UNKNOWN, ())
             for logger, level in levels().all().items()
+            if not keys or logger in keys
         ]
     if not name:
         what = {CLIENT_METRICS: "Client metrics subscription", GROUP: "Group"}[kind]
         raise Refused(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
-    return describe_named(kind, broker.named_configs.configs(kind, name), broker.config)
+    return _named(describe_named(kind, broker.named_configs.configs(kind, name), broker.config), keys)
+
+
+def _named(entries: list[ConfigEntry], keys: set[str]) -> list[ConfigEntry]:
+    return [entry for entry in entries if entry.name in keys] if keys else entries
 
 
 def _of_node(entry: ConfigEntry, node_id: int) -> ConfigEntry:

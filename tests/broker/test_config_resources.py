@@ -5,6 +5,7 @@ Codes and words are those that Apache Kafka 2.8, 3.9 and 4.3 answered; `make int
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -427,6 +428,28 @@ async def test_with_eligible_leaders_replicas_in_sync_are_set_for_all(tmp_path: 
         assert await shown(client, BROKER, "") == {name: ("2", 3)}
     async with running(tmp_path / "data") as broker:
         assert await shown(await broker.client(), BROKER, "") == {name: ("2", 3)}
+
+
+async def test_long_lists_and_many_changes_hold_nobody_up(tmp_path: Path) -> None:
+    """What takes a minute where each element is looked for among all the others."""
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        texts = [str(number) for number in range(50_000)]
+        begun = time.process_time()
+        twice = await change(client, BROKER, "", *((text, SET, "") for text in texts + texts))
+        assert twice == (INVALID_REQUEST, "Error due to duplicate config keys")
+        suites = ("ssl.cipher.suites", APPEND, ",".join(texts))
+        assert await change(client, BROKER, "1", suites, dry=True) == OK
+        assert time.process_time() - begun < 5
+
+
+async def test_limits_of_a_listener_are_not_told_to_change_nothing(tmp_path: Path, stderr: Callable[[], str]) -> None:
+    limit, idle = "listener.name.plaintext.max.connections", "listener.name.plaintext.connections.max.idle.ms"
+    async with running(tmp_path / "data", overrides={limit: "9"}) as broker:
+        client = await broker.client()
+        assert await change(client, BROKER, "1", (limit, SET, "8"), (idle, SET, "9")) == OK
+        err = stderr()
+        assert limit not in err and err.count(idle) == 1
 
 
 async def test_what_changes_nothing_is_logged_once(tmp_path: Path, stderr: Callable[[], str]) -> None:
