@@ -9,7 +9,7 @@ Selector's expiry of idle connections.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict
 from collections.abc import Collection
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
@@ -74,7 +74,7 @@ class Admission:
         self._of_listener: Counter[str] = Counter()
         self._of_host: Counter[str] = Counter()
         self._rates: dict[str, Rate] = {}  # by listener; of all under ""
-        self._held: deque[Incoming] = deque()
+        self._held: OrderedDict[Incoming, None] = OrderedDict()  # in the order in which they came
         self._next_ms: int | None = None  # when the first of those held may be served, once it has been its turn
         self._timer: Timer | None = None
 
@@ -84,16 +84,16 @@ class Admission:
             self._next_ms = self._begin_turn(connection)
             if self._may_enter(connection):
                 return self._enter(connection)
-        self._held.append(connection)
+        self._held[connection] = None
         self._wake_when_due()
         return Verdict.HELD
 
     def leave(self, connection: Incoming) -> None:
         """One is gone that was served or held."""
         if connection in self._held:
-            if connection is self._held[0]:
+            if connection is next(iter(self._held)):
                 self._next_ms = None
-            self._held.remove(connection)
+            del self._held[connection]
         else:
             self._count(connection, -1)
         self.admit_held()
@@ -101,13 +101,13 @@ class Admission:
     def admit_held(self) -> None:
         """Admits those that may be served now, in the order in which they came."""
         while self._held:
-            connection = self._held[0]
+            connection = next(iter(self._held))
             if self._next_ms is None:
                 self._next_ms = self._begin_turn(connection)
             if not self._may_enter(connection):
                 self._wake_when_due()
                 return
-            self._held.popleft()
+            del self._held[connection]
             self._next_ms = None
             if self._enter(connection) is Verdict.SERVED:
                 connection.admit()

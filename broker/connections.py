@@ -36,16 +36,24 @@ class Connections:
         self.pool = BufferPool()
         self.frame_bytes_max: int = broker.config["socket.request.max.bytes"]
         self.open: set[ClientConnection] = set()
+        self.admissions: dict[int, Admission] = {}
+        self.idle_watch = IdleWatch(broker.waits, -1, self.open)
         self.attach(broker)
         self.stopping = False
         self.idle: asyncio.Future[None] | None = None
 
     def attach(self, broker: BrokerState) -> None:
         """Has a state, the first or another one, answer; there are no connections of an earlier one."""
+        self._look_no_more()
         self.broker = broker
         self.admissions = {node_id: Admission(broker.config, broker.clock) for node_id in broker.nodes.ids}
         self.idle_watch = IdleWatch(broker.waits, broker.config["connections.max.idle.ms"], self.open)
         broker.on_reconfigured = self._admit_held
+
+    def _look_no_more(self) -> None:
+        self.idle_watch.close()
+        for admission in self.admissions.values():
+            admission.close()
 
     def _admit_held(self) -> None:
         for admission in self.admissions.values():
@@ -64,9 +72,7 @@ class Connections:
     async def drain(self, seconds: float) -> None:
         """Takes no more requests, and returns when all those in flight are answered or the time is over."""
         self.stopping = True
-        self.idle_watch.close()
-        for admission in self.admissions.values():
-            admission.close()
+        self._look_no_more()
         for connection in list(self.open):
             connection.stop()
         if self.open:

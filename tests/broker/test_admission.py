@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,26 @@ def test_counts_and_order_are_those_of_a_list(most: int, most_of_host: int, even
             (served if gone in served else held).remove(gone)
             admission.leave(gone)
             drain()
+
+
+async def test_of_a_state_that_is_not_served_any_more_nobody_looks(tmp_path: Path) -> None:
+    """Each reset of an embedded broker would leave a timer behind."""
+    async with running(tmp_path, overrides={"connections.max.idle.ms": str(IDLE_MS)}) as broker:
+        client = await broker.client()
+        assert await answers(client)
+        broker.running.connections.attach(broker.state)  # whose watch begins with the next connection
+        broker.clock.advance(3 * IDLE_MS)
+        assert await answers(client)
+
+
+def test_thousands_that_are_held_may_leave_in_any_order() -> None:
+    admission = Admission(Config({"max.connections": "0"}), ManualClock())
+    held = [Coming("10.0.0.1") for _ in range(30_000)]
+    begun = time.process_time()
+    assert {admission.arrive(one) for one in held} == {Verdict.HELD}
+    for one in held[:10_000] + held[:10_000:-1] + held[10_000:10_001]:
+        admission.leave(one)
+    assert time.process_time() - begun < 3
 
 
 @pytest.mark.parametrize("release", ["0.8.2", "2.2", "2.7", "4.3"])
