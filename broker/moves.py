@@ -17,12 +17,13 @@ import contextlib
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..protocol.records.errors import CorruptRecords
 from ..storage.disk_errors import lasting_error
 from ..storage.errors import DirectoryFailed, OffsetOutOfRange, StorageError
 from ..storage.future import FutureLog, discard, future_name, open_in_place
+from .format_rules import forced_upgrade
 from .logs import get_logger
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class Moves:
                 is_wanted = partition is not None and not partition.lies_in(log_dir) and key not in self._moves
                 holder = self._logs.holder(partition.log) if partition is not None else None
                 is_kept = is_wanted and holder is not None and log_dir.data.was_clean and holder.data.was_clean
+                is_kept = is_kept and not forced_upgrade(self._config)  # the copy may be of what was there before
                 try:
                     if not is_kept:
                         discard(self._files, path)
@@ -280,8 +282,7 @@ class Moves:
     async def _open(self, move: Move) -> None:
         log = move.partition.log
         while (cleaning := self.cleaning(move.partition)) is not None:  # it takes away what is copied and what is not
-            await asyncio.wait([cleaning])
-        self._check(move)
+            await self._wait_for(move, cleaning)
         opened: list[FutureLog] = []
         begin = partial(
             FutureLog.begin,
@@ -347,7 +348,17 @@ class Moves:
         )
         return True
 
+    async def _wait_for(self, move: Move, other: asyncio.Future[Any]) -> None:
+        """Returns when that has ended, whatever it came to; raises as `_check` once the move is over."""
+        waiting = move.waiting = self._durability.loop.create_future()
+        try:
+            await asyncio.wait([other, waiting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        self._check(move)
+
     async def _wait_until(self, move: Move, when_ms: int) -> None:
+        self._check(move)  # who is over already is not told again
         waiting = move.waiting = self._durability.loop.create_future()
         timer = self._waits.call_at(when_ms, lambda: waiting.done() or waiting.set_result(None))
         self._tell()
@@ -365,8 +376,7 @@ class Moves:
         await self._durability.in_thread(future.save)
         self._check(move)
         if (unfinished := move.partition.unfinished) is not None:  # it may look into the log's files
-            await asyncio.wait([unfinished])
-            self._check(move)
+            await self._wait_for(move, unfinished)
         # From here on without an await: what is appended now would be lost.
         partition, log = move.partition, move.partition.log
         if future.lag(log) and log.available_bytes(future.log_end_offset) > last_bytes:
@@ -408,9 +418,12 @@ class Moves:
         if self._tasks:
             await asyncio.wait(self._tasks)
         for move in moves:
-            if move.future is not None and move.future.failure is None:
-                with contextlib.suppress(StorageError):  # it is only a copy
+            if move.future is not None:
+                try:
+                    move.future.check_usable()
                     await self._durability.in_thread(move.future.close)
+                except StorageError:  # it is only a copy, but the next start would trust it
+                    await self._clean_up(move)
 
 
 def _key(partition: Partition) -> Key:

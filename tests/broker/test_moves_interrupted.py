@@ -1,0 +1,115 @@
+"""Moves between data directories that a stop or another start meets: what goes on, and what begins anew."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+from failing_files import FailingFiles
+from test_forced_upgrade import FORCED, magics, old_log, put_log
+from test_moves import RATE, SMALL, ask, begun, faults, finished, other, read, running, sent, slow
+
+from ottla.broker.config import ConfigSource
+from ottla.protocol.records import formats
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    return tmp_path / "one", tmp_path / "two"
+
+
+async def test_a_copy_in_old_formats_does_not_outlive_a_forced_upgrade(folders: tuple[Path, Path]) -> None:
+    async with running(*folders) as broker:
+        await broker.topic("t", 1, SMALL)
+        here, target = Path(broker.log("t").directory), other(broker, folders)
+    data, rows = old_log()
+    put_log(here, data)
+    newest = [position + header.size_bytes for position, header in formats.headers(data) if header.magic == 2]
+    async with running(*folders) as broker:
+        await slow(broker, newest[0])  # up to a batch that stays as it is
+        assert await ask(broker, target) == 0
+        await broker.state.settle()
+        assert broker.state.logs.moving
+    assert len(list(target.glob("t-0.*-future"))) == 1
+    async with running(*folders, overrides=FORCED) as broker:
+        await finished(broker)
+        assert broker.log("t").log_end_offset == rows[-1][0] + 1
+    assert magics(*folders) == {2}
+    assert faults(*folders) == []
+
+
+async def test_a_stop_does_not_wait_for_the_cleaner(folders: tuple[Path, Path]) -> None:
+    """A move that waits for a pass of the cleaner ends at once; the pass is ended later."""
+    async with running(*folders) as broker:
+        await broker.topic("t", 1, SMALL)
+        await sent(broker, 0, 2)
+        cleaning = asyncio.get_running_loop().create_future()
+        broker.state.moves.cleaning = lambda partition: cleaning
+        assert await ask(broker, other(broker, folders)) == 0
+        await asyncio.sleep(0.02)
+        async with asyncio.timeout(5):
+            await broker.state.moves.close()
+        assert not cleaning.done()
+    assert faults(*folders) == []
+
+
+async def test_a_move_that_waits_for_the_cleaner_is_called_off_at_once(folders: tuple[Path, Path]) -> None:
+    async with running(*folders) as broker:
+        await broker.topic("t", 1, SMALL)
+        target = other(broker, folders)
+        source = next(folder for folder in folders if folder != target)
+        cleaning = asyncio.get_running_loop().create_future()
+        broker.state.moves.cleaning = lambda partition: cleaning
+        assert await ask(broker, target) == 0
+        assert await ask(broker, source) == 0
+        async with asyncio.timeout(5):
+            await broker.state.settle()
+        assert not broker.state.logs.moving and not list(target.glob("t-0*"))
+
+
+async def test_a_copy_that_could_not_be_closed_is_not_trusted(folders: tuple[Path, Path]) -> None:
+    files = FailingFiles()
+    async with running(*folders, files=files) as broker:
+        await broker.topic("t", 1, SMALL)
+        await sent(broker, 0, 20)
+        target = other(broker, folders)
+        await begun(broker, target)
+        files.fails = lambda operation, path: errno.ENOSPC if operation == "sync" and "-future" in path else 0
+    assert files.failed and not list(target.glob("*-future"))
+    async with running(*folders) as broker:
+        assert await read(broker) == list(range(20))
+    assert faults(*folders) == []
+
+
+async def test_a_stop_in_the_midst_of_an_error_does_not_wait(folders: tuple[Path, Path]) -> None:
+    """The copy is lost to an error that passes; the stop comes while its files are removed."""
+    files = FailingFiles()
+    async with running(*folders, files=files) as broker:
+        await broker.topic("t", 1, SMALL)
+        await sent(broker, 0, 20)
+        target, loop = other(broker, folders), asyncio.get_running_loop()
+        closing: list[asyncio.Task[None]] = []
+
+        def fails(operation: str, path: str) -> int:
+            if "-future" not in path:
+                return 0
+            if operation == "replace" and not closing:
+                asyncio.run_coroutine_threadsafe(close(), loop).result(5)
+            return errno.ENOSPC if operation == "sync" and path.endswith(".log") else 0
+
+        async def close() -> None:
+            closing.append(asyncio.create_task(broker.state.moves.close()))
+            await asyncio.sleep(0)
+
+        files.fails = fails
+        broker.state.config.set_dynamic(RATE, str(1 << 30), ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        assert await ask(broker, target) == 0
+        async with asyncio.timeout(5):
+            while not closing:
+                await asyncio.sleep(0.005)
+            await closing[0]
+        files.repair()
+    async with running(*folders) as broker:
+        assert await read(broker) == list(range(20))
