@@ -11,8 +11,8 @@ from .add_raft_voter import add_raft_voter
 from .alter_client_quotas import alter_client_quotas
 from .alter_configs import alter_configs
 from .alter_partition_reassignments import alter_partition_reassignments
-from .alter_user_scram_credentials import alter_user_scram_credentials
 from .alter_replica_log_dirs import alter_replica_log_dirs
+from .alter_user_scram_credentials import alter_user_scram_credentials
 from .api_versions import api_versions
 from .create_acls import create_acls
 from .create_delegation_token import create_delegation_token

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -31,11 +32,14 @@ PREFERRED, UNCLEAN = 0, 1
 
 @asynccontextmanager
 async def running(
-    folder: Path, release: str = "ottla", note: TopologyNote = NOTHING_NOTED, **configs: str
+    folder: Path,
+    release: str = "ottla",
+    configs: Mapping[str, str] = MappingProxyType({}),
+    note: TopologyNote = NOTHING_NOTED,
 ) -> AsyncIterator[Broker]:
     """Three nodes."""
     clock = ManualClock()
-    asked = options([folder], {name.replace("_", "."): value for name, value in configs.items()}, release, 3)
+    asked = options([folder], configs, release, 3)
     broker = Broker(await server.start(asked, asyncio.get_running_loop(), clock, note=note), clock)
     try:
         yield broker
@@ -232,15 +236,15 @@ async def test_leaders_go_back_to_the_preferred_replicas(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("release", "configs", "goes_back"),
     [
-        ("ottla", {"auto_leader_rebalance_enable": "false"}, False),
-        ("ottla", {"leader_imbalance_check_interval_seconds": "1000"}, False),
-        ("3.9", {"leader_imbalance_per_broker_percentage": "50"}, True),  # KRaft does not ask
-        ("2.8", {"leader_imbalance_per_broker_percentage": "50"}, False),
-        ("2.8", {"leader_imbalance_per_broker_percentage": "49"}, True),
+        ("ottla", {"auto.leader.rebalance.enable": "false"}, False),
+        ("ottla", {"leader.imbalance.check.interval.seconds": "1000"}, False),
+        ("3.9", {"leader.imbalance.per.broker.percentage": "50"}, True),  # KRaft does not ask
+        ("2.8", {"leader.imbalance.per.broker.percentage": "50"}, False),
+        ("2.8", {"leader.imbalance.per.broker.percentage": "49"}, True),
     ],
 )
 async def test_when_they_go_back(release: str, configs: dict[str, str], goes_back: bool, tmp_path: Path) -> None:
-    async with running(tmp_path, release, **configs) as broker:
+    async with running(tmp_path, release, configs) as broker:
         made(broker, [1, 2], [1, 2])
         broker.state.topology.move_leader("t", 0, 2)
         broker.clock.advance(300_000)
@@ -262,7 +266,7 @@ async def test_changes_are_written_as_kafka_writes_them(tmp_path: Path) -> None:
         assert isinstance(first, PartitionRecord) and len(changes) == 2
         moved, other = changes
         assert (moved.leader, moved.isr, moved.replicas, moved.directories) == (2, None, None, None)
-        assert (other.leader, other.isr, other.replicas, len(other.directories)) == (3, [3], [3], 1)
+        assert (other.leader, other.isr, other.replicas, len(other.directories or ())) == (3, [3], [3], 1)
 
 
 nodes = st.lists(st.integers(1, 5), max_size=4, unique=True).map(tuple)
