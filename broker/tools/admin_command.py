@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -129,6 +130,14 @@ def message(error: Exception) -> str:
 def text_of(error: Exception | None) -> str | None:
     """An error as JSON has it: null for none."""
     return None if error is None else message(error)
+
+
+def pattern_of(text: str) -> re.Pattern[str]:
+    """Names with commas between, each also a regular expression. Raises CannotDo."""
+    try:
+        return re.compile(text.replace(",", "|"))
+    except (re.error, OverflowError, RecursionError):
+        raise CannotDo(f"{text} is an invalid regex.") from None
 
 
 def padded(cells: Sequence[object], widths: Sequence[int]) -> str:

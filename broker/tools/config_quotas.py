@@ -32,6 +32,7 @@ QUOTAS = frozenset({"producer_byte_rate", "consumer_byte_rate", "request_percent
 IP_QUOTAS = frozenset({"connection_creation_rate"})
 MECHANISMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
 CREDENTIAL = re.compile(r"(?:iterations=(-?[0-9]{1,10}),)?password=(.*)")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")  # as Java reads a double, and finite
 DEFAULT_ITERATIONS, LEAST_ITERATIONS = 4096, 4096
 Entity = dict[str, str | None]
 """Names by `USERS`, `CLIENTS` and `IPS`; None is the default."""
@@ -68,10 +69,9 @@ def check_changes(entity: Entity, changes: Changes) -> list[ScramUpsertion | Scr
 def _quota(key: str, value: str | None) -> float | None:
     if value is None:
         return None
-    try:
-        return float(value)
-    except ValueError:
-        raise CannotDo(f"Cannot parse quota configuration value for {key}: {value}") from None
+    if not NUMBER.fullmatch(value.strip()):
+        raise CannotDo(f"Cannot parse quota configuration value for {key}: {value}")
+    return float(value)
 
 
 def _credential(user: str, name: str, value: str | None) -> ScramUpsertion | ScramDeletion:

@@ -99,12 +99,15 @@ def plan_of(file: Path, groups: Sequence[str]) -> Plan:
     try:
         with file.open("rb") as source:
             text = source.read(FILE_BYTES_MAX).decode()
+        rows = list(csv.reader(io.StringIO(text)))
     except OSError as error:
         raise CannotDo(f"cannot read {file}: {error.strerror}") from None
     except ValueError:
         raise CannotDo(f"cannot read {file}: it is no text") from None
+    except csv.Error as error:
+        raise CannotDo(f"cannot read {file}: {error}") from None
     found: Plan = {}
-    for line, cells in enumerate(csv.reader(io.StringIO(text)), 1):
+    for line, cells in enumerate(rows, 1):
         if not cells:
             continue
         cells = [cell.strip() for cell in cells]

@@ -26,7 +26,18 @@ from ...client.admin import (
     checked,
 )
 from ...client.errors import ClientError
-from .admin_command import CannotDo, Out, add_actions, admin_parser, check_action, message, parsed, run_admin, text_of
+from .admin_command import (
+    CannotDo,
+    Out,
+    add_actions,
+    admin_parser,
+    check_action,
+    message,
+    parsed,
+    pattern_of,
+    run_admin,
+    text_of,
+)
 from .command_line import Parser
 
 PROGRAM = "ottla records"
@@ -40,7 +51,7 @@ TIMES = {
 }
 MOST_INT64 = 2**63 - 1
 FILE_BYTES_MAX = 64 << 20
-RULE = re.compile(r"([^:,]*)(?::(?:([0-9]*)|(?:([0-9]*)-([0-9]*))))?")
+RULE = re.compile(r"([^:,]*)(?::(?:([0-9]{0,10})|(?:([0-9]{0,10})-([0-9]{0,10}))))?")
 Partition = tuple[str, int]
 Takes = Callable[[str, int], bool]
 
@@ -106,7 +117,7 @@ def offsets_of(file: Path) -> dict[Partition, int]:
         document = json.loads(data)
     except OSError as error:
         raise CannotDo(f"cannot read {file}: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CannotDo("The input string is not a valid JSON") from None
     if not isinstance(document, dict) or not isinstance(document.get("partitions"), list):
         raise CannotDo("Missing partitions field")
@@ -172,7 +183,7 @@ def _filter_of(asked: argparse.Namespace) -> Takes:
     if asked.topic_partitions is not None:
         rules = [_rule(text) for text in asked.topic_partitions.split(",")]
         return lambda topic, partition: any(takes(topic, partition) for takes in rules)
-    pattern = _pattern(asked.topic or ".*")
+    pattern = pattern_of(asked.topic or ".*")
     numbers = [part for part in (asked.partitions or "").split(",") if part]
     if not all(re.fullmatch(r"[0-9]{1,10}", part) for part in numbers):
         raise CannotDo(
@@ -187,16 +198,9 @@ def _rule(text: str) -> Takes:
     match = RULE.fullmatch(text)
     if match is None:
         raise CannotDo(f"Invalid rule specification: {text}")
-    pattern = _pattern(match[1] or ".*")
+    pattern = pattern_of(match[1] or ".*")
     least, most = (int(match[2]), int(match[2]) + 1) if match[2] else (int(match[3] or 0), int(match[4] or 2**31))
     return lambda topic, partition: bool(pattern.fullmatch(topic)) and least <= partition < most
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text.replace(",", "|"))
-    except re.error:
-        raise CannotDo(f"{text} is an invalid regex.") from None
 
 
 async def _offsets(admin: Admin, asked: Any, out: Out) -> None:

@@ -32,7 +32,17 @@ from ...protocol.messages.describe_topic_partitions import DescribeTopicPartitio
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.schema import spec
 from ...storage.partition_metadata import encode_id
-from .admin_command import TIMEOUT_MS, CannotDo, Out, add_actions, admin_parser, check_action, parsed, run_admin
+from .admin_command import (
+    TIMEOUT_MS,
+    CannotDo,
+    Out,
+    add_actions,
+    admin_parser,
+    check_action,
+    parsed,
+    pattern_of,
+    run_admin,
+)
 from .command_line import Parser
 
 PROGRAM = "ottla topics"
@@ -45,6 +55,7 @@ ACTIONS = {
 }
 UNSUPPORTED = ("--delete-config", "--zookeeper")
 FILTERS = ("under_replicated_partitions", "unavailable_partitions", "under_min_isr_partitions", "at_min_isr_partitions")
+NODE_ID = re.compile(r"[0-9]{1,10}")
 MIN_ISR = "min.insync.replicas"
 COLLIDING = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. "
@@ -166,7 +177,7 @@ def assignment_of(text: str | None) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for index, part in enumerate((text or "").split(",") if text else ()):
         ids = part.split(":")
-        if not all(node.strip().isdecimal() for node in ids):
+        if not all(NODE_ID.fullmatch(node.strip()) for node in ids):
             raise CannotDo(f"--replica-assignment: {part!r} is not ID:ID")
         found[index] = [int(node) for node in ids]
         if twice := [node for node in dict.fromkeys(found[index]) if found[index].count(node) > 1]:
@@ -182,10 +193,7 @@ def _matching(names: Iterable[str], asked: argparse.Namespace) -> list[str]:
     names = sorted(names)
     if asked.topic is None:
         return names
-    try:
-        pattern = re.compile(asked.topic.replace(",", "|").replace('"', ""))
-    except re.error:
-        raise CannotDo(f"{asked.topic} is an invalid regex.") from None
+    pattern = pattern_of(asked.topic.replace('"', ""))
     return [name for name in names if pattern.fullmatch(name)]
 
 

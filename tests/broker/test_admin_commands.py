@@ -24,12 +24,14 @@ from harness import Broker, produce, records, running
 
 from ottla.broker import cli
 from ottla.broker.tools.acls import acls
+from ottla.broker.tools.admin_command import pattern_of
 from ottla.broker.tools.config_quotas import java_double
 from ottla.broker.tools.configs import added_of, configs
 from ottla.broker.tools.group_resets import CannotDo, duration_of, moment_of, plan_of
 from ottla.broker.tools.groups import groups
+from ottla.broker.tools.records import offsets_of
 from ottla.broker.tools.records import records as records_command
-from ottla.broker.tools.topics import topics
+from ottla.broker.tools.topics import assignment_of, topics
 from ottla.client import Admin
 
 COMMANDS = {"topics": topics, "configs": configs, "groups": groups, "records": records_command, "acls": acls}
@@ -246,6 +248,22 @@ def test_times_durations_and_plans(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(CannotDo, match="line 1: expected group,topic,partition,offset"):
             plan_of(file, ["a", "b"])
+    file.write_text("g" * 200_000)
+    with pytest.raises(CannotDo, match="field larger than"):
+        plan_of(file, ["a", "b"])
+
+
+def test_what_python_fails_at_is_said_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "offsets"
+    file.write_text("[" * 200_000)
+    with pytest.raises(CannotDo, match="not a valid JSON"):
+        offsets_of(file)
+    for text in ("t{99999999999}", "(" * 200_000, "(:1"):
+        with pytest.raises(CannotDo, match="is an invalid regex"):
+            pattern_of(text)
+    for text in ("9" * 5000, "1:x", "1:", "٣"):
+        with pytest.raises(CannotDo, match="is not ID:ID"):
+            assignment_of(text)
 
 
 # Configs
@@ -434,6 +452,8 @@ records --offsets --time soon|Malformed time argument soon
 records --offsets --time 99999999999999999999|Malformed time argument
 records --offsets --topic-partitions t:x|Invalid rule specification: t:x
 records --offsets --topic-partitions (:1|is an invalid regex
+records --offsets --topic t{99999999999}|is an invalid regex
+records --offsets --topic-partitions t:99999999999|Invalid rule specification
 records --offsets --topic-partitions t --topic t|cannot be used with
 records --offsets --partitions x|numeric partition ids
 groups|exactly one action is needed
@@ -473,6 +493,8 @@ configs --alter --topic t --add-config-file /no/such|cannot read /no/such
 configs --alter --ip 1.2.3.4 --add-config producer_byte_rate=1|Unexpected config names: producer_byte_rate
 configs --alter --client c --add-config SCRAM-SHA-256=[password=p]|Unexpected config names: SCRAM-SHA-256
 configs --alter --user u --add-config producer_byte_rate=fast|Cannot parse quota configuration value
+configs --alter --user u --add-config producer_byte_rate=1_000|Cannot parse quota configuration value
+configs --alter --user u --add-config producer_byte_rate=nan|Cannot parse quota configuration value
 configs --alter --user u --add-config SCRAM-SHA-256=p|Invalid credential property SCRAM-SHA-256
 configs --alter --user u --add-config SCRAM-SHA-256=[iterations=1,password=p]|less than the minimum 4096
 configs --alter --user-defaults --add-config SCRAM-SHA-256=[password=p]|is not allowed
