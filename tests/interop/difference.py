@@ -50,7 +50,7 @@ SHOWN = 12  # failures in the report; all are in the file
 IDENTITIES = (
     "name topic_name topic partition_index partition index group_id group_name resource_type resource_name "
     "key user entity entity_type pattern_type mechanism node_id broker_id log_dir log_dir_path path topic_partition "
-    "principal host operation permission_type transactional_id api_key"
+    "principal host operation permission_type transactional_id api_key feature"
 ).split()
 Difference = tuple[str, Any, Any]  # (path, theirs, ours)
 ABSENT = "<absent>"

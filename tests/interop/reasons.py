@@ -96,6 +96,19 @@ REASONS = Reasons(
             lambda theirs, ours: theirs is False,
         ),
         Reason(
+            "UpdateFeatures",
+            r"\.results\[(metadata|kraft)\.version\]",
+            UNANNOUNCED,
+            releases=("3.9",),
+        ),
+        Reason(
+            "DescribeUserScramCredentials",
+            r"\.results\[\]$",
+            "with ZooKeeper users are told by what their names are there, with % in them",
+            _of_encoded_user,
+            ("2.8",),
+        ),
+        Reason(
             "IncrementalAlterConfigs",
             r"\.error_(code|message)$",
             "an unknown operation, and APPEND to what a Kafka up to 4.1 has beside its configs, fail unexpectedly",
