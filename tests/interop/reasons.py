@@ -47,6 +47,12 @@ def _without_partitions(theirs: Any, ours: Any) -> bool:
     )
 
 
+def _of_encoded_user(theirs: Any, ours: Any) -> bool:
+    users = [one["user"] for one in (theirs, ours) if isinstance(one, dict)]
+    return all("%3A" in user or ":" in user for user in users)
+
+
+UNANNOUNCED = "levels of features are told where we have them: the metadata log is always that of 3.9"
 REASONS = Reasons(
     [
         Reason(
@@ -97,9 +103,16 @@ REASONS = Reasons(
         ),
         Reason(
             "UpdateFeatures",
-            r"\.results\[(metadata|kraft)\.version\]",
+            r"^\.results\[(metadata|kraft)\.version\]",
             UNANNOUNCED,
-            releases=("3.9",),
+            releases=("3.9", "4.3"),
+        ),
+        Reason(
+            "UpdateFeatures",
+            r"^\.error_(code|message)$",  # from v2 on of all features
+            UNANNOUNCED,
+            lambda theirs, ours: theirs == 95 or re.search(r"(metadata|kraft)\.version", str(theirs)) is not None,
+            ("4.3",),
         ),
         Reason(
             "DescribeUserScramCredentials",
@@ -160,7 +173,7 @@ CLIENT_REASONS = Reasons(
     [
         Reason(
             "api_versions get_broker_version_data",
-            r"\.({}|api_versions\.({})$)".format("|".join(NOT_SERVED), "|".join(NOT_SERVED_KEYS)),
+            r"\.(\w*({})\w*$|api_versions\.({})$)".format("|".join(NOT_SERVED), "|".join(NOT_SERVED_KEYS)),
             "SASL, the later group protocols and what brokers ask each other are not served",
             lambda theirs, ours: ours == "<absent>",
         ),
@@ -170,6 +183,19 @@ CLIENT_REASONS = Reasons(
             "with ZooKeeper a topic is made also on nodes that there are not, and waited for in vain",
             _on_absent_nodes,
             ("2.8",),
+        ),
+        Reason(
+            "describe_features",
+            r"\.(metadata|kraft|group|share|streams|eligible\.leader\.replicas)\.version$",
+            UNANNOUNCED,
+            lambda theirs, ours: ours == "<absent>",
+        ),
+        Reason("describe_features", r"\.finalized_epoch$", "the metadata logs do not hold the same records"),
+        Reason(
+            "update_features",
+            r"\.(metadata\.version|text)$",
+            UNANNOUNCED,
+            lambda theirs, ours: "feature metadata.version" in str(theirs) and "not support this" in str(ours),
         ),
         Reason(
             "abort_transaction",
