@@ -210,7 +210,7 @@ class Moves:
             get_logger().info("a partition has moved", **where)
         except _Over:
             await self._clean_up(move)
-        except (StorageError, CorruptRecords) as error:
+        except (StorageError, OffsetOutOfRange, CorruptRecords) as error:
             if not self._is_closing:
                 get_logger().error("a partition does not move", **where, reason=str(error))
                 if move.target.failure is None and move.partition.offline is None:
@@ -264,11 +264,13 @@ class Moves:
                     return
                 else:
                     last_bytes = min(last_bytes * 2, LAST_BYTES_MAX)
-            except (OffsetOutOfRange, CorruptRecords):
-                # Its end is not in the log any more, or it was the copy of something else.
-                if beginnings == BEGINNINGS:
-                    raise
-                beginnings += 1
+            except (OffsetOutOfRange, CorruptRecords) as error:
+                # Its end is not in the log any more, however often that happens; or it was the copy of something else.
+                end_offset = move.future.log_end_offset if move.future is not None else 1 << 63
+                if isinstance(error, CorruptRecords) or end_offset >= move.partition.log.log_start_offset:
+                    if beginnings == BEGINNINGS:
+                        raise
+                    beginnings += 1
                 await self._begin_anew(move)
             except StorageError as error:
                 future = move.future

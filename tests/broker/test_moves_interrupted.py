@@ -12,7 +12,9 @@ from test_forced_upgrade import FORCED, magics, old_log, put_log
 from test_moves import RATE, SMALL, ask, begun, faults, finished, other, read, running, sent, slow
 
 from ottla.broker.config import ConfigSource
+from ottla.broker.moves import BEGINNINGS
 from ottla.protocol.records import formats
+from ottla.storage.future import FutureLog
 
 
 @pytest.fixture
@@ -113,3 +115,37 @@ async def test_a_stop_in_the_midst_of_an_error_does_not_wait(folders: tuple[Path
         files.repair()
     async with running(*folders) as broker:
         assert await read(broker) == list(range(20))
+
+
+async def test_records_may_be_deleted_faster_than_they_are_copied(folders: tuple[Path, Path]) -> None:
+    """Each time the copy begins anew where the log begins by then."""
+    async with running(*folders) as broker:
+        await broker.topic("t", 1, SMALL)
+        await sent(broker, 0, 40)
+        target = other(broker, folders)
+        await begun(broker, target)
+        for number in range(BEGINNINGS + 2):
+            broker.log("t").delete_records_before(10 + 4 * number)
+            broker.clock.advance(1200)
+            await broker.state.settle()
+        assert broker.state.logs.moving
+        await slow(broker, 1 << 30)
+        broker.clock.advance(5000)
+        await finished(broker)
+        log = broker.log("t")
+        assert (Path(log.directory).parent, log.log_start_offset, log.log_end_offset) == (target, 26, 40)
+    assert faults(*folders) == []
+
+
+async def test_a_move_that_is_given_up_leaves_nothing(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FutureLog, "is_part_of", lambda self, source: False)
+    async with running(*folders) as broker:
+        await broker.topic("t", 1, SMALL)
+        await sent(broker, 0, 2)
+        target = other(broker, folders)
+        assert await ask(broker, target) == 0
+        await broker.state.settle()
+        assert not broker.state.logs.moving and not list(target.glob("t-0*"))
+        assert not any(log_dir.data.guests for log_dir in broker.state.logs.directories)
