@@ -139,7 +139,7 @@ REASONS = Reasons(
 
 def _on_absent_nodes(theirs: Any, ours: Any) -> bool:
     """The topic v of the calls, which is then there when it is asked for again."""
-    told = ("TimedOut", "TIMED_OUT", "Error 7]", "AlreadyExists", "ALREADY_EXISTS", "Error 36]")
+    told = ("TimedOut", "TIMED_OUT", "Error 7]", "AlreadyExists", "already exists", "ALREADY_EXISTS", "Error 36]")
     is_told = any(word in str(theirs) for word in told) or theirs in (7, 36) or "no such broker" in str(ours)
     left_out = "'name': 'v'" in str(ours) or "'topic': 'v'" in str(ours) or ours == "UNSTEADY"
     return is_told or (theirs == "<absent>" and left_out)
