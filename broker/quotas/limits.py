@@ -71,5 +71,6 @@ class AddressLimits:
 
     def find(self, host: str) -> Limit | None:
         """What holds for an address in its canonical form; None for no limit."""
+        host = host.partition("%")[0]  # an address of a link is the same by whichever interface
         rate = self._rates.get(host, self._default)
         return None if rate is None or math.isnan(rate) else Limit((host, NOBODY), float(int(rate)))

@@ -347,9 +347,9 @@ def _check_filter_with_zookeeper(components: Sequence[Component]) -> None:
 
 
 def literal_address(name: str) -> str | None:
-    """An address in its canonical form; None for what is none."""
+    """An address in its canonical form, without an interface; None for what is none."""
     try:
-        address = ipaddress.ip_address(name)
+        address = ipaddress.ip_address(name.partition("%")[0] if ":" in name else name)
     except ValueError:
         return None
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
@@ -362,7 +362,7 @@ def look_up(name: str) -> str | None:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return None
-    return literal_address(str(found[0][4][0]).partition("%")[0]) if found else None
+    return literal_address(str(found[0][4][0])) if found else None
 
 
 def alteration(entry: Any) -> Alteration:

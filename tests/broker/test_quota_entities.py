@@ -63,7 +63,9 @@ def test_an_address_has_its_own_limit_or_that_of_all() -> None:
 def test_addresses_are_known_in_one_form() -> None:
     assert literal_address("0:0:0:0:0:0:0:1") == "::1"
     assert literal_address("::ffff:10.0.0.1") == "10.0.0.1"
-    assert literal_address("10.0.0.256") is None and literal_address("host") is None
+    assert literal_address("fe80::1%eth0") == literal_address("fe80:0:0::1") == "fe80::1"
+    assert AddressLimits({"fe80::1": 5.0}).find("fe80::1%eth0") == Limit(("fe80::1", ""), 5.0)
+    assert literal_address("10.0.0.256") is literal_address("10.0.0.1%eth0") is None and literal_address("host") is None
 
 
 # Altering
