@@ -125,12 +125,13 @@ class Calls:
                 leaders = {p.partition_index: p.leader_id for p in topic.partitions} if topic is not None else {}
                 leader = leaders.get(where[1])
                 text = f"{where[0]}-{where[1]}"
-                if topic is not None and topic.error_code:
-                    errors[where] = KafkaError(topic.error_code, text)
+                code = topic.error_code if topic is not None else 0
+                if code and code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    errors[where] = KafkaError(code, text)
                 elif leader is None:
-                    errors[where] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+                    errors[where] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{text} does not exist")
                 elif leader == NO_NODE:
-                    errors[where] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, text)
+                    errors[where] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{text} has no leader")
                 else:
                     by_node.setdefault(leader, []).append(where)
             targets, unreachable = await self._connected(by_node)

@@ -123,8 +123,9 @@ def run_admin(
 
 
 def message(error: Exception) -> str:
-    """What went wrong, without the number of the code before it where the broker has said more."""
-    return (isinstance(error, KafkaError) and error.message) or str(error)
+    """What went wrong, without the number of the code before it where there are words: a name alone says only where."""
+    told = error.message if isinstance(error, KafkaError) else None
+    return told if told and " " in told else str(error)
 
 
 def text_of(error: Exception | None) -> str | None:

@@ -24,7 +24,7 @@ from harness import Broker, produce, records, running
 
 from ottla.broker import cli
 from ottla.broker.tools.acls import acls
-from ottla.broker.tools.admin_command import pattern_of
+from ottla.broker.tools.admin_command import message, pattern_of
 from ottla.broker.tools.config_quotas import java_double
 from ottla.broker.tools.configs import added_of, configs
 from ottla.broker.tools.group_resets import CannotDo, duration_of, moment_of, plan_of
@@ -33,6 +33,7 @@ from ottla.broker.tools.records import offsets_of
 from ottla.broker.tools.records import records as records_command
 from ottla.broker.tools.topics import assignment_of, topics
 from ottla.client import Admin
+from ottla.client.errors import KafkaError
 
 COMMANDS = {"topics": topics, "configs": configs, "groups": groups, "records": records_command, "acls": acls}
 AUTHORIZED = {
@@ -138,6 +139,12 @@ async def test_records(tmp_path: Path, ottla: Ottla) -> None:
 async def commit(broker: Broker, group: str, offsets: dict[tuple[str, int], int]) -> None:
     async with Admin(f"127.0.0.1:{broker.ports[0]}") as admin:
         assert set((await admin.alter_group_offsets(group, offsets)).values()) == {None}
+
+
+def test_a_name_alone_is_no_reason() -> None:
+    assert message(KafkaError(35, "t-1")) == "UNSUPPORTED_VERSION (35): t-1"
+    assert message(KafkaError(3, "t-1 does not exist")) == "t-1 does not exist"
+    assert message(KafkaError(3)) == "UNKNOWN_TOPIC_OR_PARTITION (3)"
 
 
 async def test_groups_are_listed_and_described(tmp_path: Path, ottla: Ottla) -> None:
