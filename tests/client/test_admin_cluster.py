@@ -60,7 +60,7 @@ async def test_replicas_are_reassigned(release: str, tmp_path: Path) -> None:
             return
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         # With ZooKeeper what is not there is not being moved either.
-        uncancelled = unknown if since(release, "3.3") else ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        uncancelled = unknown if since(release, "3.9") else ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         assert codes(done) == [0, ErrorCode.INVALID_REPLICA_ASSIGNMENT, unknown, uncancelled]
         assert await admin.list_partition_reassignments() == {}
         assert await admin.list_partition_reassignments([("t", 0)]) == {}
