@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..protocol.acls import CLUSTER_NAME, AclOperation, ResourceType
@@ -125,6 +125,13 @@ def _check_changes(changes: Sequence[Change], behaviour: Behaviour, *, is_whole:
 
 def _operation(code: int) -> str:
     return OPERATIONS[code] if SET <= code <= SUBTRACT else str(code)
+
+
+def check_kinds(kinds_asked: Iterable[int], behaviour: Behaviour, *, is_whole: bool) -> None:
+    """With ZooKeeper a resource of a kind that there is not has all of its request refused. Raises Refused."""
+    if not behaviour.kraft_configs:
+        for kind in kinds_asked:
+            _check_kind(kind, behaviour, is_whole=is_whole)
 
 
 def _check_kind(kind: int, behaviour: Behaviour, *, is_whole: bool) -> None:

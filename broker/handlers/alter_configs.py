@@ -9,7 +9,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
-from ..resources import check_allowed, replace
+from ..resources import check_allowed, check_kinds, replace
 
 Result = AlterConfigsResponse.AlterConfigsResourceResponse
 
@@ -21,11 +21,13 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -
     counts = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
     # With ZooKeeper the last of several for one resource stood for all of them.
     asked_for = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}
+    kinds = {asked.resource_type for asked in request.resources}
     responses = []
     for asked in request.resources if behaviour.kraft_configs else asked_for.values():
         kind, name = asked.resource_type, asked.resource_name
         result = Result(error_code=0, error_message=None, resource_type=kind, resource_name=name)
         try:
+            check_kinds(kinds, behaviour, is_whole=True)
             if counts[kind, name] > 1 and behaviour.kraft_configs:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             has_text = behaviour.refusal_texts == "alter"

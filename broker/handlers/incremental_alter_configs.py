@@ -12,7 +12,7 @@ from ...protocol.messages.incremental_alter_configs import (
 )
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
-from ..resources import Change, alter, check_allowed
+from ..resources import Change, alter, check_allowed, check_kinds
 
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
@@ -26,11 +26,13 @@ async def incremental_alter_configs(
     counts = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
     # With ZooKeeper the last of several for one resource stood for all of them.
     asked_for = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}
+    kinds = {asked.resource_type for asked in request.resources}
     responses = []
     for asked in request.resources if behaviour.kraft_configs else asked_for.values():
         kind, name = asked.resource_type, asked.resource_name
         result = Result(error_code=0, error_message=None, resource_type=kind, resource_name=name)
         try:
+            check_kinds(kinds, behaviour, is_whole=False)
             if counts[kind, name] > 1 and behaviour.kraft_configs:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             has_text = behaviour.refusal_texts == "alter"

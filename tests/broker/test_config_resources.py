@@ -32,6 +32,7 @@ from harness import running
 
 from ottla.broker.logs import LOGGERS, configure, get_logger, levels
 from ottla.broker.resources import kinds
+from ottla.protocol.messages.alter_configs import AlterConfigsRequest
 
 OK = (0, None)
 NO_TOPIC, INVALID_TOPIC, UNSUPPORTED, INVALID_CONFIG, INVALID_REQUEST = 3, 17, 35, 40, 42
@@ -243,6 +244,19 @@ async def test_brokers_with_zookeeper_had_other_words(tmp_path: Path) -> None:
         assert answer.error_code == 0 and (await shown(client, TOPIC, "t", "retention.ms")) == {
             "retention.ms": ("2", 1)
         }
+        # One of a kind that there is not had all refused.
+        mixed = changing((TOPIC, "t", [("retention.ms", SET, "3")]), (CLIENT_METRICS, "m", []))
+        answers = (await client.call(mixed, 1)).responses
+        assert [one.error_code for one in answers] == [42, 42]
+        assert {one.error_message for one in answers} == {"Unexpected resource type UNKNOWN"}
+        resource = AlterConfigsRequest.AlterConfigsResource
+        asked = [
+            resource(resource_type=kind, resource_name=name, configs=[]) for kind, name in ((TOPIC, "t"), (8, "1"))
+        ]
+        answers = (await client.call(AlterConfigsRequest(resources=asked, validate_only=False), 1)).responses
+        told = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
+        assert [(one.error_code, one.error_message) for one in answers] == [(42, told)] * 2
+        assert (await shown(client, TOPIC, "t", "retention.ms")) == {"retention.ms": ("2", 1)}
 
 
 async def test_a_resource_is_named_once(tmp_path: Path) -> None:
