@@ -79,6 +79,10 @@ NAMES = (
 ).split()
 
 
+# What cannot be written, or is not compared, without.
+ALWAYS_PUT_RIGHT = frozenset({"CreateTopics", "Metadata"})
+
+
 class Call(NamedTuple):
     """One request; `api` is the name without Request."""
 
@@ -126,7 +130,7 @@ class Making:
         cls = MESSAGES[f"{self._api}Request"]
         made = self._value(struct_of(cls, self._version), "")
         touch = TOUCHES.get(self._api)
-        if touch is not None and (self._api == "CreateTopics" or not self._wrong()):
+        if touch is not None and (self._api in ALWAYS_PUT_RIGHT or not self._wrong()):
             touch(made, self._world, self._random, self._version)
         return made
 
