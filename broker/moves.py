@@ -149,8 +149,8 @@ class Moves:
         self._begin(Move(partition, target, path, is_continued=False))
 
     def resume(self) -> None:
-        """At the start: moves go on of which there are copies. One that may have more than the partition, as after an
-        unclean shutdown, begins anew; one of no partition is removed."""
+        """At the start: moves go on of which there are copies. One that may have what the partition has not, as after
+        an unclean shutdown or a forced upgrade, begins anew; one of no partition is removed."""
         for log_dir in self._logs.online:
             found, log_dir.data.futures = log_dir.data.futures, []
             for key, path in found:
