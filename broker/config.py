@@ -104,8 +104,6 @@ ACTED_ON = frozenset(
 # A listener may have these for itself, under its prefix; of other configs it has the broker's.
 OF_A_LISTENER = frozenset({"max.connections", "max.connection.creation.rate"})
 
-CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-
 EVERY_DIRECTORY = "*"
 """What `cordoned.log.dirs` is for all of them."""
 
@@ -244,7 +242,7 @@ class Config:
         """What Kafka checks between configs and what the range of a single one cannot say."""
         if self["log.retention.ms"] == 0:
             raise ConfigError("log.retention.ms must be unlimited (-1) or, equal or greater than 1")
-        check_codec(self["compression.type"])
+        check_codec(self["compression.type"], self.profile)
         check_cordoned(self, self.get("cordoned.log.dirs") or [])
         check_limits(self[PER_IP], self[OVERRIDES])
         self._check_idle()
@@ -556,11 +554,11 @@ def _chain(fact: Fact, name: str) -> tuple[str, ...]:
     return fact.synonyms if fact.synonyms and fact.synonyms[0] == name else (name,)
 
 
-def check_codec(name: str) -> None:
+def check_codec(name: str, played: Profile) -> None:
     """Raises ConfigError for a compression.type of the broker that there is not: old releases have no list of them."""
-    if name not in CODECS:
+    if name not in played.codecs:
         raise ConfigError(
-            f"requirement failed: compression.type : {name} is not valid. Valid options are {','.join(CODECS)}"
+            f"requirement failed: compression.type : {name} is not valid. Valid options are {','.join(played.codecs)}"
         )
 
 

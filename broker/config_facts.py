@@ -157,6 +157,8 @@ def _fact(row: list[Any], played: Profile) -> Fact | None:
     if scope == "broker" and name in ONLY_IF_SET:
         flags += "i"
     valid = there.get("valid", valid)
+    if name == "compression.type" and valid is not None:
+        valid = f"[{', '.join(played.codecs)}]"
     if valid == "releases":
         valid = f"releases to {played.protocol_version}"
     default = played.config_default(name) or there.get("default", default)

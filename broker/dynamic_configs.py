@@ -84,7 +84,7 @@ def _check_together(config: Config, source: ConfigSource, configs: Mapping[str, 
         raise ConfigError("requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
     if after("log.roll.ms") < 1:
         raise ConfigError("requirement failed: log.roll.ms must be greater than or equal to 1")
-    check_codec(after("compression.type"))
+    check_codec(after("compression.type"), config.profile)
     threads = after("log.cleaner.threads")
     if threads < 1:
         raise ConfigError("requirement failed: log.cleaner.threads must be at least 1")

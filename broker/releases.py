@@ -313,6 +313,12 @@ _CONFIG_DEFAULTS: dict[str, Moves] = {
     "offsets.retention.minutes": (("0.8.2", "1440"), ("2.0.0", None)),  # KIP-186
 }
 
+# What `compression.type` may be, in the order in which a broker lists it; zstd is KIP-110's.
+_CODECS: Moves = (
+    ("0.8.2", ("uncompressed", "snappy", "lz4", "gzip", "producer")),
+    ("2.1", ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+)
+
 # The classes that `authorizer.class.name` may name, and in which releases there are those.
 _AUTHORIZERS: dict[str, Moves] = {
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer": (("3.2", True),),
@@ -424,6 +430,11 @@ class Profile:
         """Whether a config of that table is younger than this release."""
         since = _CONFIGS_SINCE.get(name)
         return since is not None and not self.is_own and RELEASES.index(self.name) < RELEASES.index(since)
+
+    @property
+    def codecs(self) -> tuple[str, ...]:
+        """What `compression.type` may be."""
+        return at(_CODECS, NEWEST if self.is_own else self.name)
 
     def config_default(self, name: str) -> str | None:
         """The default of a config where the table does not know it; None where it does."""

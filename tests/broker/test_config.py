@@ -20,6 +20,7 @@ from ottla.broker.config import (
 )
 from ottla.broker.config_facts import _table, check_of, facts, format_value, parse_value
 from ottla.broker.config_sources import MAX_FILE_BYTES, from_environment, parse_properties
+from ottla.broker.releases import profile
 
 SCOPES = ("broker", "topic", "group", "client-metrics")
 
@@ -106,6 +107,18 @@ def test_malformed_values_are_refused_in_kafkas_words(name: str, text: str, reas
     with pytest.raises(ConfigError) as caught:
         Config({name: text})
     assert str(caught.value) == f"Invalid value {text} for configuration {name}: {reason}"
+
+
+def test_zstd_is_of_2_1() -> None:
+    zstd = {"compression.type": "zstd"}
+    for release in ("2.1", "2.8", "4.3"):
+        TopicConfig(Config(zstd, profile=profile(release)), zstd)
+    for release in ("0.8.2", "2.0"):
+        known = "uncompressed,snappy,lz4,gzip,producer"
+        with pytest.raises(ConfigError, match=f"zstd is not valid. Valid options are {known}"):
+            Config(zstd, profile=profile(release))
+        with pytest.raises(ConfigError, match="String must be one of: uncompressed, snappy, lz4, gzip, producer"):
+            TopicConfig(Config(profile=profile(release)), zstd)
 
 
 @pytest.mark.parametrize(
