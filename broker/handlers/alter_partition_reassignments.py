@@ -96,6 +96,9 @@ def _altered(
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find {what}.")
         partition = topics.partition(name, index)
         made = topology.reassigned(partition, replicas)
+        if made == partition.assignment and not context.broker.profile.behaviour.controls_as_kraft:
+            # Its controller tells the leader of the reassignment that is done, with an epoch of its own.
+            made = made._replace(leader_epoch=made.leader_epoch + 1, partition_epoch=made.partition_epoch + 1)
         factor = len(partition.assignment.target)
         if replicas is not None and not request.allow_replication_factor_change and len(replicas) != factor:
             raise Refused(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from harness import Broker, Client, create_topics, new_topic, only, produce, records, running
 
+from ottla.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -279,3 +280,20 @@ async def test_the_first_version_of_offsets(tmp_path: Path, release: str, code: 
         topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
         (fetched,) = (await client.call(OffsetFetchRequest(group_id="g", topics=[topic]), 0)).topics
     assert [one.partitions[0].error_code for one in (committed, fetched)] == [code, code]
+
+
+@pytest.mark.parametrize("release, epoch", [("2.8", 1), ("3.9", 0), ("4.3", 0)])
+async def test_a_reassignment_to_where_a_partition_is_counts_as_a_leader_with_zookeeper(
+    tmp_path: Path, release: str, epoch: int
+) -> None:
+    async with running(tmp_path, release=release) as broker:
+        client = await with_topics(broker)
+        topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+        asked = topic.ReassignablePartition(partition_index=0, replicas=[1])
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=30000, topics=[topic(name="t", partitions=[asked])], allow_replication_factor_change=True
+        )
+        assert only(await client.call(request, 0)).error_code == 0
+        asked_for = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])
+        (found,) = (await client.call(asked_for, 9)).topics
+        assert [one.leader_epoch for one in found.partitions] == [epoch, 0]
