@@ -297,3 +297,18 @@ async def test_a_reassignment_to_where_a_partition_is_counts_as_a_leader_with_zo
         asked_for = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])
         (found,) = (await client.call(asked_for, 9)).topics
         assert [one.leader_epoch for one in found.partitions] == [epoch, 0]
+
+
+@pytest.mark.parametrize("release, version, code", [("2.8", 8, 22), ("3.9", 9, 22), ("4.3", 8, 22), ("4.3", 9, 69)])
+async def test_a_member_commits_to_no_group(tmp_path: Path, release: str, version: int, code: int) -> None:
+    async with running(tmp_path, release=release) as broker:
+        client = await with_topics(broker)
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic
+        asked = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")
+        request = OffsetCommitRequest(
+            group_id="none",
+            generation_id_or_member_epoch=0,
+            member_id="m",
+            topics=[topic(name="t", partitions=[asked])],
+        )
+        assert only(await client.call(request, version)).error_code == code
