@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .state import BrokerState
     from .transactions.at_node import TransactionsAtNode
     from .transactions.coordinator import TransactionCoordinator
+    from .turns import TakesTurns
 
 Handler = Callable[[Any, "RequestContext"], Coroutine[Any, Any, Any]]
 H = TypeVar("H", bound=Handler)
@@ -210,6 +211,12 @@ class RequestContext:
             return
         is_strict = strict_from is not None and self.api_version >= strict_from
         self.meter.mutated(partitions, strict=is_strict, tells=strict_from is not None)
+
+    @property
+    def turns(self) -> TakesTurns:
+        """For long work that is not done by the handler's own coroutine, and is to be charged all the same."""
+        turns = self.broker.turns
+        return turns if self.meter is None else self.meter.timed(turns)
 
     def now_ms(self) -> int:
         """The broker's time."""

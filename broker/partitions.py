@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..storage.log import Appended, LogConfig, PartitionLog
     from .durability import Durability, LogSync
     from .log_dirs import LogDir
-    from .turns import Turns
+    from .turns import TakesTurns
     from .waiting import FetchWaiter
 
 LEADER_EPOCH = 0  # the first one; what was adopted keeps the epoch that it had
@@ -125,7 +125,7 @@ class Partition:
         records: Records,
         now_ms: int,
         produce_version: int,
-        turns: Turns,
+        turns: TakesTurns,
         guard: Guard | asyncio.Future[Guard] | None = None,
     ) -> Appended | asyncio.Future[Any]:
         """Appends what a client sent: at once, or in a task where that takes several turns of the loop.
@@ -162,7 +162,7 @@ class Partition:
         records: bytearray,
         now_ms: int,
         produce_version: int,
-        turns: Turns,
+        turns: TakesTurns,
         guard: Guard | asyncio.Future[Guard] | None,
     ) -> Appended | asyncio.Future[Any]:
         if before is not None:
@@ -181,7 +181,7 @@ class Partition:
             return await self._find_copy(prepared.header, refused, turns)
 
     async def _find_copy(
-        self, header: BatchHeader, refused: DuplicateSequence, turns: Turns
+        self, header: BatchHeader, refused: DuplicateSequence, turns: TakesTurns
     ) -> Appended | asyncio.Future[Any]:
         """Looks for the batch in the tail of the log, in a thread, where the broker does that (KAFKA-5494)."""
         log = self.log

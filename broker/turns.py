@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from ..protocol.records.steps import Steps
 
@@ -76,6 +77,45 @@ class Turns:
             _finish(self._waiting.popleft())
         else:
             self._free += 1
+
+
+class TakesTurns(Protocol):
+    """Who has long work done."""
+
+    async def run(self, steps: Steps[T]) -> T:
+        """As of `Turns`."""
+        ...
+
+
+class TimedTurns:
+    """Turns of which somebody is told how long they hold the loop, in the unit of `timer`; waits and threads do not."""
+
+    def __init__(self, turns: Turns, timer: Callable[[], int], took: Callable[[int], None]) -> None:
+        self._turns = turns
+        self._timer = timer
+        self._took = took
+
+    async def run(self, steps: Steps[T]) -> T:
+        """As of `Turns`."""
+        try:
+            return await self._turns.run(self._timed(steps))
+        finally:
+            steps.close()
+
+    def _timed(self, steps: Steps[T]) -> Steps[T]:
+        do: Callable[[], Any] = partial(next, steps)
+        while True:
+            begun = self._timer()
+            try:
+                work = do()
+            except StopIteration as done:
+                return done.value
+            finally:
+                self._took(self._timer() - begun)
+            try:
+                do = partial(steps.send, (yield work))
+            except Exception as error:
+                do = partial(steps.throw, error)
 
 
 def in_thread(call: Callable[[], T]) -> Steps[T]:

@@ -103,7 +103,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                     continue
                 broker.clients.note_records(context, data.records)
                 guard = gate.guard(name, data.index) if gate is not None else None
-                appended = partition.submit(data.records, now_ms, version, broker.turns, guard)
+                appended = partition.submit(data.records, now_ms, version, context.turns, guard)
                 if isinstance(appended, asyncio.Future):
                     later.append((answers, len(answers), partition, appended))
                     answers.append(Answer(index=data.index, error_code=0, base_offset=-1))

@@ -15,12 +15,14 @@ from ...protocol.errors import ErrorCode, ProtocolViolation
 from ...protocol.messages.fetch import FetchRequest
 from ...protocol.messages.produce import ProduceRequest
 from ..errors import Refused
+from ..turns import TimedTurns
 
 if TYPE_CHECKING:
     import asyncio
 
     from ..clock import Timer
     from ..context import RequestContext
+    from ..turns import Turns
     from .throttle import Throttle
 
 PERCENT_OF_NS = 100 / 1e9  # of one second of one thread
@@ -177,6 +179,16 @@ class Meter:
             self._throttle.request.add(self._node_id, self._user, self._client_id, percent, now_ms)
 
     # What handlers ask
+
+    def timed(self, turns: Turns) -> TimedTurns:
+        """Turns that are charged: of work that the handler waits for, and does not do in its own coroutine."""
+        return TimedTurns(turns, self._throttle.timer, self._worked)
+
+    def _worked(self, ns: int) -> None:
+        if self._is_charged:
+            self.add_time(ns)
+        else:
+            self._spent_ns += ns
 
     def fetch_bytes_max(self) -> int | None:
         """What a Fetch may answer at most: more would always be too much. None for no limit."""

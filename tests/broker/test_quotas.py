@@ -31,6 +31,9 @@ from ottla.broker.faults.actions import throttle as throttle_fault
 from ottla.broker.faults.rules import Rule
 from ottla.protocol.messages.list_groups import ListGroupsRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.records import batch, legacy
+from ottla.protocol.records.compression import Codec
+from ottla.protocol.records.steps import STEP_RECORDS
 
 
 async def test_nothing_is_measured_without_a_quota(tmp_path: Path) -> None:
@@ -303,6 +306,25 @@ async def test_only_the_loops_own_time_counts(tmp_path: Path) -> None:
         throttle = broker.state.quotas.throttle
         assert throttle is not None
         assert sum(rate.measure(broker.clock.now_ms())[0] for rate in throttle.request.buckets._found.values()) < 1000
+
+
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "with a thread's part"])
+async def test_work_that_takes_several_turns_is_charged(compressed: bool, tmp_path: Path) -> None:
+    """Old messages are converted while others are served; each of those turns takes a second here."""
+    async with running(tmp_path, release="2.8") as broker:
+        await broker.topic("t")
+        await set_quotas(await broker.client(), HELD, request_percentage=10_000)
+        percent_timer(broker, 1000)
+        client = await held(broker)
+        codec = Codec.GZIP if compressed else Codec.NONE
+        made = [batch.Record(n, 1_700_000_000_000, None, bytes(40), ()) for n in range(4 * STEP_RECORDS)]
+        data = bytes(legacy.build(made, magic=1, codec=codec))
+        assert only(await client.call(produce(data), 2)).error_code == 0
+        throttle = broker.state.quotas.throttle
+        assert throttle is not None
+        (rate,) = throttle.request.buckets._found.values()
+        total, _ = rate.measure(broker.clock.now_ms())
+        assert total >= 700, "a second of the handler's own, one of the answer, and at least five turns"
 
 
 async def test_an_answer_that_only_says_what_went_wrong_has_it_too(
