@@ -47,7 +47,11 @@ STORAGE_ERROR_FROM = 4  # the first version whose clients know KAFKA_STORAGE_ERR
 # Thrown before the log is looked at: these answers carry no log start offset (semantics of ReplicaManager; the first
 # is KafkaApis').
 _WITHOUT_LOG_START = (WrongBatches, CorruptRecords, MessageTooLarge, RecordListTooLarge, StorageError, Unverified)
-_CODES_WITHOUT_LOG_START = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_CODES_WITHOUT_LOG_START = (
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+)
 # What is refused so comes again as it is.
 _SENT_AGAIN = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
 
