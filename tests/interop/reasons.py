@@ -47,6 +47,11 @@ def _without_partitions(theirs: Any, ours: Any) -> bool:
     )
 
 
+def _quotas_in(message: Any) -> set[str]:
+    """The quotas that a refusal is about."""
+    return set(re.findall(r"\w+_(?:rate|percentage)\b", str(message)))
+
+
 def _of_encoded_user(theirs: Any, ours: Any) -> bool:
     users = [one["user"] for one in (theirs, ours) if isinstance(one, dict)]
     return all("%3A" in user or ":" in user for user in users)
@@ -127,6 +132,14 @@ REASONS = Reasons(
             "with ZooKeeper users are told by what their names are there, with % in them",
             _of_encoded_user,
             ("2.8",),
+        ),
+        Reason(
+            "AlterClientQuotas",
+            r"\.error_message$",
+            "of several quotas that are wrong another is told first: Kafka takes them out of a hash table",
+            lambda theirs, ours: (
+                len(_quotas_in(theirs)) == len(_quotas_in(ours)) == 1 and _quotas_in(theirs) != _quotas_in(ours)
+            ),
         ),
         Reason(
             "AlterConfigs",
