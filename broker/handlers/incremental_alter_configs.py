@@ -26,13 +26,19 @@ async def incremental_alter_configs(
     counts = Counter((asked.resource_type, asked.resource_name) for asked in request.resources)
     # With ZooKeeper the last of several for one resource stood for all of them.
     asked_for = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}
-    kinds = {asked.resource_type for asked in request.resources}
+    refused = None
+    try:
+        check_kinds((asked.resource_type for asked in request.resources), behaviour, is_whole=False)
+    except Refused as error:
+        refused = error
+    each = behaviour.kraft_configs or refused is not None
     responses = []
-    for asked in request.resources if behaviour.kraft_configs else asked_for.values():
+    for asked in request.resources if each else asked_for.values():
         kind, name = asked.resource_type, asked.resource_name
         result = Result(error_code=0, error_message=None, resource_type=kind, resource_name=name)
         try:
-            check_kinds(kinds, behaviour, is_whole=False)
+            if refused is not None:
+                raise refused
             if counts[kind, name] > 1 and behaviour.kraft_configs:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             has_text = behaviour.refusal_texts == "alter"
