@@ -54,7 +54,6 @@ PRODUCER_IDS_SKIPPED = 1_000_000
 RECORDS_AT_ONCE = 1_000  # in a batch of the metadata log
 _RETENTION_CONFIGS = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _METADATA_ASIDE = re.compile(re.escape(METADATA_TOPIC) + r"-0\.[0-9a-f]{32}-stray")
-_FUTURE = re.compile(r".*\.[0-9a-f]{32}-future")
 _TRANSACTION_VALUE = struct.Struct(">hq")  # version, producer id; the key is the transactional id
 
 
@@ -158,7 +157,7 @@ def adopt(files: Files, logs: LogDirs, config: Config, now_ms: int, random_uuid:
         logs.begin_metadata(prepared, holder)
     except OSError as error:
         raise StorageError(f"cannot take over the data of another Kafka: {error}") from error
-    _tell(files, logs, adopted)
+    _tell(adopted)
 
 
 def mark_others(files: Files, logs: LogDirs) -> None:
@@ -203,16 +202,12 @@ def _foreign_metadata(files: Files, logs: LogDirs) -> tuple[LogDir, str] | None:
     return None
 
 
-def _tell(files: Files, logs: LogDirs, adopted: Adopted) -> None:
+def _tell(adopted: Adopted) -> None:
     logger = get_logger()
     for topic, index in adopted.holes:
         logger.warning("a partition is not in any data directory and begins empty", partition=f"{topic}-{index}")
     if adopted.left_out:
         logger.warning("what Ottla does not have was not taken over", kinds=adopted.left_out)
-    for log_dir in logs.directories:
-        for name in sorted(files.list(log_dir.path)):
-            if _FUTURE.fullmatch(name):
-                logger.warning("a replica that Kafka was moving is left alone", folder=os.path.join(log_dir.path, name))
     kept = sorted(topic.name for topic in adopted.topics if topic.configs.get("retention.ms") == "-1")
     if kept:
         logger.warning("the configs of these topics are not known: nothing of them is deleted", topics=kept)

@@ -150,7 +150,7 @@ class Moves:
 
     def resume(self) -> None:
         """At the start: moves go on of which there are copies. One that may have what the partition has not, as after
-        an unclean shutdown or a forced upgrade, begins anew; one of no partition is removed."""
+        an unclean shutdown or a forced upgrade, begins anew; one of no partition is put aside."""
         for log_dir in self._logs.online:
             found, log_dir.data.futures = log_dir.data.futures, []
             for key, path in found:
@@ -162,7 +162,10 @@ class Moves:
                 is_kept = is_wanted and holder is not None and log_dir.data.was_clean and holder.data.was_clean
                 is_kept = is_kept and not forced_upgrade(self._config)  # the copy may be of what was there before
                 try:
-                    if not is_kept:
+                    if partition is None:  # it may be all that there is of it
+                        renamed = log_dir.data.set_aside(*key, path)
+                        get_logger().warning("a copy of no known partition was put aside", folder=renamed)
+                    elif not is_kept:
                         discard(self._files, path)
                 except StorageError as error:
                     get_logger().error("a copy of a partition stays", folder=path, reason=str(error))

@@ -332,19 +332,19 @@ class DataDirectory:
         if self._files.exists(self._folder(topic, partition)):
             self.delete_partition(topic, partition)()
 
-    def set_aside(self, topic: str, partition: int) -> str:
-        """Renames the folder of a partition that nobody knows to `...-stray`, which is kept; its new path."""
+    def set_aside(self, topic: str, partition: int, copy: str | None = None) -> str:
+        """Renames the folder of a partition that nobody knows, or a `copy`, to `...-stray`, which is kept; its path."""
         self._check_open()
-        if (topic, partition) in self._logs:
+        if copy is None and (topic, partition) in self._logs:
             raise StorageError(f"{topic}-{partition} is open")
-        suffix = f"-{partition}.{uuid.uuid4().hex}-stray"
+        folder, suffix = copy or self._folder(topic, partition), f"-{partition}.{uuid.uuid4().hex}-stray"
         renamed = self._join(topic[: _MAX_FOLDER_NAME - len(suffix)] + suffix)
         with self._watched():
             try:
-                self._files.replace(self._folder(topic, partition), renamed)
+                self._files.replace(folder, renamed)
             except OSError as error:
-                raise StorageError(f"cannot rename {self._folder(topic, partition)}: {error}") from error
-        self._unopened.discard((topic, partition))
+                raise StorageError(f"cannot rename {folder}: {error}") from error
+        self._unopened -= {(topic, partition)} if copy is None else set()
         return renamed
 
     def put_in_place(

@@ -28,7 +28,7 @@ async def create_delegation_token(
         throttle_time_ms=0,
     )
     if request.owner_principal_name and request.owner_principal_type is None:
-        answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR  # which surprises Kafka as well
+        answer.error_code = ErrorCode.INVALID_PRINCIPAL_TYPE  # Kafka is surprised, and answers -1
     elif request.owner_principal_name:
         answer.principal_type, answer.principal_name = request.owner_principal_type or "", request.owner_principal_name
     if context.api_version >= REQUESTER_SINCE:

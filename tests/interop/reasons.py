@@ -68,6 +68,12 @@ UNANNOUNCED = "levels of features are told where we have them: the metadata log 
 REASONS = Reasons(
     [
         Reason(
+            "CreateDelegationToken",
+            "error_code$",
+            "an owner with a name and no type is refused with that reason, where Kafka fails",
+            lambda theirs, ours: (theirs, ours) == (-1, 67),
+        ),
+        Reason(
             "CreateTopics",
             r"\.topic_id$",
             "a topic that is only validated has no id with us, and one that nobody will ever have with KRaft",

@@ -53,8 +53,8 @@ COVERAGE = {
     "DeleteRecordsResponse": ("0-2", "0", ""),
     "DeleteTopicsRequest": ("1-6", "0-3", "0-3"),
     "DeleteTopicsResponse": ("1-6", "0-3", "0-3"),
-    "DescribeClientQuotasRequest": ("0-1", "", ""),
-    "DescribeClientQuotasResponse": ("0-1", "", ""),
+    "DescribeClientQuotasRequest": ("0-1", "0", ""),
+    "DescribeClientQuotasResponse": ("0-1", "0", ""),
     "DescribeAclsRequest": ("1-3", "0-1", "0-1"),
     "DescribeAclsResponse": ("1-3", "0-1", "0-1"),
     "DescribeClusterRequest": ("0-2", "", ""),
@@ -138,47 +138,51 @@ COVERAGE = {
 }
 
 # What no independent codec proves, and what does instead.
-UNCOVERED = {
-    ("AlterReplicaLogDirsRequest", "0"): "kafka-python begins with v1, whose bytes are the same",
-    ("AlterReplicaLogDirsResponse", "0"): "kafka-python begins with v1, whose bytes are the same",
-    ("DescribeLogDirsRequest", "0"): "kafka-python's class is wrong (below); in `make interop` Apache's own class",
-} | {
-    (api + kind, versions): "no client in Python speaks it; in `make interop` Apache's own class"
-    for kind in ("Request", "Response")
-    for api, versions in {
-        "AddRaftVoter": "0-1",
-        "CreateDelegationToken": "0-3",
-        "DescribeDelegationToken": "0-3",
-        "ExpireDelegationToken": "0-2",
-        "GetTelemetrySubscriptions": "0",
-        "PushTelemetry": "0",
-        "RemoveRaftVoter": "0",
-        "RenewDelegationToken": "0-2",
-        "UnregisterBroker": "0",
-    }.items()
-} | {
-    (record, versions): "a record of Kafka's logs; no client has it; in `make interop` Apache's own class"
-    for record, versions in {
-        "ClientQuotaRecord": "0",
-        "RemoveUserScramCredentialRecord": "0",
-        "UserScramCredentialRecord": "0",
-        "AccessControlEntryRecord": "0",
-        "ConfigRecord": "0",
-        "FeatureLevelRecord": "0",
-        "GroupMetadataKey": "0",
-        "GroupMetadataValue": "0-4",
-        "OffsetCommitKey": "0",
-        "OffsetCommitValue": "0-4",
-        "PartitionRecord": "0-2",
-        "PartitionChangeRecord": "0-2",
-        "ProducerIdsRecord": "0",
-        "RemoveAccessControlEntryRecord": "0",
-        "RemoveTopicRecord": "0",
-        "TopicRecord": "0",
-        "TransactionLogKey": "0",
-        "TransactionLogValue": "0-1",
-    }.items()
-}
+UNCOVERED = (
+    {
+        ("AlterReplicaLogDirsRequest", "0"): "kafka-python begins with v1, whose bytes are the same",
+        ("AlterReplicaLogDirsResponse", "0"): "kafka-python begins with v1, whose bytes are the same",
+        ("DescribeLogDirsRequest", "0"): "kafka-python's class is wrong (below); in `make interop` Apache's own class",
+    }
+    | {
+        (api + kind, versions): "no client in Python speaks it; in `make interop` Apache's own class"
+        for kind in ("Request", "Response")
+        for api, versions in {
+            "AddRaftVoter": "0-1",
+            "CreateDelegationToken": "0-3",
+            "DescribeDelegationToken": "0-3",
+            "ExpireDelegationToken": "0-2",
+            "GetTelemetrySubscriptions": "0",
+            "PushTelemetry": "0",
+            "RemoveRaftVoter": "0",
+            "RenewDelegationToken": "0-2",
+            "UnregisterBroker": "0",
+        }.items()
+    }
+    | {
+        (record, versions): "a record of Kafka's logs; no client has it; in `make interop` Apache's own class"
+        for record, versions in {
+            "ClientQuotaRecord": "0",
+            "RemoveUserScramCredentialRecord": "0",
+            "UserScramCredentialRecord": "0",
+            "AccessControlEntryRecord": "0",
+            "ConfigRecord": "0",
+            "FeatureLevelRecord": "0",
+            "GroupMetadataKey": "0",
+            "GroupMetadataValue": "0-4",
+            "OffsetCommitKey": "0",
+            "OffsetCommitValue": "0-4",
+            "PartitionRecord": "0-2",
+            "PartitionChangeRecord": "0-2",
+            "ProducerIdsRecord": "0",
+            "RemoveAccessControlEntryRecord": "0",
+            "RemoveTopicRecord": "0",
+            "TopicRecord": "0",
+            "TransactionLogKey": "0",
+            "TransactionLogValue": "0-1",
+        }.items()
+    }
+)
 
 # Where a codec departs from Apache's definition (or from the neutral form), by reading of its source. Each is a version
 # that another codec proves, DescribeLogDirsRequest v0 excepted.

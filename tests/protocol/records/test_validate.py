@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ottla.protocol.records import batch, formats, walk
 from ottla.protocol.records.batch import CorruptRecords, Header, InvalidRecords, InvalidTimestamps, Record, RecordError
-from ottla.protocol.records.errors import UnknownBatches, Unwritable, WrongBatches
+from ottla.protocol.records.errors import DecompressedTooLarge, UnknownBatches, Unwritable, WrongBatches
 from ottla.protocol.records.steps import STEP_BYTES, STEP_RECORDS
 from ottla.protocol.records.validate import MessageTooLarge, Rules, UnsupportedCodec, place, prepare, preparing
 
@@ -361,7 +361,7 @@ def test_the_rebuilt_batch_must_fit_too() -> None:
 
 def test_decompression_is_bounded() -> None:
     built = batch.build([Record(0, NOW, b"k", bytes(100_000))], codec=4)
-    refused(InvalidRecords, built, Rules(max_decompressed_bytes=100_000))
+    refused(DecompressedTooLarge, built, Rules(max_decompressed_bytes=100_000))
     prepare(built, Rules(max_decompressed_bytes=101_000), NOW, 13)
 
 

@@ -18,6 +18,7 @@ from ottla.protocol.records import batch, compression, legacy, walk
 from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.records.errors import (
     CorruptRecords,
+    DecompressedTooLarge,
     InvalidRecords,
     InvalidTimestamps,
     MessageTooLarge,
@@ -194,10 +195,10 @@ def test_a_checksum_inside_decides_at_once(magic: int) -> None:
 
 def test_decompression_is_bounded_over_the_whole_set() -> None:
     bomb = wrapper(message(0, None, bytes(300_000)))
-    refused(InvalidRecords, bomb, Rules(max_decompressed_bytes=300_000))
+    refused(DecompressedTooLarge, bomb, Rules(max_decompressed_bytes=300_000))
     merging = Rules(target_magic=1, one_magic=False, max_decompressed_bytes=500_000)
     store(bomb, merging)
-    refused(InvalidRecords, bomb + bomb, merging)
+    refused(DecompressedTooLarge, bomb + bomb, merging)
 
 
 def test_what_is_written_anew_can_be_opened_again() -> None:
