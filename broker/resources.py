@@ -218,7 +218,8 @@ def _changed(
             fact = known.get(change.name)
             _check_list(change, fact, kind, broker.profile.behaviour)
             default = fact.default if fact is not None else None
-            configs[change.name] = _edited(change, configs.get(change.name, default or ""))
+            text = configs.get(change.name, default or "")
+            configs[change.name] = _edited(change, text, kraft=broker.profile.behaviour.kraft_configs)
     return configs
 
 
@@ -235,10 +236,13 @@ def _check_list(change: Change, fact: Fact | None, kind: int, behaviour: Behavio
     raise Refused(code, f"Config value {verb.lower()} is not allowed for config key: {change.name}")
 
 
-def _edited(change: Change, text: str) -> str:
-    """A list with elements added or taken away; what was not set starts from the default."""
-    elements = [part for part in text.split(",") if part]
+def _edited(change: Change, text: str, *, kraft: bool) -> str:
+    """A list with elements added or taken away; what was not set starts from the default. With ZooKeeper what is added
+    may be there already."""
     given = (change.value or "").split(",")
+    if change.operation == APPEND and not kraft:
+        return ",".join([*text.split(","), *given])
+    elements = [part for part in text.split(",") if part]
     if change.operation == APPEND:
         there = set(elements)
         return ",".join([*elements, *(element for element in dict.fromkeys(given) if element not in there)])

@@ -280,7 +280,7 @@ class BrokerState:
             topic_name=topic_name,
             topic_id=topic_id,
             settings=CoordinatorSettings.from_config(
-                self.config, unused_groups_go_at_once=self.profile.behaviour.unused_groups_go_at_once
+                self.config, old_group_coordinator=self.profile.behaviour.old_group_coordinator
             ),
         )
         for partition in offsets_topic.partitions if offsets_topic else ():

@@ -451,7 +451,7 @@ class GroupCoordinator:
             return COMMIT_WRITE_ERRORS.get(code, code)
         for partition in gone:
             entry.offsets.remove(partition)
-        if self.settings.unused_groups_go_at_once:
+        if self.settings.old_group_coordinator:
             self._drop_if_unused(entry)
         return ErrorCode.NONE
 

@@ -21,10 +21,10 @@ class CoordinatorSettings:
     offsets_retention_minutes: int = 10080
     offsets_retention_check_interval_ms: int = 600_000
     new_member_join_timeout_ms: int = NEW_MEMBER_JOIN_TIMEOUT_MS
-    unused_groups_go_at_once: bool = False
+    old_group_coordinator: bool = False
 
     @classmethod
-    def from_config(cls, config: Any, *, unused_groups_go_at_once: bool = False) -> CoordinatorSettings:
+    def from_config(cls, config: Any, *, old_group_coordinator: bool = False) -> CoordinatorSettings:
         """Reads Kafka's own names out of anything that answers `config[name]`."""
         return cls(
             min_session_timeout_ms=config["group.min.session.timeout.ms"],
@@ -34,7 +34,7 @@ class CoordinatorSettings:
             offset_metadata_max_bytes=config["offset.metadata.max.bytes"],
             offsets_retention_minutes=config["offsets.retention.minutes"],
             offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
-            unused_groups_go_at_once=unused_groups_go_at_once,
+            old_group_coordinator=old_group_coordinator,
         )
 
     @property

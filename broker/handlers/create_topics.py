@@ -106,10 +106,11 @@ def _create(asked: Asked, validate_only: bool, left: int, context: RequestContex
     result.replication_factor = factor
     if context.api_version >= CONFIGS_FROM:
         entries = [kept.describe(name) for name in kept.names()]
+        as_given = kept.overrides if as_kraft else {}  # whatever DescribeConfigs makes of it
         result.configs = [
             Config(
                 name=entry.name,
-                value=entry.value,
+                value=as_given.get(entry.name, entry.value),
                 read_only=entry.read_only,
                 config_source=entry.source,
                 is_sensitive=entry.sensitive,

@@ -48,7 +48,8 @@ def _target(name: str, index: int, offset: int, context: RequestContext) -> tupl
         log = context.partition(name, index).log
         if topic.is_internal:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        if "delete" not in topic.config["cleanup.policy"]:
+        policy = topic.config["cleanup.policy"]  # which may be nothing at all since 4.2
+        if "compact" in policy and "delete" not in policy:
             raise Refused(ErrorCode.POLICY_VIOLATION)
         target = log.high_watermark if offset == HIGH_WATERMARK else offset
         if not 0 <= target <= log.high_watermark:

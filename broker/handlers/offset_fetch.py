@@ -8,8 +8,7 @@ described are left out, of some they come last, as in Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import groupby
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from ...protocol.acls import AclOperation, ResourceType
@@ -50,7 +49,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
         fetched = [one if one.committed is not None or one.error else one._replace(error=missing) for one in fetched]
     topics = [
         Topic(name=name, partitions=[_partition(Topic.OffsetFetchResponsePartition, one) for one in ones])
-        for name, ones in _by_topic(fetched)
+        for name, ones in _by_topic(fetched, _listed([topic.name for topic in request.topics or ()], context))
     ]
     return OffsetFetchResponse(topics=topics, error_code=error)
 
@@ -81,6 +80,7 @@ async def _group(context: RequestContext, asked: AskedGroup, require_stable: boo
     """One group's answer. By id, an unknown topic is in error; asking for all leaves out topics that have no id."""
     groups = context.groups
     partitions = None
+    names: list[str] = []
     topics: list[Group.OffsetFetchResponseTopics] = []
     if asked.topics is not None:
         partitions = []
@@ -89,11 +89,12 @@ async def _group(context: RequestContext, asked: AskedGroup, require_stable: boo
             if name is None:
                 topics.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
             else:
+                names.append(name)
                 partitions += [(name, index) for index in topic.partition_indexes]
     error, fetched = await _fetched(asked.group_id, partitions, require_stable, context)
     if error is not ErrorCode.NONE:
         return Group(group_id=asked.group_id, topics=[], error_code=error)
-    for name, ones in _by_topic(fetched):
+    for name, ones in _by_topic(fetched, _listed(names, context)):
         topic_id = groups.topic_id(name) if by_id else ZERO_UUID
         if topic_id is not None:
             answers = [_partition(Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions, one) for one in ones]
@@ -107,12 +108,19 @@ def _unknown_topic(topic_id: bytes, indexes: Iterable[int]) -> Group.OffsetFetch
     return Group.OffsetFetchResponseTopics(topic_id=topic_id, partitions=[_partition(answer, one) for one in ones])
 
 
-def _by_topic(fetched: Iterable[FetchedOffset]) -> Iterable[tuple[str, Iterable[FetchedOffset]]]:
-    """One topic after the other, in the order in which they came first."""
-    order: dict[str, int] = {}
+def _listed(names: list[str], context: RequestContext) -> list[str]:
+    """The topics that are listed as they were asked for, whether any partition was or not."""
+    if context.broker.profile.behaviour.old_group_coordinator:
+        return []
+    return [name for name in names if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]
+
+
+def _by_topic(fetched: Sequence[FetchedOffset], named: Iterable[str] = ()) -> Iterable[tuple[str, list[FetchedOffset]]]:
+    """One topic after the other, in the order in which they came first, those that were only `named` with nothing."""
+    topics: dict[str, list[FetchedOffset]] = {name: [] for name in named}
     for one in fetched:
-        order.setdefault(one.partition[0], len(order))
-    return groupby(sorted(fetched, key=lambda one: order[one.partition[0]]), key=lambda one: one.partition[0])
+        topics.setdefault(one.partition[0], []).append(one)
+    return topics.items()
 
 
 def _partition(answer: Callable[..., A], one: FetchedOffset) -> A:

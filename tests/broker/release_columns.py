@@ -277,7 +277,7 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         ("4.3", True),
         ("ottla", True),
     ],
-    "unused_groups_go_at_once": [
+    "old_group_coordinator": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2 3.3 3.4 3.5 {FROM_3_6}", True),
         (f"{FROM_4}", False),
         ("ottla", False),

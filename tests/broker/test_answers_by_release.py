@@ -13,9 +13,11 @@ from ottla.protocol.messages.alter_partition_reassignments import AlterPartition
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.delete_records import DeleteRecordsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
@@ -312,3 +314,53 @@ async def test_a_member_commits_to_no_group(tmp_path: Path, release: str, versio
             topics=[topic(name="t", partitions=[asked])],
         )
         assert only(await client.call(request, version)).error_code == code
+
+
+@pytest.mark.parametrize("release, listed", [("3.9", []), ("4.3", [("t", []), ("absent", [])])])
+async def test_a_topic_that_is_asked_for_no_partition(tmp_path: Path, release: str, listed: list[Any]) -> None:
+    async with running(tmp_path, release=release) as broker:
+        client = await with_topics(broker)
+        group = OffsetFetchRequest.OffsetFetchRequestGroup
+        topics = [group.OffsetFetchRequestTopics(name=name, partition_indexes=[]) for name in ("t", "absent")]
+        (answer,) = (await client.call(OffsetFetchRequest(groups=[group(group_id="none", topics=topics)]), 8)).groups
+        assert [(topic.name, topic.partitions) for topic in answer.topics] == listed
+
+
+@pytest.mark.parametrize("release, told", [("2.8", "false"), ("3.9", "FALSE"), ("4.3", "FALSE")])
+async def test_configs_of_a_new_topic_are_told_as_they_were_given(tmp_path: Path, release: str, told: str) -> None:
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        name = "unclean.leader.election.enable"
+        given = CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name=name, value="FALSE")
+        request = CreateTopicsRequest(topics=[new_topic("n", configs=[given])], timeout_ms=1000, validate_only=False)
+        (made,) = (await client.call(request, 7)).topics
+        assert {entry.name: entry.value for entry in made.configs}[name] == told
+
+
+async def test_records_of_a_topic_with_no_policy_may_be_deleted(tmp_path: Path) -> None:
+    async with running(tmp_path, release="4.3") as broker:
+        await broker.topic("t", configs={"cleanup.policy": ""})
+        await broker.topic("compacted", configs={"cleanup.policy": "compact"})
+        client = await broker.client()
+        await client.call(produce(records(b"v")), 9)
+        topic = DeleteRecordsRequest.DeleteRecordsTopic
+        asked = [
+            topic(name=name, partitions=[topic.DeleteRecordsPartition(partition_index=0, offset=offset)])
+            for name, offset in (("t", 1), ("compacted", 0))
+        ]
+        found = (await client.call(DeleteRecordsRequest(topics=asked, timeout_ms=1000), 2)).topics
+        assert [(one.partitions[0].low_watermark, one.partitions[0].error_code) for one in found] == [(1, 0), (-1, 44)]
+
+
+@pytest.mark.parametrize("release, value", [("2.8", "delete,compact,delete"), ("3.9", "delete,compact")])
+async def test_what_is_appended_to_a_list_may_be_there_already(tmp_path: Path, release: str, value: str) -> None:
+    async with running(tmp_path, release=release) as broker:
+        await broker.topic("t", configs={"cleanup.policy": "delete"})
+        client = await broker.client()
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+        change = resource.AlterableConfig(name="cleanup.policy", config_operation=2, value="compact,delete")
+        asked = resource(resource_type=2, resource_name="t", configs=[change])
+        request = IncrementalAlterConfigsRequest(resources=[asked], validate_only=False)
+        (answer,) = (await client.call(request, 0)).responses
+        assert answer.error_code == 0
+        assert broker.state.topics.named("t").config.overrides["cleanup.policy"] == value

@@ -176,6 +176,31 @@ REASONS = Reasons(
         ),
         Reason(
             "IncrementalAlterConfigs",
+            r"\.error_(code|message)$",
+            "of several changes that are wrong the first is told there; an unknown operation goes before all here",
+            lambda theirs, ours: theirs not in (0, None) and (ours == 42 or "Unknown operations type" in str(ours)),
+            ("2.8",),
+        ),
+        Reason(
+            "CreatePartitions",
+            r"\.error_(code|message)$",
+            "with ZooKeeper a topic that is named twice makes the whole request fail unexpectedly",
+            lambda theirs, ours: theirs in (-1, None) or "unexpected" in str(theirs),
+            ("2.8",),
+        ),
+        Reason(
+            "ListOffsets",
+            r"\.old_style_offsets",
+            "v0 goes by the times of files there, and by those of records here: a copied directory answers the same",
+        ),
+        Reason(
+            "DescribeLogDirs",
+            r"__consumer_offsets.*\.partition_size$",
+            "from 4.2 on Kafka keeps topic ids with offsets; here they are kept as in all releases before",
+            releases=("4.3",),
+        ),
+        Reason(
+            "IncrementalAlterConfigs",
             r"\.error_message$",
             "of several configs that are no lists another is told first: Kafka takes them out of a hash table",
             lambda theirs, ours: all("its type is not LIST" in str(text) for text in (theirs, ours)),
