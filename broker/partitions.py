@@ -320,9 +320,12 @@ class Partition:
                 self.check_epoch(current_leader_epoch)
             raise NotLed(ErrorCode.NOT_LEADER_OR_FOLLOWER, self)
 
-    def check_in_sync(self, least: int) -> None:
-        """Refuses where fewer replicas are in sync than `min.insync.replicas` asks for, or all if it has fewer."""
-        if len(self.assignment.isr) < min(least, len(self.assignment.replicas)):
+    def check_in_sync(self, least: int, *, at_most_replicas: bool) -> None:
+        """Refuses where fewer replicas are in sync than `min.insync.replicas` asks for; with `at_most_replicas` all are
+        enough where there are fewer."""
+        if at_most_replicas:
+            least = min(least, len(self.assignment.replicas))
+        if len(self.assignment.isr) < least:
             raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
 
     def lies_in(self, log_dir: LogDir) -> bool:

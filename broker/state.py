@@ -400,11 +400,17 @@ class BrokerState:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         entries = [batch.Record(delta, now_ms, key, value, ()) for delta, (key, value) in enumerate(records)]
         partition = topic.partitions[index]
-        if self.nodes.is_cluster:
-            partition.check_in_sync(topic.config["min.insync.replicas"])
+        self.check_in_sync(partition)
         producer = (producer_id, producer_epoch) if producer_id >= 0 else None
         codec = self.config["offsets.topic.compression.codec"] if name == GROUP_OFFSETS_TOPIC else 0
         return partition.appended(partition.log.append_records(entries, now_ms=now_ms, codec=codec, producer=producer))
+
+    def check_in_sync(self, partition: Partition) -> None:
+        """Refuses what waits for replicas where too few are in sync. Alone a node always has all that there are."""
+        at_most_replicas = self.profile.behaviour.in_sync_at_most_replicas
+        if self.nodes.is_cluster or not at_most_replicas:
+            least = self.topics.named(partition.topic).config["min.insync.replicas"]
+            partition.check_in_sync(least, at_most_replicas=at_most_replicas)
 
     def _write_marker(
         self, partition: tuple[str, int], markers: WriteMarkers, now_ms: int
@@ -415,8 +421,7 @@ class BrokerState:
         ended = self.topics.partition(*partition)
         if ended.leader == NO_LEADER:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
-        if self.nodes.is_cluster:
-            ended.check_in_sync(self.topics.named(ended.topic).config["min.insync.replicas"])
+        self.check_in_sync(ended)
         is_there = self.topics.has_partition(*log)  # else somebody has deleted it since
         coordinator_epoch = self.topics.partition(*log).leader_epoch if is_there else LEADER_EPOCH
         return ended.write_marker(

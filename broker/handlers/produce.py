@@ -66,7 +66,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
     if behaviour.wrong_batches == "close" and version >= BATCHES_FROM:
         _close_for_wrong_batches(request, version)
     topics, node_id = broker.topics, context.arrival.node_id
-    needs_replicas = request.acks == -1 and broker.nodes.is_cluster
+    needs_replicas = request.acks == -1
     is_restricted = broker.authorizer is not None
     try:
         if is_restricted:
@@ -99,7 +99,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                 if partition.leader != node_id:
                     partition.check_leader(node_id)
                 if needs_replicas:
-                    partition.check_in_sync(topics.named(name).config["min.insync.replicas"])
+                    broker.check_in_sync(partition)
                 if not data.records:
                     if version >= BATCHES_FROM:
                         raise WrongBatches("a partition without a record batch")

@@ -364,3 +364,12 @@ async def test_what_is_appended_to_a_list_may_be_there_already(tmp_path: Path, r
         (answer,) = (await client.call(request, 0)).responses
         assert answer.error_code == 0
         assert broker.state.topics.named("t").config.overrides["cleanup.policy"] == value
+
+
+@pytest.mark.parametrize("release, code", [("2.8", 19), ("3.6", 19), ("3.7", 0), ("4.3", 0)])
+async def test_more_replicas_in_sync_are_asked_for_than_there_are(tmp_path: Path, release: str, code: int) -> None:
+    async with running(tmp_path, release=release) as broker:
+        await broker.topic("t", configs={"min.insync.replicas": "2"})
+        client = await broker.client()
+        assert only(await client.call(produce(records(b"v")), 3)).error_code == code
+        assert only(await client.call(produce(records(b"v"), acks=1), 3)).error_code == 0
