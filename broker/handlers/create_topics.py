@@ -90,8 +90,10 @@ def _create(asked: Asked, validate_only: bool, left: int, context: RequestContex
     factor = len(replicas[0]) if replicas else asked.replication_factor
     if replicas is None:
         topics = broker.topics
+        if factor < 1 and factor != BROKER_DEFAULT:
+            topics.check_factor(factor)
+        partitions = _count(partitions, context)  # before it is seen whether there are nodes for so many replicas
         factor = topics.replication_factor(asked.name) if factor == BROKER_DEFAULT else topics.check_factor(factor)
-        partitions = _count(partitions, context)
     if partitions > left:
         raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     context.mutates(partitions, strict_from=STRICT_FROM, validate_only=validate_only)

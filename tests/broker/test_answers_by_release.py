@@ -69,6 +69,13 @@ CREATED: dict[str, tuple[Any, list[tuple[int, str]]]] = {
             *[(37, "Number of partitions was set to an invalid non-positive value.")] * 2,
         ],
     ),
+    "no partitions and too many replicas": (
+        new_topic("n", 0, 3),
+        [
+            (37, "Number of partitions must be larger than 0."),
+            *[(37, "Number of partitions was set to an invalid non-positive value.")] * 2,
+        ],
+    ),
     "a bad name": (
         new_topic(".."),
         [(17, 'Topic name cannot be "." or ".."'), *[(17, "Topic name is invalid: '..' is not allowed")] * 2],

@@ -194,6 +194,11 @@ REASONS = Reasons(
             "v0 goes by the times of files there, and by those of records here: a copied directory answers the same",
         ),
         Reason(
+            "OffsetForLeaderEpoch ListOffsets DeleteRecords",
+            r"__(consumer_offsets|transaction_state)\].*\.(end_offset|offset|low_watermark)$",
+            "how many records a coordinator's log has is its own: it may write one anew that has not changed",
+        ),
+        Reason(
             "DescribeLogDirs",
             r"__consumer_offsets.*\.partition_size$",
             "from 4.2 on Kafka keeps topic ids with offsets; here they are kept as in all releases before",
