@@ -549,7 +549,10 @@ async def test_nobody_answers(command: str, tmp_path: Path, ottla: Ottla) -> Non
 def test_ctrl_c_ends_it_without_a_word(line: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent, contextlib.ExitStack() as accepted:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        main = "import sys; from ottla.broker.cli import main; sys.exit(main(sys.argv[1:]))"
+        main = """import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests in the background ignores it
+from ottla.broker.cli import main
+sys.exit(main(sys.argv[1:]))"""
         command = [sys.executable, "-c", main, *line.split(" "), "--bootstrap-server", address]
         pipe = subprocess.PIPE
         with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe, stderr=pipe) as process:
