@@ -149,6 +149,8 @@ class Behaviour:
     """ListOffsets knows negative timestamps below -2, each from its version on; before KIP-734 they are times."""
     cordoned_log_dirs: bool = True
     """Brokers that are too few may have to do with log directories that take no more partitions (KIP-1066)."""
+    deletes_without_policy: bool = True
+    """Records of a topic whose cleanup.policy is empty can be deleted; before that is what `delete` in it allows."""
     in_sync_at_most_replicas: bool = True
     """A partition with fewer replicas than min.insync.replicas can be written to as long as all of them are in sync."""
 
@@ -242,6 +244,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "first_offsets": (("0.8.2", True), ("3.3", False)),
     "special_timestamps": (("0.8.2", False), ("3.0", True)),
     "cordoned_log_dirs": (("0.8.2", False), ("4.3", True)),
+    "deletes_without_policy": (("0.8.2", False), ("4.2", True)),
     "in_sync_at_most_replicas": (("0.8.2", False), ("3.7", True)),
     "old_group_coordinator": (("0.8.2", True), ("4.0.0", False)),
     "scram_once_a_user": (("0.8.2", False), ("3.3", True)),

@@ -48,8 +48,9 @@ def _target(name: str, index: int, offset: int, context: RequestContext) -> tupl
         log = context.partition(name, index).log
         if topic.is_internal:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        policy = topic.config["cleanup.policy"]  # which may be nothing at all since 4.2
-        if "compact" in policy and "delete" not in policy:
+        policy = topic.config["cleanup.policy"]
+        is_allowed = not policy and context.broker.profile.behaviour.deletes_without_policy
+        if "delete" not in policy and not is_allowed:
             raise Refused(ErrorCode.POLICY_VIOLATION)
         target = log.high_watermark if offset == HIGH_WATERMARK else offset
         if not 0 <= target <= log.high_watermark:

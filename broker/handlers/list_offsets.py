@@ -60,7 +60,7 @@ async def list_offsets(request: ListOffsetsRequest, context: RequestContext) -> 
 def _answer(topic: str, asked: AskedPartition, isolation_level: int, context: RequestContext) -> Answer:
     # Asked first: also where nobody leads, or nothing is.
     is_special = context.broker.profile.behaviour.special_timestamps
-    if is_special and 0 < context.api_version < _SINCE.get(asked.timestamp, 1 << 15) and asked.timestamp < 0:
+    if is_special and context.api_version < _SINCE.get(asked.timestamp, 1 << 15) and asked.timestamp < 0:
         raise Refused(ErrorCode.UNSUPPORTED_VERSION)
     partition = context.partition(topic, asked.partition_index, asked.current_leader_epoch)
     log = partition.log

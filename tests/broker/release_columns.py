@@ -277,6 +277,11 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         ("4.3", True),
         ("ottla", True),
     ],
+    "deletes_without_policy": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2 3.3 3.4 3.5 {FROM_3_6} 4.0.0 4.0 4.1", False),
+        ("4.2 4.3", True),
+        ("ottla", True),
+    ],
     "in_sync_at_most_replicas": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2 3.3 3.4 3.5 3.6", False),
         (f"3.7 3.8 3.9 {FROM_4}", True),

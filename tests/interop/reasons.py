@@ -179,7 +179,7 @@ REASONS = Reasons(
             r"\.error_(code|message)$",
             "of several changes that are wrong the first is told there; an unknown operation goes before all here",
             lambda theirs, ours: theirs not in (0, None) and (ours == 42 or "Unknown operations type" in str(ours)),
-            ("2.8",),
+            ("2.8", "3.9"),
         ),
         Reason(
             "CreatePartitions",
@@ -195,14 +195,34 @@ REASONS = Reasons(
         ),
         Reason(
             "OffsetForLeaderEpoch ListOffsets DeleteRecords",
-            r"__(consumer_offsets|transaction_state)\].*\.(end_offset|offset|low_watermark)$",
+            r"__(consumer_offsets|transaction_state)\].*\.(end_offset|offset|low_watermark|timestamp)$",
             "how many records a coordinator's log has is its own: it may write one anew that has not changed",
+        ),
+        Reason(
+            "DescribeTopicPartitions",
+            r"^\.topics",
+            "a Kafka up to 3.9 fails unexpectedly when one of the names is empty",
+            lambda theirs, ours: theirs in (-1, -(1 << 31), bytes(16), "<absent>"),
+            ("3.9",),
+        ),
+        Reason(
+            "DescribeConfigs",
+            r"^\.results\[16,.*\.configs\[\]$",
+            "a Kafka up to 3.9 tells all of client metrics, whichever configs were asked for",
+            lambda theirs, ours: ours == "<absent>",
+            ("3.9",),
+        ),
+        Reason(
+            "OffsetFetch",
+            r"^$",
+            "a Kafka up to 3.9 does not answer when it is asked for no group",
+            lambda theirs, ours: "no answer" in str(theirs) and isinstance(ours, dict) and not ours["groups"],
+            ("3.9",),
         ),
         Reason(
             "DescribeLogDirs",
             r"__consumer_offsets.*\.partition_size$",
-            "from 4.2 on Kafka keeps topic ids with offsets; here they are kept as in all releases before",
-            releases=("4.3",),
+            "what a coordinator writes and when is its own; from 4.2 on Kafka keeps topic ids with offsets, too",
         ),
         Reason(
             "IncrementalAlterConfigs",
