@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from ottla.client import Admin
+from ottla.client.errors import ClientError, KafkaError, UnsupportedVersion
 
 RELEASES = ("0.9", "0.10.2", "1.1", "2.4", "2.8", "3.9", "4.3", "ottla")
 ORDER = tuple("0.9 0.10.2 0.11 1.0 1.1 2.1 2.4 2.6 2.8 3.0 3.8 3.9 4.3 ottla".split())
@@ -43,3 +44,21 @@ async def time_going_on(broker: Any) -> AsyncIterator[None]:
         yield
     finally:
         ticking.cancel()
+
+
+def code(outcome: Any) -> int:
+    """The code of an error, 0 of success."""
+    if isinstance(outcome, KafkaError):
+        return outcome.code
+    assert not isinstance(outcome, ClientError)
+    return 0
+
+
+def codes(outcomes: dict[Any, Any]) -> list[int]:
+    return [code(outcome) for outcome in outcomes.values()]
+
+
+def unsupported(outcomes: dict[Any, Any]) -> bool:
+    """Whether the broker is too old for all of it; it has to be that for all or for none."""
+    (answer,) = {isinstance(outcome, UnsupportedVersion) for outcome in outcomes.values()}
+    return answer

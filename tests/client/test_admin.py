@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from administering import RELEASES, administering, since
+from administering import RELEASES, administering, code, codes, since, unsupported
 from harness import produce, records, running  # type: ignore[import-not-found]
 from reading import NOW_MS, write
 
@@ -32,24 +31,6 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.primitives import ZERO_UUID
 
 T = ConfigResource.topic("t")
-
-
-def code(outcome: Any) -> int:
-    """The code of an error, 0 of success."""
-    if isinstance(outcome, KafkaError):
-        return outcome.code
-    assert not isinstance(outcome, ClientError)
-    return 0
-
-
-def codes(outcomes: dict[Any, Any]) -> list[int]:
-    return [code(outcome) for outcome in outcomes.values()]
-
-
-def unsupported(outcomes: dict[Any, Any]) -> bool:
-    """Whether the broker is too old for all of it; it has to be that for all or for none."""
-    (answer,) = {isinstance(outcome, UnsupportedVersion) for outcome in outcomes.values()}
-    return answer
 
 
 # Topics

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from administering import RELEASES, administering, since
+from administering import RELEASES, administering, code, codes, since, unsupported
 from harness import running  # type: ignore[import-not-found]
 from reading import NOW_MS
 from scripted import ScriptedNetwork, metadata
-from test_admin import code, codes, unsupported
 from test_admin_retries import TWO, in_turn, run
 
 from ottla.client import Producer

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from administering import RELEASES, administering, since
+from administering import RELEASES, administering, code, codes, since
 from harness import running  # type: ignore[import-not-found]
 from scripted import ScriptedNetwork, metadata
-from test_admin import code, codes
 from test_admin_retries import in_turn, run
 
 from ottla.client.admin import (
