@@ -124,6 +124,8 @@ class BrokerState:
         self.logs = logs
         self.node_id: int = logs.node_id
         self.nodes = Nodes(logs.node_id, options.brokers)
+        self.asks_for_replicas = self.nodes.is_cluster or not self.profile.behaviour.in_sync_at_most_replicas
+        """Whether too few replicas may be in sync at all: alone a node has all that there are."""
         self.cluster_id: str = logs.cluster_id
         # A lone node has the id of its directory, which was not known when its ports were bound.
         self._ports: Mapping[tuple[int, str], int] = ports
@@ -406,10 +408,10 @@ class BrokerState:
         return partition.appended(partition.log.append_records(entries, now_ms=now_ms, codec=codec, producer=producer))
 
     def check_in_sync(self, partition: Partition) -> None:
-        """Refuses what waits for replicas where too few are in sync. Alone a node always has all that there are."""
-        at_most_replicas = self.profile.behaviour.in_sync_at_most_replicas
-        if self.nodes.is_cluster or not at_most_replicas:
+        """Refuses what waits for replicas where too few are in sync."""
+        if self.asks_for_replicas:
             least = self.topics.named(partition.topic).config["min.insync.replicas"]
+            at_most_replicas = self.profile.behaviour.in_sync_at_most_replicas
             partition.check_in_sync(least, at_most_replicas=at_most_replicas)
 
     def _write_marker(

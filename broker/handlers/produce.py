@@ -66,7 +66,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
     if behaviour.wrong_batches == "close" and version >= BATCHES_FROM:
         _close_for_wrong_batches(request, version)
     topics, node_id = broker.topics, context.arrival.node_id
-    needs_replicas = request.acks == -1
+    needs_replicas = request.acks == -1 and broker.asks_for_replicas
     is_restricted = broker.authorizer is not None
     try:
         if is_restricted:
