@@ -222,7 +222,7 @@ class Run:
     def unexplained(self, call: Call, theirs: Any, ours: Any) -> list[Difference]:
         left = []
         for path, one, other in differences(theirs, ours):
-            reason = REASONS.of(self.pair.release, call.api, path, one, other)
+            reason = REASONS.of(self.pair.release, call.api, path, one, other, call.request)
             if reason is None:
                 left.append((path, one, other))
             else:

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 
 class Reason(NamedTuple):
-    """A difference that is as it should be: of these APIs, at paths that match, where `holds(theirs, ours)`."""
+    """A difference that is as it should be: of these APIs, at paths that match, where `holds(theirs, ours)` and the
+    request is one that it is about."""
 
     apis: str
     path: str
     text: str
     holds: Callable[[Any, Any], bool] = lambda theirs, ours: True
     releases: tuple[str, ...] = ()
+    about: Callable[[Any], bool] = lambda request: True
 
 
 class Reasons:
@@ -23,12 +25,14 @@ class Reasons:
     def __init__(self, reasons: list[Reason]) -> None:
         self._reasons = reasons
 
-    def of(self, release: str, api: str, path: str, theirs: Any, ours: Any) -> str | None:
-        """The text of the first that explains a difference."""
+    def of(self, release: str, api: str, path: str, theirs: Any, ours: Any, request: Any = None) -> str | None:
+        """The text of the first that explains a difference in what a request was answered."""
         for reason in self._reasons:
             if reason.releases and release not in reason.releases:
                 continue
-            if api in reason.apis.split() and re.search(reason.path, path) and reason.holds(theirs, ours):
+            if api not in reason.apis.split() or not re.search(reason.path, path):
+                continue
+            if reason.holds(theirs, ours) and reason.about(request):
                 return reason.text
         return None
 
@@ -150,9 +154,17 @@ REASONS = Reasons(
         Reason(
             "AlterConfigs",
             r"\.error_(code|message)$",
-            "null values with ZooKeeper, and later what is no number in client metrics, fail unexpectedly",
+            "with ZooKeeper a value that is null makes the whole request fail unexpectedly",
             lambda theirs, ours: theirs in (-1, None) and ours not in (0, None),
-            ("2.8", "3.9"),
+            ("2.8",),
+            lambda request: any(config.value is None for one in request.resources for config in one.configs),
+        ),
+        Reason(
+            "AlterConfigs",
+            r"^\.responses\[16,.*\.error_(code|message)$",
+            "up to 3.9 what is no number in the configs of client metrics fails unexpectedly",
+            lambda theirs, ours: theirs in (-1, None) and ours not in (0, None),
+            ("3.9",),
         ),
         Reason(
             "DescribeConfigs",
