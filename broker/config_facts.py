@@ -136,6 +136,15 @@ def facts(scope: str, release: str = OWN) -> dict[str, Fact]:
     return found
 
 
+@functools.cache
+def harmless(scope: str) -> frozenset[str]:
+    """The configs of a scope that some release has, and none as sensitive: their values may be shown to anybody."""
+    rows = [(name, flags) for name, kind, *_, flags, _, _, _ in _table()["rows"] if kind == scope]
+    own = [*OWN_FACTS, *AUTHORIZER_FACTS, *_behaviour_facts(profile(OWN))]
+    rows += [(fact.name, fact.flags) for fact in own if fact.scope == scope]
+    return frozenset(name for name, flags in rows if "s" not in flags)
+
+
 def _fact(row: list[Any], played: Profile) -> Fact | None:
     """One row of the table as a profile has it; None where it does not."""
     name, scope, kind, default, valid, synonyms, flags, dynamic, places, moved = row
