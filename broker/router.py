@@ -93,6 +93,7 @@ class Call(NamedTuple):
     header: bytes
     api_version: int
     route: Route
+    client_id: str = ""
 
     # What faults and quotas make otherwise.
     is_faulted = False
@@ -209,8 +210,8 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call | Fau
             return found
     if meter is not None:
         driven = cast("Coroutine[Any, Any, Any]", meter.drive(route.handler(request, context)))
-        return MeteredCall(driven, None, header, api_version, route)
-    return Call(route.handler(request, context), None, header, api_version, route)
+        return MeteredCall(driven, None, header, api_version, route, client_id)
+    return Call(route.handler(request, context), None, header, api_version, route, client_id)
 
 
 def _as_meant(frame: memoryview, position: int, api_key: int, api_version: int) -> memoryview:

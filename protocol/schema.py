@@ -285,7 +285,7 @@ def default_of(cls: type[Value], name: str) -> Any:
 
 def empty_value(cls: type[Value]) -> Any:
     """A value of `cls` with its defaults, and in fields without one the empty value of their type."""
-    hints = _hints(cls)
+    hints = types_of(cls)
     return cls(
         **{name: _empty(hints[name], field) for name, field in cls._fields.items() if field.make_default is None}
     )
@@ -321,7 +321,7 @@ def _group_codec(cls: type[Value], version: int, flexible: bool) -> Group:
     plan: list[tuple[str, Construct]] = []
     tags: dict[int, tuple[str, Construct]] = {}
     absent: list[str] = []
-    hints = _hints(cls)
+    hints = types_of(cls)
     for name, declared in cls._fields.items():
         if version not in declared.versions:
             default_of(cls, name)  # fails early where a declaration forgot it
@@ -355,7 +355,8 @@ def _codec(hint: Any, version: int, flexible: bool, nullable_versions: Versions)
     return Nullable(inner_group) if nullable else inner_group
 
 
-def _hints(cls: type) -> dict[str, Any]:
+def types_of(cls: type) -> dict[str, Any]:
+    """The declared type of each field."""
     names = dict(vars(sys.modules[cls.__module__]))
     names.update(vars(cls))
     return typing.get_type_hints(cls, localns=names, include_extras=True)
