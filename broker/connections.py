@@ -9,6 +9,7 @@ waiting, so that a slow reader costs the memory of its socket and no more.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import select
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,14 @@ from ..protocol.errors import ProtocolViolation
 from .admission import Admission, IdleWatch, Verdict
 from .context import Arrival
 from .logs import get_logger
+from .recording.exchange import Ending
+from .recording.tap import Tap
 from .router import Call, Mutes, call, failure
 
 if TYPE_CHECKING:
     from .clock import Timer
     from .faults.injection import FaultedCall
+    from .recording.exchange import Exchange, Peer, Sink
     from .state import BrokerState
 
 IN_FLIGHT_MAX = 256  # waiting requests of one connection; Java clients keep 5, librdkafka without idempotence more
@@ -40,7 +44,24 @@ class Connections:
         self.idle_watch = IdleWatch(broker.waits, -1, self.open)
         self.attach(broker)
         self.stopping = False
+        self.numbers = itertools.count(1)
+        """Of connections, in the order in which they were accepted."""
         self.idle: asyncio.Future[None] | None = None
+        self.tap: Tap | None = None
+        """Who is told of requests and answers; None while nobody is. It outlives a state."""
+        self.own_tap = Tap()
+        """The same, whether anybody listens or not."""
+
+    def listen(self, sink: Sink, frame_bytes_max: int | None = None) -> None:
+        """Tells somebody of each request and answer; whoever wants no frames above a size says so."""
+        self.own_tap.add(sink, frame_bytes_max)
+        self.tap = self.own_tap
+
+    def unlisten(self, sink: Sink) -> None:
+        """Tells them no more."""
+        self.own_tap.remove(sink)
+        if not self.own_tap.is_heard:
+            self.tap = None
 
     def attach(self, broker: BrokerState) -> None:
         """Has a state, the first or another one, answer; there are no connections of an earlier one."""
@@ -86,6 +107,19 @@ class Connections:
         self.open.discard(connection)
         if not self.open and self.idle is not None and not self.idle.done():
             self.idle.set_result(None)
+
+
+class _Seen:
+    """A request that somebody listens to, until its answer leaves."""
+
+    __slots__ = ("connection", "exchange")
+
+    def __init__(self, connection: ClientConnection, exchange: Exchange) -> None:
+        self.connection = connection
+        self.exchange = exchange
+
+    def __call__(self, parts: list[Any]) -> None:
+        self.connection.left(self.exchange, parts)
 
 
 class _Running:
@@ -139,15 +173,19 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_cut",
         "_holds",
         "_mutes",
+        "_opened_ms",
         "_paused",
+        "_peer",
         "_reading",
         "_running",
         "_transport",
         "_verdict",
+        "_why",
         "_wire",
         "last_active_ms",
         "listener",
         "node_id",
+        "number",
     )
 
     def __init__(self, shared: Connections, listener: str, node_id: int) -> None:
@@ -163,6 +201,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._reading = True
         self._verdict = Verdict.REFUSED  # until it is known
         self._transport: Any = None
+        self._peer: Peer | None = None  # once somebody listens
+        self._why = ""  # it was closed, where that is our doing
 
     # What the event loop calls
 
@@ -173,6 +213,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         origin = self._all.broker.clients.origin(self.listener)
         self._arrival = Arrival(self.listener, _host(local), _host(peer), origin, self.node_id, _port(peer))
         self._all.open.add(self)
+        self.number = next(self._all.numbers)
+        self._opened_ms = self._all.broker.clock.now_ms()
+        if self._all.tap is not None:
+            self._known(self._all.tap)
         self.last_active_ms = self._all.broker.waits.now_ms()
         self._all.idle_watch.begin()
         if self._all.stopping:
@@ -222,6 +266,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def expire(self) -> None:
         """Closes it: it was idle for too long."""
+        self._why = "the connection was idle for too long"
         self._transport.close()
 
     def _leave_unserved(self, until_ms: int) -> None:
@@ -259,6 +304,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             waiting.close()
         for timer in self._mutes or ():
             timer.cancel()
+        if self._peer is not None:
+            self._forget(self._peer, exc)
         self._all.closed(self)
         if self._verdict is not Verdict.REFUSED:
             self._all.admissions[self.node_id].leave(self)
@@ -298,34 +345,47 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _begin(self, frame: memoryview, ready: list[Any]) -> int:
         """Begins one request; the bytes of answers that this added to `ready`."""
-        made = call(frame, self._all.broker, self._arrival)
-        slot = self._wire.expect()
-        parts: list[Any]
-        if made.coroutine is None:
-            parts = made.parts(made.response)
-        else:
-            try:
-                future = made.coroutine.send(None)
-            except StopIteration as stop:
-                parts = made.parts(stop.value)
-            except ProtocolViolation:
-                raise
-            except Exception as error:
-                parts = failure(made, error)
+        tap = self._all.tap
+        seen = None if tap is None else self._seen(tap, frame)
+        try:
+            made = call(frame, self._all.broker, self._arrival)
+            slot = self._wire.expect()
+            slot.on_left = seen
+            parts: list[Any]
+            if made.coroutine is None:
+                parts = made.parts(made.response)
             else:
-                running = _Running(self, made, slot)
-                if self._running is None:
-                    self._running = set()
-                self._running.add(running)
-                if made.is_alone:
-                    self._holds += 1
-                if made.is_faulted:
-                    made.connection = self  # type: ignore[union-attr]
-                running.wait_for(future)
-                return 0
+                try:
+                    future = made.coroutine.send(None)
+                except StopIteration as stop:
+                    parts = made.parts(stop.value)
+                except ProtocolViolation:
+                    raise
+                except Exception as error:
+                    parts = failure(made, error)
+                else:
+                    running = _Running(self, made, slot)
+                    if self._running is None:
+                        self._running = set()
+                    self._running.add(running)
+                    if made.is_alone:
+                        self._holds += 1
+                    if made.is_faulted:
+                        self._faulted(made, seen)  # type: ignore[arg-type]
+                    running.wait_for(future)
+                    return 0
+        except ProtocolViolation as violation:
+            if seen is not None:
+                self._lost(seen.exchange, str(violation))
+            raise
         if made.mutes:
             self._mute(made.mutes)
         return self._wire.answer(slot, parts, ready)
+
+    def _faulted(self, made: FaultedCall, seen: _Seen | None) -> None:
+        made.connection = self
+        if seen is not None:
+            seen.exchange.fault = made.fault
 
     def answered(self, running: _Running, response: Any) -> None:
         """A handler that waited returned its response."""
@@ -341,6 +401,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._running is not None:
             self._running.discard(running)
         call = running.call
+        if call.is_faulted:
+            self._faulted(call, running.slot.on_left)  # type: ignore[arg-type]
         if call.mutes:
             self._mute(call.mutes)
         if call.is_alone:  # while it waited, none was begun behind it
@@ -366,12 +428,16 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _ended(self, running: _Running, violation: ProtocolViolation) -> None:
         """A handler that waited closes the connection; where that is a fault's doing, in its turn."""
+        sent = b""
         if running.call.is_faulted:
             if not self._wire.is_next(running.slot):
                 self._cut = running, violation
                 return
-            if running.call.last_bytes:  # type: ignore[union-attr]
-                self._send([running.call.last_bytes])  # type: ignore[union-attr]
+            sent = running.call.last_bytes  # type: ignore[union-attr]
+            if sent:
+                self._send([sent])
+        if (seen := running.slot.on_left) is not None:
+            self._lost(seen.exchange, str(violation), sent[4:])
         self._violated(violation)
 
     def _mute(self, mutes: Mutes) -> None:
@@ -418,6 +484,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         get_logger().info(
             "connection closed", reason=str(violation), client=self._arrival.client_host, listener=self.listener
         )
+        self._why = f"the connection was closed: {violation}"
         self._transport.close()
 
     def stop(self) -> None:
@@ -434,4 +501,38 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Closes now."""
+        self._why = self._why or "the broker cut the connection"
         self._transport.abort()
+
+    # Whoever listens
+
+    def _known(self, tap: Tap) -> Peer:
+        if self._peer is None:
+            local_port = _port(self._transport.get_extra_info("sockname"))
+            self._peer = tap.opened(self.number, self._arrival, local_port, self._opened_ms)
+        return self._peer
+
+    def _seen(self, tap: Tap, frame: memoryview) -> _Seen:
+        return _Seen(self, tap.begun(self._known(tap), frame, self._all.broker.clock.now_ms()))
+
+    def left(self, exchange: Exchange, parts: list[Any]) -> None:
+        """An answer that somebody listens to leaves; a connection that is being closed takes none."""
+        if self._transport.is_closing():
+            self._lost(exchange, self._reason(None))
+        else:
+            exchange.peer.origin = self._arrival.origin
+            self._all.own_tap.answered(exchange, parts)
+
+    def _lost(self, exchange: Exchange, reason: str, sent: bytes = b"") -> None:
+        exchange.peer.origin = self._arrival.origin
+        self._all.own_tap.lost(exchange, reason, sent)
+
+    def _reason(self, error: Exception | None) -> str:
+        return self._why or ("the client closed the connection" if error is None else f"the connection broke: {error}")
+
+    def _forget(self, peer: Peer, error: Exception | None) -> None:
+        """Ends, for those who listen, what was not answered."""
+        for slot in self._wire.waiting:
+            if slot.on_left is not None and slot.on_left.exchange.ending is Ending.PENDING:
+                self._lost(slot.on_left.exchange, self._reason(error))
+        self._all.own_tap.closed(peer)

@@ -44,6 +44,7 @@ from .faults import Faults, FaultsView
 from .faults import disk as _disk  # noqa: F401  imported with this module, as above
 from .options import WILDCARDS, ServeOptions, control_listener, flags_to_configs, format_address, serve_options
 from .produced import difference
+from .recording.ring import Ring
 from .releases import NEWEST, profile
 from .snapshots import Snapshot
 from .topology import Topology, TopologyView
@@ -341,7 +342,9 @@ class Embedded:
     async def _live(self, ready: concurrent.futures.Future[None]) -> None:
         loop = asyncio.get_running_loop()
         self._clock = VirtualClock(loop)
-        running = await server.start(self.options, loop, self._clock, files=self._files, faults=self._faults)
+        running = await server.start(
+            self.options, loop, self._clock, files=self._files, faults=self._faults, ring=Ring()
+        )
         operations = Operations(running)
         control: ControlServer | None = None
         try:

@@ -31,6 +31,7 @@ from .topology import NOTHING_NOTED, TopologyNote
 if TYPE_CHECKING:
     from .control.app import ControlServer
     from .faults import Faults
+    from .recording.ring import Ring
 
 DRAIN_SECONDS = 5.0  # for answers in flight; clients wait longer than that for a broker to come back
 
@@ -115,10 +116,11 @@ async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tupl
     from .control import app
     from .control.operations import Operations
     from .faults import Faults
+    from .recording.ring import Ring
     from .virtual_clock import VirtualClock
 
     with contextlib.closing(bind(options.control, SocketSettings())) as sock:
-        running = await start(options, loop, VirtualClock(loop), opening=_interruptible(), faults=Faults())
+        running = await start(options, loop, VirtualClock(loop), opening=_interruptible(), faults=Faults(), ring=Ring())
         operations = Operations(running)
         await operations.keep_start()
         control = await app.start_control(operations, options.control.host, sock=sock.dup())
@@ -174,8 +176,13 @@ class Running:
         doors: list[Door],
         store: Files,
         faults: Faults | None = None,
+        ring: Ring | None = None,
     ) -> None:
         self.connections = connections
+        self.ring = ring
+        """The newest requests with their answers, whatever the state; None where they are not kept."""
+        if ring is not None:
+            connections.listen(ring, ring.frame_bytes)
         self.store = store
         """Where the data lie."""
         self.faults = faults
@@ -303,12 +310,13 @@ async def start(
     files: Files | None = None,
     note: TopologyNote = NOTHING_NOTED,
     faults: Faults | None = None,
+    ring: Ring | None = None,
 ) -> Running:
     """Binds, opens the data and accepts; `clock` and `files` are the machine's unless given. Raises StartupError, one
     line.
 
     The data are opened within `opening`; `note` is of an earlier topology on the same data; `faults` go wrong on
-    command, also on the disk.
+    command, also on the disk; `ring` keeps the newest requests.
     """
     doors: list[Door] = []
     settings = SocketSettings.from_config(options.config)
@@ -331,7 +339,7 @@ async def start(
     if options.brokers == 1:
         for door in doors:
             door.node_id = state.node_id
-    return Running(state, Connections(state), doors, files, faults)
+    return Running(state, Connections(state), doors, files, faults, ring)
 
 
 def _with_faults(files: Files, faults: Faults | None) -> Files:

@@ -13,6 +13,7 @@ and sends little gets memory only as it sends: one read's worth, then eight time
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from .errors import ProtocolViolation
@@ -39,12 +40,16 @@ class BufferPool:
 
 
 class Slot:
-    """The place of one answer in the order of requests. `parts` is None until it is answered."""
+    """The place of one answer in the order of requests. `parts` is None until it is answered.
 
-    __slots__ = ("parts",)
+    `on_left` is the caller's: called with the parts when they leave.
+    """
+
+    __slots__ = ("on_left", "parts")
 
     def __init__(self) -> None:
         self.parts: list[Any] | None = None
+        self.on_left: Any = None
 
 
 class FrameReceiver:
@@ -132,6 +137,11 @@ class ServerConnection(FrameReceiver):
         """Requests whose answers have not left."""
         return len(self._slots)
 
+    @property
+    def waiting(self) -> Sequence[Slot]:
+        """Their places, in order."""
+        return self._slots
+
     def is_next(self, slot: Slot) -> bool:
         """Whether all answers before that place have left."""
         return bool(self._slots) and self._slots[0] is slot
@@ -154,6 +164,8 @@ class ServerConnection(FrameReceiver):
             if waiting.parts is None:
                 break
             done += 1
+            if waiting.on_left is not None:
+                waiting.on_left(waiting.parts)
             if waiting.parts:
                 size = sum(map(len, waiting.parts))
                 added += 4 + size

@@ -175,12 +175,14 @@ class Operations:
             return await work(self.clock)
 
     async def reset(self) -> None:
-        """Has the broker be as it was at its start, without faults."""
+        """Has the broker be as it was at its start, without faults, and forget the requests it saw."""
         if self._start is None:
             raise OperationError("what the broker held at its start was too large to be kept, or a disk had failed")
         if self.running.faults is not None:
             self.running.faults.clear()
         await self.restore(self._start)
+        if self.running.ring is not None:
+            self.running.ring.clear()
 
     # Topics
 
@@ -447,7 +449,9 @@ def _group(state: BrokerState, group_id: str) -> Group:
         leader=group.leader,
         members=tuple(_member(group, member) for member in group.members.values()),
         offsets=tuple(
-            GroupOffset(topic, index, one.offset, one.leader_epoch, one.metadata, _lag(state, topic, index, one.offset))
+            GroupOffset(
+                topic, index, one.offset, one.leader_epoch, one.metadata, lag_behind(state, topic, index, one.offset)
+            )
             for (topic, index), one in sorted(committed.items())
         ),
     )
@@ -470,7 +474,8 @@ def _member(group: groups.Group, member: groups.Member) -> Member:
     )
 
 
-def _lag(state: BrokerState, topic: str, index: int, offset: int) -> int | None:
+def lag_behind(state: BrokerState, topic: str, index: int, offset: int) -> int | None:
+    """How many offsets of a partition lie from a committed one on; None where the partition is gone."""
     try:
         return max(0, state.topics.partition(topic, index).log.high_watermark - offset)
     except (Refused, StorageError):

@@ -55,8 +55,9 @@ class _Chosen:
     Where answers tell nothing of topics, the request itself was matched by its places, and the rule fires for all.
     """
 
-    def __init__(self, standing: StandingRule, path: entries.Path | None = None) -> None:
+    def __init__(self, standing: StandingRule, hits: list[StandingRule], path: entries.Path | None = None) -> None:
         self._standing = standing
+        self._hits = hits
         self._by_place = path is None or entries.is_of_topics(path)
         self._fires: bool | None = None
 
@@ -65,19 +66,23 @@ class _Chosen:
             return False
         if self._fires is None:
             self._fires = self._standing.take()
+            if self._fires:
+                self._hits.append(self._standing)
         return self._fires
 
 
 class Planned:
-    """What is to be done with one request. `rest` is None when nothing of it is left to do."""
+    """What is to be done with one request. `rest` is None when nothing of it is left to do; `hits` are the rules that
+    fired so far."""
 
-    __slots__ = ("fired", "overwritten", "refused", "rest", "spoiling")
+    __slots__ = ("fired", "hits", "overwritten", "refused", "rest", "spoiling")
 
     def __init__(self, request: Any) -> None:
         self.rest = request
         self.refused: Any = None
         self.overwritten: list[tuple[StandingRule, entries.Path]] = []
         self.fired: list[StandingRule] = []
+        self.hits: list[StandingRule] = []
         self.spoiling: list[StandingRule] = []
 
     @property
@@ -113,6 +118,7 @@ def faulted(route: Route, request: Any, context: RequestContext, header: bytes) 
             planned.spoiling.append(standing)
         elif standing.take():
             planned.fired.append(standing)
+            planned.hits.append(standing)
     if planned.is_plain and context.faulted is None:
         return None
     return FaultedCall(planned, request, shape, context, Call(None, None, header, context.api_version, route), topics)
@@ -148,8 +154,9 @@ def _plan_error(
         if standing.take():
             refused = entries.whole_error(request, shape, code)
             planned.rest, planned.refused = None, refused
+            planned.hits.append(standing)
         return
-    chosen = _Chosen(standing, path)
+    chosen = _Chosen(standing, planned.hits, path)
     if shape.api_key == FETCH_KEY:
         # The handler answers these itself: they must take no part in the wait, the bounds and the session's order.
         faults = context.faulted if context.faulted is not None else {}
@@ -219,6 +226,11 @@ class FaultedCall:
         self.is_held = False
         self.last_bytes = b""
         self._mute_ms = 0
+
+    @property
+    def fault(self) -> str:
+        """The rules that fired so far, for people; which those are is known when it is answered."""
+        return ", ".join(f"fault {one.id}: {one.rule.action.name}" for one in self._planned.hits)
 
     @property
     def mutes(self) -> Mutes:
@@ -301,10 +313,10 @@ class FaultedCall:
                 raise Cut("a fault refused records of a request with acks=0")
             return None
         for standing, path in planned.overwritten:
-            chosen = _Chosen(standing, path)
+            chosen = _Chosen(standing, planned.hits, path)
             entries.overwrite(response, path, standing.rule.action.code or 0, chosen, self._topics)
         for standing in planned.spoiling:
-            spoil_records(response, standing, self._topics)
+            spoil_records(response, standing, self._topics, planned.hits)
         return response
 
     def _note_missed(self) -> None:
@@ -399,9 +411,9 @@ def garbled(data: bytes, start: int, below: Callable[[int], int]) -> bytes:
     return bytes(copied)
 
 
-def spoil_records(response: Any, standing: StandingRule, topics: entries.Topics) -> None:
+def spoil_records(response: Any, standing: StandingRule, topics: entries.Topics, hits: list[StandingRule]) -> None:
     """Flips a bit in the records of a Fetch answer, in each partition that the rule names: in copies of them."""
-    chosen = _Chosen(standing)
+    chosen = _Chosen(standing, hits)
     for topic in response.responses:
         name = topic.topic or topics.topic_name(topic.topic_id)
         for answer in topic.partitions:

@@ -1,0 +1,119 @@
+"""The newest exchanges of a broker, in memory: what a test or the page asks for.
+
+Owns the bounds: so many exchanges, so many bytes of them, the oldest go first; of a frame above FRAME_BYTES only the
+size is kept. Credentials are blanked before anything is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .exchange import Exchange, Peer
+from .secrets import KEYS, blanked
+
+EXCHANGES = 10_000
+SIZE_BYTES = 32 << 20
+FRAME_BYTES = 1 << 20
+OVERHEAD_BYTES = 600  # of one exchange beside its frames, measured
+
+
+class Ring:
+    """A `Sink`. All methods are for the broker's loop."""
+
+    def __init__(
+        self, exchanges: int = EXCHANGES, size_bytes: int = SIZE_BYTES, frame_bytes: int = FRAME_BYTES
+    ) -> None:
+        self.frame_bytes = frame_bytes
+        self._size_max = size_bytes
+        self._places: list[Exchange | None] = [None] * exchanges  # number n stands at n modulo their count
+        self._sizes = [0] * exchanges  # as they were counted: an exchange grows while it is here
+        self._size = 0
+        self._first = 1  # the oldest that may still be here
+        self._next = 1
+
+    # A sink
+
+    def opened(self, peer: Peer) -> None:
+        """Nothing to keep."""
+
+    def closed(self, peer: Peer) -> None:
+        """The same."""
+
+    def begun(self, exchange: Exchange) -> None:
+        """One more; it may be one too many."""
+        self._put(exchange.number % len(self._places), self._kept(exchange))
+        self._next = exchange.number + 1
+        if self._size > self._size_max:
+            self._shrink()
+
+    def ended(self, exchange: Exchange) -> None:
+        """It may be gone already."""
+        place = exchange.number % len(self._places)
+        old = self._places[place]
+        if old is None or old.number != exchange.number:
+            return
+        self._put(place, self._kept(exchange))
+        if self._size > self._size_max:
+            self._shrink()
+
+    def _put(self, place: int, exchange: Exchange) -> None:
+        size = OVERHEAD_BYTES
+        if exchange.request is not None:
+            size += len(exchange.request)
+        if exchange.response is not None:
+            size += len(exchange.response)
+        self._size += size - self._sizes[place]
+        self._sizes[place] = size
+        self._places[place] = exchange
+
+    def _kept(self, exchange: Exchange) -> Exchange:
+        """The exchange itself, or where not all of it may be kept a copy without that."""
+        request, response = exchange.request, exchange.response
+        if exchange.api_key in KEYS:
+            key, version = exchange.api_key, exchange.api_version
+            request = None if request is None else blanked(request, key, version)
+            response = None if response is None else blanked(response, key, version, request=False)
+        elif (request is None or len(request) <= self.frame_bytes) and (
+            response is None or len(response) <= self.frame_bytes
+        ):
+            return exchange
+        if request is not None and len(request) > self.frame_bytes:
+            request = None
+        if response is not None and len(response) > self.frame_bytes:
+            response = None
+        return replace(exchange, request=request, response=response)
+
+    def _shrink(self) -> None:
+        count = len(self._places)
+        self._first = max(self._first, self._next - count)
+        while self._size > self._size_max and self._first < self._next:
+            place = self._first % count
+            self._size -= self._sizes[place]
+            self._sizes[place] = 0
+            self._places[place] = None
+            self._first += 1
+
+    # What others ask
+
+    @property
+    def next_number(self) -> int:
+        """Above all that were begun so far."""
+        return self._next
+
+    def find(self, number: int) -> Exchange | None:
+        """That exchange, if it is still here."""
+        found = self._places[number % len(self._places)]
+        return found if found is not None and found.number == number else None
+
+    def list(self, first: int = 1) -> list[Exchange]:
+        """All that are here, from a number on, oldest first."""
+        first = max(first, self._first, self._next - len(self._places))
+        found = [self._places[number % len(self._places)] for number in range(first, self._next)]
+        return [one for one in found if one is not None]
+
+    def clear(self) -> None:
+        """Forgets all; those that go on now are not noted when they end."""
+        count = len(self._places)
+        self._places = [None for _ in range(count)]
+        self._sizes, self._size = [0] * count, 0
+        self._first = self._next

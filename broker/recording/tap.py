@@ -1,0 +1,146 @@
+"""Who listens to what clients ask and are answered, and the telling of it.
+
+Owns the numbers of connections and exchanges, and the copying of bytes: once per request and once per answer, whoever
+listens. Where nobody does there is no tap at all (`Connections.tap` is None), and a request costs that one question.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from ..logs import get_logger
+from .exchange import Ending, Exchange, Peer
+
+if TYPE_CHECKING:
+    from ..context import Arrival
+    from .exchange import Sink
+
+_HEAD = struct.Struct(">hhih")
+NO_HEAD = (-1, -1, -1, -1)
+
+
+class Tap:
+    """All who listen, and the connections that they know of."""
+
+    def __init__(self) -> None:
+        self._sinks: tuple[Sink, ...] = ()
+        self._limits: dict[int, int | None] = {}
+        self._kept_max: int | None = None  # bytes of the largest frame that somebody wants
+        self._peers: dict[int, Peer] = {}
+        self._last_exchange = 0
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._sinks)
+
+    def add(self, sink: Sink, frame_bytes_max: int | None = None) -> None:
+        """One more listens. A frame that is larger than all of them want is not copied; None wants all.
+
+        It is told of the connections that are open now, and of exchanges that begin from now on; that others end, too.
+        """
+        self._sinks = (*self._sinks, sink)
+        self._limits[id(sink)] = frame_bytes_max
+        self._count_limits()
+        for peer in list(self._peers.values()):
+            self._tell(sink, "opened", peer)
+
+    def remove(self, sink: Sink) -> None:
+        """One listens no more; harmless for one that does not."""
+        self._sinks = tuple(one for one in self._sinks if one is not sink)
+        self._limits.pop(id(sink), None)
+        self._count_limits()
+
+    def _count_limits(self) -> None:
+        limits = [limit for limit in self._limits.values() if limit is not None]
+        self._kept_max = max(limits, default=0) if len(limits) == len(self._limits) else None
+
+    # What connections tell
+
+    def opened(self, number: int, arrival: Arrival, local_port: int, opened_ms: int) -> Peer:
+        """A connection is there, or is heard of for the first time."""
+        peer = Peer(
+            number,
+            arrival.node_id,
+            arrival.listener,
+            arrival.local_host,
+            local_port,
+            arrival.client_host,
+            arrival.client_port,
+            opened_ms,
+            arrival.origin,
+        )
+        self._peers[peer.number] = peer
+        for sink in self._sinks:
+            self._tell(sink, "opened", peer)
+        return peer
+
+    def closed(self, peer: Peer) -> None:
+        """A connection is gone."""
+        self._peers.pop(peer.number, None)
+        for sink in self._sinks:
+            self._tell(sink, "closed", peer)
+
+    def begun(self, peer: Peer, frame: memoryview, now_ms: int) -> Exchange:
+        """A request came, in a buffer that will be somebody else's."""
+        self._last_exchange += 1
+        size = len(frame)
+        api_key, api_version, correlation_id, length = _HEAD.unpack_from(frame) if size >= _HEAD.size else NO_HEAD
+        exchange = Exchange(
+            self._last_exchange,
+            peer,
+            now_ms,
+            perf_counter_ns(),
+            api_key,
+            api_version,
+            correlation_id,
+            None if length < 0 else str(frame[_HEAD.size : _HEAD.size + length], "utf8", "replace"),
+            bytes(frame) if self._kept_max is None or size <= self._kept_max else None,
+            size,
+        )
+        for sink in self._sinks:
+            try:
+                sink.begun(exchange)
+            except Exception:
+                self._failed(sink)
+        return exchange
+
+    def answered(self, exchange: Exchange, parts: Sequence[Any]) -> None:
+        """Its answer leaves, in these pieces; none where none is due."""
+        if parts:
+            size = exchange.response_bytes = sum(map(len, parts))
+            if self._kept_max is None or size <= self._kept_max:
+                exchange.response = b"".join(parts)
+        exchange.duration_ns = perf_counter_ns() - exchange.begun_ns
+        exchange.ending = Ending.ANSWERED if parts else Ending.SILENT
+        self._ended(exchange)
+
+    def lost(self, exchange: Exchange, reason: str, sent: bytes = b"") -> None:
+        """The connection is closed for it or under it; `sent` is what left of the answer."""
+        if sent:
+            exchange.response, exchange.response_bytes = sent, len(sent)
+        exchange.duration_ns = perf_counter_ns() - exchange.begun_ns
+        exchange.reason = reason
+        exchange.ending = Ending.CLOSED
+        self._ended(exchange)
+
+    def _ended(self, exchange: Exchange) -> None:
+        for sink in self._sinks:
+            try:
+                sink.ended(exchange)
+            except Exception:
+                self._failed(sink)
+
+    def _tell(self, sink: Sink, name: str, peer: Peer) -> None:
+        try:
+            getattr(sink, name)(peer)
+        except Exception:
+            self._failed(sink)
+
+    def _failed(self, sink: Sink) -> None:
+        """Whoever listens does no harm to those who are heard."""
+        get_logger().exception("a listener failed, and listens no more", listener=type(sink).__name__)
+        self.remove(sink)
