@@ -56,6 +56,17 @@ def _quotas_in(message: Any) -> set[str]:
     return set(re.findall(r"\w+_(?:rate|percentage)\b", str(message)))
 
 
+def _operations(request: Any) -> set[int]:
+    """What a request does with configs."""
+    return {config.config_operation for one in request.resources for config in one.configs}
+
+
+def _of_unseen_group(theirs: Any, ours: Any) -> bool:
+    if isinstance(ours, dict):
+        return theirs == "<absent>" and ours["group_state"] in ("", "Empty") and ours["protocol_type"] == ""
+    return (theirs, ours) in (("Dead", "Empty"), (69, 0)) or (ours is None and "not found" in str(theirs))
+
+
 def _of_encoded_user(theirs: Any, ours: Any) -> bool:
     users = [one["user"] for one in (theirs, ours) if isinstance(one, dict)]
     return all("%3A" in user or ":" in user for user in users)
@@ -68,6 +79,7 @@ OF_A_PREVIEW = frozenset(
     controller.quorum.voters initial.broker.registration.timeout.ms metadata.log.dir node.id port process.roles
     sasl.mechanism.controller.protocol""".split()
 )
+OF_THE_LOG = ("metadata.version", "kraft.version")
 UNANNOUNCED = "levels of features are told where we have them: the metadata log is always that of 3.9"
 REASONS = Reasons(
     [
@@ -135,6 +147,7 @@ REASONS = Reasons(
             UNANNOUNCED,
             lambda theirs, ours: theirs == 95 or re.search(r"(metadata|kraft)\.version", str(theirs)) is not None,
             ("4.3",),
+            lambda request: any(one.feature in OF_THE_LOG for one in request.feature_updates),
         ),
         Reason(
             "DescribeUserScramCredentials",
@@ -185,6 +198,7 @@ REASONS = Reasons(
             r"\.error_(code|message)$",
             "an unknown operation, and APPEND to what a Kafka up to 4.1 has beside its configs, fail unexpectedly",
             lambda theirs, ours: theirs in (-1, None),
+            about=lambda request: not {0, 1, 3} >= _operations(request),
         ),
         Reason(
             "IncrementalAlterConfigs",
@@ -192,6 +206,7 @@ REASONS = Reasons(
             "of several changes that are wrong the first is told there; an unknown operation goes before all here",
             lambda theirs, ours: theirs not in (0, None) and (ours == 42 or "Unknown operations type" in str(ours)),
             ("2.8", "3.9"),
+            lambda request: not {0, 1, 2, 3} >= _operations(request),
         ),
         Reason(
             "CreatePartitions",
@@ -230,6 +245,13 @@ REASONS = Reasons(
             "a Kafka up to 3.9 does not answer when it is asked for no group",
             lambda theirs, ours: "no answer" in str(theirs) and isinstance(ours, dict) and not ours["groups"],
             ("3.9",),
+        ),
+        Reason(
+            "DescribeGroups ListGroups",
+            r"\.groups\[",
+            "the group of a commit whose metadata is too long is seen there from the next write to the log on",
+            _of_unseen_group,
+            ("4.3",),
         ),
         Reason(
             "DescribeLogDirs",
