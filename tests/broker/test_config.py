@@ -481,9 +481,14 @@ def test_good_topic_configs_pass_those_of_3_9_too() -> None:
 
 
 def test_loading_is_quick() -> None:
-    """The table is read once, at start-up, and must stay a small part of that; the bound is ten times what it takes."""
-    facts.cache_clear()
-    _table.cache_clear()
-    started = time.process_time()
-    assert Config.load()["num.partitions"] == 1
-    assert time.process_time() - started < 0.03
+    """The table is read once, at start-up, and must stay a small part of that; the bound is ten times what it takes.
+    The best of a few counts: one may hold a collection of what all tests before it left behind."""
+
+    def once() -> float:
+        facts.cache_clear()
+        _table.cache_clear()
+        started = time.process_time()
+        assert Config.load()["num.partitions"] == 1
+        return time.process_time() - started
+
+    assert min(once() for _ in range(5)) < 0.03
