@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from ..protocol.compiler import builder, parser
 from ..protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ..protocol.headers import API_VERSIONS_KEY, read_prefix, read_rest, response_header
-from ..protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ..protocol.leftovers import as_meant
 from ..protocol.messages.api_versions import ApiVersionsResponse
 from ..protocol.schema import Versions, empty_value, spec
 from .context import Apis, Handled, Handler, RequestContext
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from .faults.injection import FaultedCall
     from .releases import Profile
     from .state import BrokerState
-
-
-METADATA_KEY = 3
-SCRAM_KEY = spec(AlterUserScramCredentialsRequest).api_key
 
 
 class Route(NamedTuple):
@@ -191,7 +187,7 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call | Fau
         return Call(None, _unknown_api_versions(broker), header, 0, ROUTES[api_key])
     client_id, position = read_rest(frame, prefix, flexible)
     try:
-        request = read(_as_meant(frame, position, api_key, api_version), position)
+        request = read(as_meant(frame, position, api_key, api_version), position)
     except MalformedMessage as error:
         raise ProtocolViolation(str(error)) from None
     if (client_id, api_key, api_version) not in arrival.origin.seen:
@@ -205,32 +201,13 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call | Fau
 
         # It may be looked at when the frame's buffer is somebody else's.
         kept = memoryview(bytearray(frame))
-        request = read(_as_meant(kept, position, api_key, api_version), position)
+        request = read(as_meant(kept, position, api_key, api_version), position)
         if found := faulted(route, request, context, header):
             return found
     if meter is not None:
         driven = cast("Coroutine[Any, Any, Any]", meter.drive(route.handler(request, context)))
         return MeteredCall(driven, None, header, api_version, route, client_id)
     return Call(route.handler(request, context), None, header, api_version, route, client_id)
-
-
-def _as_meant(frame: memoryview, position: int, api_key: int, api_version: int) -> memoryview:
-    """A request without what librdkafka leaves behind in two of them: three bytes when it asks for all topics, one when
-    it sets SCRAM credentials.
-
-    From Metadata v9 on it writes the null array in four bytes instead of one (librdkafka issue 5049), and it ends
-    AlterUserScramCredentials twice. Kafka does not look at what is left over of a request; here that is an error, with
-    these exceptions.
-    """
-    if api_key == METADATA_KEY and api_version >= 9:
-        meant = frame[position:-3]
-        if meant == bytes(5 if api_version <= 10 else 4):  # null, the flags, no tags: whole in itself
-            return frame[:-3]
-    elif api_key == SCRAM_KEY and frame[-1:] == b"\0":
-        with contextlib.suppress(MalformedMessage):
-            parser(AlterUserScramCredentialsRequest, api_version)(frame[:-1], position)
-            return frame[:-1]
-    return frame
 
 
 def _unknown_api_versions(broker: BrokerState) -> ApiVersionsResponse:

@@ -1,45 +1,333 @@
 """Exchanges as values, and values as exchanges: messages, plain JSON-able dicts, and bytes again.
 
-Owns both directions. A frame that cannot be read is told in its place, never raised: see `request_plain`.
+Owns both directions. `encoded(plain)` is the very frame that `request_plain` or `response_plain` was made of, also
+where that frame is damaged; what is lost is what no declaration knows (unknown tagged fields, tagged fields of a
+header). A frame that cannot be read is told in its place, never raised.
+
+Numbers, texts and booleans stand as they are; bytes as `control/values.py` has them, text where they are UTF-8, else
+`{"base64": ...}`; ids as Kafka writes them, in 22 letters; records as `record_sets.py` tells them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import base64
+import binascii
+import contextlib
+import math
+import struct
+import types
+import typing
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
+
+from ...protocol.apis import Api, apis
+from ...protocol.compiler import build, parser
+from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
+from ...protocol.headers import (
+    API_VERSIONS_KEY,
+    read_prefix,
+    read_response_header,
+    read_rest,
+    request_header,
+    response_header,
+)
+from ...protocol.leftovers import as_meant
+from ...protocol.primitives import Fixed, Mark, Scalar, UuidLeaf, Variable
+from ...protocol.schema import VERSION_MAX, spec, types_of
+from ...storage.partition_metadata import decode_id, encode_id
+from ..control.values import from_json, to_json
+from .record_sets import Room, plain_records, records_of
 
 if TYPE_CHECKING:
     from .exchange import Exchange
 
+UNDECODABLE = "undecodable"
+LEFT_OVER = "left_over_base64"
+_ERROR = struct.Struct(">h")
+_PROBLEMS = (MalformedMessage, ProtocolViolation)
+
+
+# Frames to messages
+
 
 def request_value(exchange: Exchange) -> Any | None:
     """The request as its message; None where its bytes were not kept or are no such message."""
-    raise RuntimeError("not yet")
+    with contextlib.suppress(*_PROBLEMS):
+        return None if exchange.request is None else read_request(exchange.request)[1]
+    return None
 
 
 def response_value(exchange: Exchange) -> Any | None:
     """The answer as its message; None where there is none, its bytes were not kept, or they are no such message."""
-    raise RuntimeError("not yet")
+    with contextlib.suppress(*_PROBLEMS):
+        response = exchange.response
+        return None if response is None else read_response(response, exchange.api_key, exchange.api_version)[1]
+    return None
 
 
-def request_plain(exchange: Exchange, *, contents: bool = True) -> dict[str, Any] | None:
-    """The request as a JSON-able dict, None where its bytes were not kept. One that cannot be read is
-    `{"undecodable": why, "size": bytes, "base64": the whole frame}`; `encoded` takes that back, too."""
-    raise RuntimeError("not yet")
+def read_request(frame: bytes) -> tuple[int, Any, bytes]:
+    """(version, message, what is left over of it, as librdkafka leaves some) of a request's frame. Raises
+    MalformedMessage, ProtocolViolation."""
+    prefix = read_prefix(frame)
+    key, version = prefix.api_key, prefix.api_version
+    api = _api(key)
+    declared = spec(api.request)
+    if version not in declared.versions:
+        raise ProtocolViolation(f"{api.name} v{version} is not known")
+    _, position = read_rest(frame, prefix, version in declared.flexible)
+    meant = as_meant(memoryview(frame), position, key, version)
+    return version, parser(api.request, version)(meant, position), frame[len(meant) :]
 
 
-def response_plain(exchange: Exchange, *, contents: bool = True) -> dict[str, Any] | None:
-    """The same of the answer."""
-    raise RuntimeError("not yet")
+def read_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]:
+    """(version in which it is written, message) of an answer's frame. Raises MalformedMessage, ProtocolViolation."""
+    api = _api(api_key)
+    version = _answered_version(api_key, version, frame)
+    declared = spec(api.response)
+    if version not in declared.versions:
+        raise ProtocolViolation(f"{api.name} v{version} is not known")
+    _, position = read_response_header(frame, api_key, version in declared.flexible)
+    return version, parser(api.response, version)(frame, position)
 
 
-def plain(message: Any, *, contents: bool = True) -> dict[str, Any]:
-    """A message as a JSON-able dict, its fields by their declared names."""
-    raise RuntimeError("not yet")
+def _api(key: int) -> Api:
+    api = apis().get(key)
+    if api is None:
+        raise ProtocolViolation(f"API key {key} is not known")
+    return api
+
+
+def _answered_version(api_key: int, version: int, frame: bytes) -> int:
+    """ApiVersions answers a version that is not served in the one layout that every client knows (KIP-511)."""
+    is_refused = api_key == API_VERSIONS_KEY and frame[4:6] == _ERROR.pack(ErrorCode.UNSUPPORTED_VERSION)
+    return 0 if is_refused else version
+
+
+# Frames to plain values
+
+
+def request_plain(
+    exchange: Exchange, *, contents: bool = True, records_max: int | None = None
+) -> dict[str, Any] | None:
+    """The request as a JSON-able dict with the fields of its version, None where its bytes were not kept.
+
+    One that cannot be read is `{"undecodable": why, "size": bytes, "base64": the whole frame}`. What librdkafka leaves
+    over behind a message is `left_over_base64`. See `plain` for the rest.
+    """
+    frame = exchange.request
+    if frame is None:
+        return None
+    try:
+        version, message, left_over = read_request(frame)
+    except _PROBLEMS as error:
+        return _undecodable(frame, error, contents)
+    told = plain(message, contents=contents, version=version, records_max=records_max)
+    return told | {LEFT_OVER: _base64(left_over)} if left_over else told
+
+
+def response_plain(
+    exchange: Exchange, *, contents: bool = True, records_max: int | None = None
+) -> dict[str, Any] | None:
+    """The same of the answer, None also where there is none."""
+    frame = exchange.response
+    if frame is None:
+        return None
+    try:
+        version, message = read_response(frame, exchange.api_key, exchange.api_version)
+    except _PROBLEMS as error:
+        return _undecodable(frame, error, contents)
+    return plain(message, contents=contents, version=version, records_max=records_max)
+
+
+def _undecodable(frame: bytes, error: Exception, contents: bool) -> dict[str, Any]:
+    told = {UNDECODABLE: str(error), "size": len(frame)}
+    return told | {"base64": _base64(frame)} if contents else told
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def plain(
+    message: Any, *, contents: bool = True, version: int | None = None, records_max: int | None = None
+) -> dict[str, Any]:
+    """A message as a JSON-able dict: its fields by their declared names, with a version only those that it has.
+
+    Without `contents` the keys, values and headers of records are left out, and told by their sizes. At most
+    `records_max` records are told.
+    """
+    return _group_plain(message, _Telling(version, contents, Room(records_max)))
+
+
+class _Telling(NamedTuple):
+    version: int | None
+    contents: bool
+    room: Room
+
+
+Told = Callable[[Any, _Telling], Any]
+Made = Callable[[Any, int, str], Any]
+
+
+class _Kind(NamedTuple):
+    """How values of a type are told, and made of what was told; None for both: they stand as they are."""
+
+    told: Told | None
+    made: Made
+
+
+class _Part(NamedTuple):
+    """A field of a declared class."""
+
+    name: str
+    kind: _Kind
+    first: int
+    last: int
+    is_extension: bool
+
+
+@cache
+def _parts(cls: Any) -> tuple[_Part, ...]:
+    hints = types_of(cls)
+    return tuple(
+        _Part(name, _kind(hints[name]), declared.versions.first, declared.versions.last, declared.extension)
+        for name, declared in cls._fields.items()
+    )
+
+
+def _group_plain(value: Any, telling: _Telling) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    version = telling.version
+    for name, kind, first, last, is_extension in _parts(type(value)):
+        if version is not None and not first <= version <= last:
+            continue
+        item = getattr(value, name)
+        if is_extension and item == value._fields[name].make_default():
+            continue
+        told[name] = item if kind.told is None or item is None else kind.told(item, telling)
+    return told
+
+
+@cache
+def _kind(hint: Any) -> _Kind:
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        inner = [arg for arg in get_args(hint) if arg is not type(None)]
+        return _nullable(_kind(inner[0]))
+    if get_origin(hint) is Annotated:
+        return _leaf(hint)
+    if get_origin(hint) is list:
+        return _list(_kind(get_args(hint)[0]))
+    return _Kind(_group_plain, lambda value, version, where: _group_made(hint, value, version, where))
+
+
+def _leaf(hint: Any) -> _Kind:
+    marker = get_args(hint)[1]
+    if isinstance(marker, Variable):
+        if marker.view:
+            return _RECORDS
+        return _TEXT if marker.text else _BYTES
+    assert isinstance(marker, Scalar)
+    if isinstance(marker.leaf, UuidLeaf):
+        return _ID
+    if isinstance(marker.leaf, Mark):
+        return _FLAG
+    assert isinstance(marker.leaf, Fixed)
+    return {"?": _FLAG, "d": _FLOAT}.get(marker.leaf.fmt, _NUMBER)
+
+
+def _nullable(kind: _Kind) -> _Kind:
+    return _Kind(kind.told, lambda value, version, where: None if value is None else kind.made(value, version, where))
+
+
+def _list(kind: _Kind) -> _Kind:
+    def told(values: list[Any], telling: _Telling) -> list[Any]:
+        one = kind.told
+        return list(values) if one is None else [one(value, telling) for value in values]
+
+    def made(values: Any, version: int, where: str) -> list[Any]:
+        if not isinstance(values, list):
+            raise ValueError(f"{where}: no list")
+        return [kind.made(value, version, f"{where}[{index}]") for index, value in enumerate(values)]
+
+    return _Kind(told, made)
+
+
+def _float_told(value: float, telling: _Telling) -> float | str:
+    return value if math.isfinite(value) else str(value)  # which JSON has not
+
+
+def _float_made(value: Any, version: int, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"{where}: no number")
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"{where}: no number") from None
+
+
+def _checked(kind: type, name: str) -> Made:
+    def made(value: Any, version: int, where: str) -> Any:
+        if type(value) is not kind:
+            raise ValueError(f"{where}: no {name}")
+        return value
+
+    return made
+
+
+def _id_made(value: Any, version: int, where: str) -> bytes:
+    try:
+        return decode_id(value)
+    except (ValueError, TypeError):
+        raise ValueError(f"{where}: no id of 22 characters") from None
+
+
+def _bytes_made(value: Any, version: int, where: str) -> bytes:
+    try:
+        found = from_json(value, where)
+    except (TypeError, KeyError, AttributeError):
+        found = None
+    if found is None:
+        raise ValueError(f"{where}: neither text nor base64")
+    return found
+
+
+def _records_told(value: Any, telling: _Telling) -> dict[str, Any]:
+    return plain_records(value, telling.room, contents=telling.contents)
+
+
+_NUMBER = _Kind(None, _checked(int, "whole number"))
+_FLAG = _Kind(None, _checked(bool, "boolean"))
+_TEXT = _Kind(None, _checked(str, "text"))
+_FLOAT = _Kind(_float_told, _float_made)
+_ID = _Kind(lambda value, telling: encode_id(value), _id_made)
+_BYTES = _Kind(lambda value, telling: to_json(value), _bytes_made)
+_RECORDS = _Kind(_records_told, lambda value, version, where: records_of(value, where))
+
+
+# Plain values to messages and frames
 
 
 def message_of(api_key: int, version: int, values: dict[str, Any], request: bool) -> Any:
-    """The message that `plain` made this of. Raises ValueError, one line that names the place."""
-    raise RuntimeError("not yet")
+    """The message that `plain` made this of; fields that are missing have their defaults, names that the version has
+    not are passed over. Raises ValueError, one line that names the place."""
+    api = apis().get(api_key)
+    if api is None:
+        raise ValueError(f"API key {api_key} is not known")
+    cls = api.request if request else api.response
+    return _group_made(cls, values, version, cls.__name__)
+
+
+def _group_made(cls: Any, values: Any, version: int, where: str) -> Any:
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: no object")
+    made: dict[str, Any] = {}
+    for name, kind, first, last, _ in _parts(cls):
+        if name in values and first <= version <= last:
+            made[name] = kind.made(values[name], version, f"{where}.{name}")
+        elif cls._fields[name].make_default is None:
+            raise ValueError(f"{where}: {name} is missing")
+    return cls(**made)
 
 
 def encoded(
@@ -51,5 +339,30 @@ def encoded(
     correlation_id: int,
     client_id: str | None = None,
 ) -> bytes:
-    """The frame, header first and without its size, that `plain` made this of. Raises ValueError."""
-    raise RuntimeError("not yet")
+    """The frame, header first and without its size, that `request_plain` or `response_plain` made this of.
+
+    One that could not be read is given back as it was, its own header in it. Raises ValueError, one line.
+    """
+    if UNDECODABLE in values:
+        return _decoded(values.get("base64"), "a frame that cannot be read")
+    message = message_of(api_key, version, values, request)
+    declared = spec(type(message))
+    if not request and api_key == API_VERSIONS_KEY and message.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        version = 0
+    if not declared.versions.first <= version <= min(declared.versions.last, VERSION_MAX):
+        raise ValueError(f"{type(message).__name__} v{version} is not known")
+    flexible = version in declared.flexible
+    if not request:
+        return response_header(correlation_id, api_key, flexible) + build(message, version)
+    name = None if client_id is None else client_id.encode()
+    left_over = _decoded(values[LEFT_OVER], LEFT_OVER) if LEFT_OVER in values else b""
+    return request_header(api_key, version, correlation_id, name, flexible) + build(message, version) + left_over
+
+
+def _decoded(value: Any, what: str) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError(f"{what}: its bytes were left out")
+    try:
+        return base64.b64decode(value.encode("ascii"), validate=True)
+    except (UnicodeEncodeError, binascii.Error) as error:
+        raise ValueError(f"{what}: no base64") from error

@@ -6,17 +6,14 @@ ApiVersions always answers with v0, KIP-511). What is inside is printed by `trac
 
 from __future__ import annotations
 
-import importlib
 import io
-import pkgutil
 import struct
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, NamedTuple
 
 from construct import Construct, Struct
 
-from ...protocol import messages
+from ...protocol.apis import Api, apis
 from ...protocol.compiler import parse
 from ...protocol.errors import MalformedMessage
 from ...protocol.headers import API_VERSIONS_KEY
@@ -60,39 +57,6 @@ REQUEST_HEADER_V1 = _header(RequestHeader, *_REQUEST, flexible=False)
 REQUEST_HEADER_V2 = _header(RequestHeader, *_REQUEST, flexible=True)
 RESPONSE_HEADER_V0 = _header(ResponseHeader, ("correlation_id", int32), flexible=False)
 RESPONSE_HEADER_V1 = _header(ResponseHeader, ("correlation_id", int32), flexible=True)
-
-
-class Api(NamedTuple):
-    """One API: its number, its name, and the classes of its messages."""
-
-    key: int
-    name: str
-    request: type
-    response: type
-
-
-@cache
-def apis() -> dict[int, Api]:
-    """Every declared API by its key."""
-    found: dict[int, dict[str, type]] = {}
-    for module in pkgutil.iter_modules(messages.__path__):
-        members = vars(importlib.import_module(f"{messages.__name__}.{module.name}"))
-        for name, cls in members.items():
-            for kind in ("Request", "Response"):
-                if name.endswith(kind) and isinstance(cls, type) and _is_message(cls):
-                    found.setdefault(spec(cls).api_key, {})[kind] = cls
-    return {
-        key: Api(key, pair["Request"].__name__.removesuffix("Request"), pair["Request"], pair["Response"])
-        for key, pair in sorted(found.items())
-        if len(pair) == 2
-    }
-
-
-def _is_message(cls: type) -> bool:
-    try:
-        return bool(spec(cls))
-    except KeyError:
-        return False
 
 
 def api_name(key: int) -> str:
@@ -152,6 +116,19 @@ def _response(data: bytes, api: Api, version: int, has_size: bool) -> Frame:
     flexible = version in spec(api.response).flexible and api.key != API_VERSIONS_KEY
     header = RESPONSE_HEADER_V1 if flexible else RESPONSE_HEADER_V0
     return Frame(0, len(data), has_size, header, api.response, version, f"{api.name} response v{version}")
+
+
+def request_frame(data: bytes) -> Frame | None:
+    """The request in these bytes, which begin with its header; None if it is none that is declared."""
+    return _request(data, 0, len(data), False)
+
+
+def response_frame(data: bytes, api_key: int, version: int) -> Frame | None:
+    """The answer in these bytes, which begin with its header; None if the API has no such version."""
+    api = apis().get(api_key)
+    if api is None or version not in spec(api.response).versions:
+        return None
+    return _response(data, api, version, False)
 
 
 def _is_whole(data: bytes, frame: Frame | None) -> bool:

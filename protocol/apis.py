@@ -1,0 +1,59 @@
+"""Every declared API by its number: its name, and the classes of its request and its answer.
+
+Imports all messages when it is first asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import NamedTuple
+
+from . import messages
+from .schema import spec
+
+
+class Api(NamedTuple):
+    """One API: its number, its name, and the classes of its messages."""
+
+    key: int
+    name: str
+    request: type
+    response: type
+
+
+@cache
+def apis() -> dict[int, Api]:
+    """Every declared API by its key."""
+    found: dict[int, dict[str, type]] = {}
+    for module in pkgutil.iter_modules(messages.__path__):
+        members = vars(importlib.import_module(f"{messages.__name__}.{module.name}"))
+        for name, cls in members.items():
+            for kind in ("Request", "Response"):
+                if name.endswith(kind) and isinstance(cls, type) and _is_message(cls):
+                    found.setdefault(spec(cls).api_key, {})[kind] = cls
+    return {
+        key: Api(key, pair["Request"].__name__.removesuffix("Request"), pair["Request"], pair["Response"])
+        for key, pair in sorted(found.items())
+        if len(pair) == 2
+    }
+
+
+def _is_message(cls: type) -> bool:
+    try:
+        return bool(spec(cls))
+    except KeyError:
+        return False
+
+
+@cache
+def api_keys() -> dict[str, int]:
+    """The key of each API by its name in small letters."""
+    return {api.name.lower(): key for key, api in apis().items()}
+
+
+def name_of(key: int) -> str:
+    """The name of an API; its number where none has it."""
+    api = apis().get(key)
+    return str(key) if api is None else api.name
