@@ -349,7 +349,7 @@ class GroupCoordinator:
     ) -> ErrorCode:
         """OffsetCommit, and TxnOffsetCommit with `producer` (id, epoch): the one answer for all these partitions.
 
-        `unknown_group` is what a member of a group that is not there is told. An empty `commits` only checks.
+        `unknown_group` is what a member of a group that is not there is told. Empty `commits` make a group as well.
         """
         error = self.unavailable(group_id, may_be_empty=producer is None)
         if error is not ErrorCode.NONE:
@@ -361,7 +361,7 @@ class GroupCoordinator:
         error = self._ask(group_id, check).error
         if error is ErrorCode.NONE and commits:
             error = self._write_commits(entry, commits, producer)
-        if is_new:
+        if is_new and error is not ErrorCode.NONE:
             self._drop_if_untouched(group_id)
         return error
 

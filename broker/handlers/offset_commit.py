@@ -41,7 +41,7 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     if commits and context.api_version == 0 and not context.broker.profile.behaviour.first_offsets:
         refused = ErrorCode.UNSUPPORTED_VERSION
         return _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics])
-    if not request.topics or any(error in JUDGED for found in errors for error in found):
+    if any(error in JUDGED for found in errors for error in found):
         is_old = context.broker.profile.behaviour.old_group_coordinator  # the coordinator that knows no other code
         member_gone = context.api_version >= UNKNOWN_GROUP_SINCE and not is_old
         outcome = groups.commit(

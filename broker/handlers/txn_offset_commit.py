@@ -36,7 +36,7 @@ async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestCon
         return _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics])
     errors, commits = _judged(request, context)
     outcome = ErrorCode.NONE
-    if not request.topics or any(error in JUDGED for found in errors for error in found):
+    if any(error in JUDGED for found in errors for error in found):
         outcome, has_waited = await _transaction_error(request, context)
         if has_waited:  # a topic may have been deleted, and what was committed for it forgotten
             errors, commits = _judged(request, context)

@@ -326,6 +326,16 @@ async def test_metadata_is_measured_in_javas_characters(wire: Wire) -> None:
     assert [one.error_code for one in reply.topics[0].partitions] == [0, ErrorCode.OFFSET_METADATA_TOO_LARGE]
 
 
+async def test_a_commit_of_nothing_that_fits_makes_a_group(wire: Wire) -> None:
+    coordinator = wire.harness.coordinator
+    await wire.call(offset_commit, OffsetCommitRequest(group_id="g", topics=[]), 8)
+    assert coordinator.group("g") is None
+    await wire.call(offset_commit, commit_request(8, [(0, 1, "x" * 4097)]), 8)
+    assert [one[:3] for one in coordinator.list_groups()[1]] == [("g", "", "Empty")]
+    coordinator.expire()
+    assert coordinator.group("g") is None
+
+
 async def test_offset_delete(wire: Wire) -> None:
     await wire.call(offset_commit, commit_request(6, [(0, 7, "")]), 6)
     topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
