@@ -11,20 +11,25 @@ from __future__ import annotations
 import asyncio
 import itertools
 import select
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..protocol.connection import BufferPool, ServerConnection, Slot
 from ..protocol.errors import ProtocolViolation
 from .admission import Admission, IdleWatch, Verdict
 from .context import Arrival
-from .logs import get_logger
+from .logs import get_logger, handling, levels
 from .recording.exchange import Ending
 from .recording.tap import Tap
+from .request_log import note_request
 from .router import Call, Mutes, call, failure
 
 if TYPE_CHECKING:
+    from .client_ledger import Origin
     from .clock import Timer
     from .faults.injection import FaultedCall
+    from .metrics.counters import RequestMetrics
     from .recording.exchange import Exchange, Peer, Sink
     from .state import BrokerState
 
@@ -42,6 +47,11 @@ class Connections:
         self.open: set[ClientConnection] = set()
         self.admissions: dict[int, Admission] = {}
         self.idle_watch = IdleWatch(broker.waits, -1, self.open)
+        self.metrics: RequestMetrics | None = None
+        """Counts what is done; None where nobody asks for it. It outlives a state."""
+        self.timer: Callable[[], int] = time.perf_counter_ns
+        self.handling = handling()
+        self.levels = levels()
         self.attach(broker)
         self.stopping = False
         self.numbers = itertools.count(1)
@@ -70,6 +80,12 @@ class Connections:
         self.admissions = {node_id: Admission(broker.config, broker.clock) for node_id in broker.nodes.ids}
         self.idle_watch = IdleWatch(broker.waits, broker.config["connections.max.idle.ms"], self.open)
         broker.on_reconfigured = self._admit_held
+        broker.topic_metrics = None if self.metrics is None else self.metrics.topics
+
+    def observe(self, metrics: RequestMetrics) -> None:
+        """Has all be counted from here on."""
+        self.metrics, self.timer = metrics, metrics.timer
+        self.broker.topic_metrics = metrics.topics
 
     def _look_no_more(self) -> None:
         self.idle_watch.close()
@@ -125,12 +141,17 @@ class _Seen:
 class _Running:
     """A handler that waits."""
 
-    __slots__ = ("call", "closed", "connection", "slot")
+    __slots__ = ("begun_ns", "call", "closed", "connection", "request_bytes", "shared", "slot")
 
-    def __init__(self, connection: ClientConnection, made: Call | FaultedCall, slot: Slot) -> None:
+    def __init__(
+        self, connection: ClientConnection, made: Call | FaultedCall, slot: Slot, begun_ns: int, request_bytes: int
+    ) -> None:
         self.connection = connection
+        self.shared = connection.shared
         self.call = made
         self.slot = slot
+        self.begun_ns = begun_ns  # -1 where nobody asks
+        self.request_bytes = request_bytes
         self.closed = False
 
     def wait_for(self, future: asyncio.Future[Any]) -> None:
@@ -140,6 +161,8 @@ class _Running:
     def step(self, _future: asyncio.Future[Any]) -> None:
         if self.closed:
             return
+        handling = self.shared.handling
+        handling.connection, handling.call = self.connection, self.call
         try:
             future = self.call.coroutine.send(None)  # type: ignore[union-attr]
         except StopIteration as stop:
@@ -148,6 +171,11 @@ class _Running:
             self.connection.failed(self, error)
         else:
             self.wait_for(future)
+        finally:
+            handling.connection = handling.call = None
+
+    def note(self, parts: list[Any], response: Any, error: Exception | None = None) -> None:
+        note_request(self.shared, self.call, self.request_bytes, self.begun_ns, parts, response, error)
 
     def close(self) -> None:
         self.closed = True
@@ -168,7 +196,6 @@ class ClientConnection(asyncio.BufferedProtocol):
     """The event loop's view of one connection."""
 
     __slots__ = (
-        "_all",
         "_arrival",
         "_cut",
         "_holds",
@@ -186,10 +213,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         "listener",
         "node_id",
         "number",
+        "shared",
     )
 
     def __init__(self, shared: Connections, listener: str, node_id: int) -> None:
-        self._all = shared
+        self.shared = shared
         self.listener = listener
         self.node_id = node_id
         self._wire = ServerConnection(shared.pool, shared.frame_bytes_max)
@@ -210,19 +238,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         """The socket was accepted."""
         self._transport = transport
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-        origin = self._all.broker.clients.origin(self.listener)
+        origin = self.shared.broker.clients.origin(self.listener)
         self._arrival = Arrival(self.listener, _host(local), _host(peer), origin, self.node_id, _port(peer))
-        self._all.open.add(self)
-        self.number = next(self._all.numbers)
-        self._opened_ms = self._all.broker.clock.now_ms()
-        if self._all.tap is not None:
-            self._known(self._all.tap)
-        self.last_active_ms = self._all.broker.waits.now_ms()
-        self._all.idle_watch.begin()
-        if self._all.stopping:
+        self.shared.open.add(self)
+        self.number = next(self.shared.numbers)
+        self._opened_ms = self.shared.broker.clock.now_ms()
+        if self.shared.tap is not None:
+            self._known(self.shared.tap)
+        if self.shared.metrics is not None:
+            self.shared.metrics.connected(self.listener)
+        self.last_active_ms = self.shared.broker.waits.now_ms()
+        self.shared.idle_watch.begin()
+        if self.shared.stopping:
             self.stop()
             return
-        verdict = self._verdict = self._all.admissions[self.node_id].arrive(self)
+        verdict = self._verdict = self.shared.admissions[self.node_id].arrive(self)
         if verdict is Verdict.SERVED:
             self._served()
         elif verdict is Verdict.HELD:
@@ -232,7 +262,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _served(self) -> None:
         """It may have to wait all the same: one of too many that came from its address."""
-        if (throttle := self._all.broker.quotas.throttle) is not None:
+        if (throttle := self.shared.broker.quotas.throttle) is not None:
             wait_ms = throttle.connected(self.node_id, self._arrival.client_host)
             if wait_ms:
                 self._leave_unserved(throttle.clock.now_ms() + wait_ms)
@@ -246,6 +276,15 @@ class ClientConnection(asyncio.BufferedProtocol):
     def client_host(self) -> str:
         """The client's address."""
         return self._arrival.client_host
+
+    @property
+    def origin(self) -> Origin:
+        """Which software it is, as far as it has told."""
+        return self._arrival.origin
+
+    def waiting(self) -> list[str]:
+        """The APIs of its requests that wait, of each one."""
+        return [running.call.route.name for running in self._running or ()]
 
     @property
     def is_waited_for(self) -> bool:
@@ -272,7 +311,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _leave_unserved(self, until_ms: int) -> None:
         """One connection too many from an address: nothing of it is read until it is closed (KIP-612)."""
         self._hold()
-        self._mutes = [self._all.broker.clock.call_at(until_ms, self._transport.close)]
+        self._mutes = [self.shared.broker.clock.call_at(until_ms, self._transport.close)]
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
@@ -280,7 +319,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came."""
-        self.last_active_ms = self._all.broker.waits.now_ms()
+        self.last_active_ms = self.shared.broker.waits.now_ms()
         self._wire.received(nbytes)
         self._process()
 
@@ -306,9 +345,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             timer.cancel()
         if self._peer is not None:
             self._forget(self._peer, exc)
-        self._all.closed(self)
+        if self.shared.metrics is not None:
+            self.shared.metrics.disconnected(self.listener)
+        self.shared.closed(self)
         if self._verdict is not Verdict.REFUSED:
-            self._all.admissions[self.node_id].leave(self)
+            self.shared.admissions[self.node_id].leave(self)
 
     # Requests
 
@@ -318,9 +359,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         size = 0
         wire = self._wire
         stuck = False
+        handling = self.shared.handling
+        handling.connection = self
         try:
             while not self._transport.is_closing():
-                if self._paused or wire.unanswered >= IN_FLIGHT_MAX or self._all.stopping:
+                if self._paused or wire.unanswered >= IN_FLIGHT_MAX or self.shared.stopping:
                     stuck = True
                     break
                 if self._holds:  # nothing came behind it: reading goes on, or nobody would see that the peer has gone
@@ -330,6 +373,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if frame is None:
                     break
                 size += self._begin(frame, ready)
+                handling.call = None
                 if size > SEND_BYTES:  # then a slow reader is noticed before the next request is begun
                     self._send(ready)
                     ready, size = [], 0
@@ -338,6 +382,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._send(ready)
             self._violated(violation)
             return
+        finally:
+            handling.connection = handling.call = None
         self._send(ready)
         if stuck == self._reading and not self._transport.is_closing():
             self._reading = not stuck
@@ -345,26 +391,32 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _begin(self, frame: memoryview, ready: list[Any]) -> int:
         """Begins one request; the bytes of answers that this added to `ready`."""
-        tap = self._all.tap
+        shared = self.shared
+        tap = shared.tap
         seen = None if tap is None else self._seen(tap, frame)
+        begun_ns = shared.timer() if shared.metrics is not None or shared.levels.tells_requests else -1
+        error: Exception | None = None
         try:
-            made = call(frame, self._all.broker, self._arrival)
+            shared.handling.call = made = call(frame, shared.broker, self._arrival)
             slot = self._wire.expect()
             slot.on_left = seen
+            response: Any = made.response
             parts: list[Any]
             if made.coroutine is None:
-                parts = made.parts(made.response)
+                parts = made.parts(response)
             else:
                 try:
                     future = made.coroutine.send(None)
                 except StopIteration as stop:
-                    parts = made.parts(stop.value)
+                    response = stop.value
+                    parts = made.parts(response)
                 except ProtocolViolation:
                     raise
-                except Exception as error:
-                    parts = failure(made, error)
+                except Exception as raised:
+                    error = raised
+                    parts = failure(made, raised)
                 else:
-                    running = _Running(self, made, slot)
+                    running = _Running(self, made, slot, begun_ns, len(frame))
                     if self._running is None:
                         self._running = set()
                     self._running.add(running)
@@ -378,6 +430,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             if seen is not None:
                 self._lost(seen.exchange, str(violation))
             raise
+        if begun_ns >= 0:
+            note_request(shared, made, len(frame), begun_ns, parts, response, error)
         if made.mutes:
             self._mute(made.mutes)
         return self._wire.answer(slot, parts, ready)
@@ -394,6 +448,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         except ProtocolViolation as violation:
             self._ended(running, violation)
             return
+        if running.begun_ns >= 0:
+            running.note(parts, response)
         self.finished(running, parts)
 
     def finished(self, running: _Running, parts: list[Any]) -> None:
@@ -412,7 +468,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._send(ready)
         if self._cut is not None:
             self._ended(*self._cut)
-        elif self._all.stopping:
+        elif self.shared.stopping:
             self.stop()
         elif not self._reading:
             self._process()
@@ -424,6 +480,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         except ProtocolViolation as violation:
             self._ended(running, violation)
             return
+        if running.begun_ns >= 0:
+            running.note(parts, None, error)
         self.finished(running, parts)
 
     def _ended(self, running: _Running, violation: ProtocolViolation) -> None:
@@ -459,7 +517,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def is_wanted(self) -> bool:
         """Whether it is of use to hold an answer up: the peer is there, also where reading has stopped, and no stop of
         the broker waits for it."""
-        if self._all.stopping:
+        if self.shared.stopping:
             return False
         sock = self._transport.get_extra_info("socket")
         if self._reading or sock is None or not hasattr(select, "POLLRDHUP"):
@@ -481,6 +539,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.writelines(ready)
 
     def _violated(self, violation: ProtocolViolation) -> None:
+        if self.shared.metrics is not None:
+            self.shared.metrics.violations += 1
         get_logger().info(
             "connection closed", reason=str(violation), client=self._arrival.client_host, listener=self.listener
         )
@@ -513,7 +573,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._peer
 
     def _seen(self, tap: Tap, frame: memoryview) -> _Seen:
-        return _Seen(self, tap.begun(self._known(tap), frame, self._all.broker.clock.now_ms()))
+        return _Seen(self, tap.begun(self._known(tap), frame, self.shared.broker.clock.now_ms()))
 
     def left(self, exchange: Exchange, parts: list[Any]) -> None:
         """An answer that somebody listens to leaves; a connection that is being closed takes none."""
@@ -521,11 +581,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._lost(exchange, self._reason(None))
         else:
             exchange.peer.origin = self._arrival.origin
-            self._all.own_tap.answered(exchange, parts)
+            self.shared.own_tap.answered(exchange, parts)
 
     def _lost(self, exchange: Exchange, reason: str, sent: bytes = b"") -> None:
         exchange.peer.origin = self._arrival.origin
-        self._all.own_tap.lost(exchange, reason, sent)
+        self.shared.own_tap.lost(exchange, reason, sent)
 
     def _reason(self, error: Exception | None) -> str:
         return self._why or ("the client closed the connection" if error is None else f"the connection broke: {error}")
@@ -535,4 +595,4 @@ class ClientConnection(asyncio.BufferedProtocol):
         for slot in self._wire.waiting:
             if slot.on_left is not None and slot.on_left.exchange.ending is Ending.PENDING:
                 self._lost(slot.on_left.exchange, self._reason(error))
-        self._all.own_tap.closed(peer)
+        self.shared.own_tap.closed(peer)

@@ -6,7 +6,9 @@ rest of the command line together, so it is imported when the first logger is as
 An embedded broker is a guest in its process: it logs warnings and errors alone, and leaves structlog as it is there.
 
 A logger is named by the module that asks for it. Each has a level, its own or that of the root, by Kafka's names; they
-can be changed while the broker runs (KIP-412), and are forgotten when it starts anew.
+can be changed while the broker runs (KIP-412), and are those of the process's start again when it starts anew.
+
+What is logged while a request is being handled says whose request it is: see `Handling`.
 """
 
 from __future__ import annotations
@@ -14,13 +16,23 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .connections import ClientConnection
+    from .faults.injection import FaultedCall
+    from .router import Call
+
+PREFIX = "ottla.broker."
+REQUEST_LOGGER = PREFIX + "request_log"
+"""Tells each request when it is answered, at DEBUG."""
 
 LOGGERS = tuple(
-    f"ottla.broker.{module}"
+    PREFIX + module
     for module in """
     adoption cleaner client_ledger config connections control.app durability errors forced_upgrade image log_dirs
-    maintenance moves progress quotas.client_quotas server state telemetry topics transactions.coordinator
+    maintenance moves progress quotas.client_quotas recording.tap request_log server state telemetry topics
+    transactions.coordinator
     """.split()
 )
 """All that there are."""
@@ -39,17 +51,28 @@ class Levels:
     _METHODS: Mapping[str, int] = {"debug": 1, "info": 2, "warning": 3, "error": 4, "exception": 4}
 
     def __init__(self, root: str) -> None:
-        self._beginning = root
-        self._own: dict[str, str] = {self.ROOT: root}
+        self._plain = {self.ROOT: root}
+        self._beginning = self._plain
+        self.reset()
+
+    def begin(self, wanted: Mapping[str, str]) -> None:
+        """What `reset` comes back to, and holds from here on, where somebody wants other levels from the start."""
+        self._beginning = {**self._plain, **wanted}
+        self.reset()
 
     def reset(self) -> None:
         """Every level is as when the process started."""
-        self._own = {self.ROOT: self._beginning}
+        self._own = dict(self._beginning)
+        self._reckon()
+
+    def _reckon(self) -> None:
+        self.tells_requests = self.lets(REQUEST_LOGGER, "debug")
+        """Whether each request is told."""
 
     @property
     def are_changed(self) -> bool:
-        """Whether any level is not as when the process started."""
-        return self._own != {self.ROOT: self._beginning}
+        """Whether any level is not what it is where nobody asks for one."""
+        return self._own != self._plain
 
     def of(self, name: str) -> str:
         """The level by which a logger goes."""
@@ -65,10 +88,38 @@ class Levels:
             self._own.pop(name, None)
         else:
             self._own[name] = level
+        self._reckon()
 
     def lets(self, name: str, method: str) -> bool:
         """Whether what a logger says with a method, as `info`, is told."""
         return self._METHODS[method] >= self._RANKS[self.of(name)]
+
+
+def level_of(text: str) -> tuple[str, str]:
+    """`LEVEL`, which is the root's, or `LOGGER=LEVEL` as (logger, level); a logger's name may be without PREFIX, a
+    level in small letters. Raises ValueError, one line."""
+    name, equals, level = text.rpartition("=")
+    return logger_named(name) if equals else Levels.ROOT, level_named(level)
+
+
+def logger_named(name: str) -> str:
+    """A logger's name in full. Raises ValueError, one line with the nearest that there is."""
+    known = (Levels.ROOT, *LOGGERS)
+    for one in (name, PREFIX + name):
+        if one in known:
+            return one
+    import difflib  # not needed by a start that goes well
+
+    near = difflib.get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], 1)
+    raise ValueError(f"there is no logger {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def level_named(name: str) -> str:
+    """A level as Kafka writes it. Raises ValueError, one line."""
+    level = name.upper()
+    if level not in Levels.LEVELS:
+        raise ValueError(f"a level is one of {', '.join(Levels.LEVELS)}, not {name!r}")
+    return level
 
 
 _levels = Levels("INFO")
@@ -77,6 +128,47 @@ _levels = Levels("INFO")
 def levels() -> Levels:
     """Those of the broker that runs in this thread."""
     return getattr(_threads, "levels", _levels)
+
+
+class Handling:
+    """Whose request a thread is handling at this moment, if any: set around each step of a handler, so that what is
+    logged there says it, also behind a wait, and what goes on in the background does not.
+
+    `call` is None while only the connection is known.
+    """
+
+    __slots__ = ("call", "connection")
+
+    def __init__(self) -> None:
+        self.connection: ClientConnection | None = None
+        self.call: Call | FaultedCall | None = None
+
+    def told(self) -> dict[str, Any]:
+        """What an event says of it."""
+        if self.connection is None:
+            return {}
+        found: dict[str, Any] = {"connection": self.connection.number}
+        if (call := self.call) is not None:
+            found |= {
+                "api": call.route.name,
+                "client_id": call.client_id,
+                "correlation_id": int.from_bytes(call.header[:4], "big", signed=True),
+            }
+        return found
+
+
+def handling() -> Handling:
+    """That of this thread."""
+    found = getattr(_threads, "handling", None)
+    if found is None:
+        found = _threads.handling = Handling()
+    return found
+
+
+def _with_request(logger: Any, method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """As structlog's processors are: adds whose request it is, unless the event says so itself."""
+    found = getattr(_threads, "handling", None)
+    return {**found.told(), **event} if found is not None and found.connection is not None else event
 
 
 class _Leveled:
@@ -92,10 +184,12 @@ class _Leveled:
         return lambda event, **values: None
 
 
-def configure(log_format: str) -> None:
-    """Chooses "console" or "json" for this process. Call it before the first event."""
+def configure(log_format: str, wanted: Mapping[str, str] = {}) -> None:
+    """Chooses "console" or "json" for this process, and the levels of loggers that are not to have INFO. Call it before
+    the first event."""
     global _format, _configured
     _format, _configured = log_format, False
+    _levels.begin(wanted)
 
 
 def quieten_thread() -> None:
@@ -134,6 +228,7 @@ def _processors() -> list[Any]:
 
     colors = sys.stderr.isatty()
     processors: list[Any] = [
+        _with_request,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]

@@ -82,6 +82,7 @@ from .waiting import wake_all
 if TYPE_CHECKING:
     from .cleaner import Cleaner
     from .faults import Faults
+    from .metrics.counters import TopicMetrics
     from .security.authorizer import Authorizer
 
 SETTLING_ROUNDS = 12  # a decision is synced, then its markers, then what says so; each may wait for a thread
@@ -143,6 +144,8 @@ class BrokerState:
         self.authorizer: Authorizer | None = None
         """Decides who may do what; None where everybody may do everything."""
         self.quotas = ClientQuotas(self.config, clock, loop)
+        self.topic_metrics: TopicMetrics | None = None
+        """Where handlers count what goes into topics and out of them; None where nobody asks for it."""
         self._cleaner: Cleaner | None = None
         self._cleaner_timer: Timer | None = None
         self.fetch_sessions = FetchSessions(

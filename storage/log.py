@@ -416,6 +416,11 @@ class PartitionLog(ReadableLog):
             self.report(error)
             raise
 
+    @property
+    def producer_count(self) -> int:
+        """How many producers are known, if that was ever asked."""
+        return len(self._producers.known or ())
+
     def expire_producers(self, now_ms: int) -> int:
         """Forgets the producers that have written nothing for `producer_rules.expiration_ms`; how many. To be called
         now and then: nothing else forgets them while the log is open."""

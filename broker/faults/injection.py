@@ -256,6 +256,11 @@ class FaultedCall:
         return self._plain.api_version
 
     @property
+    def client_id(self) -> str:
+        """Of whoever asks, "" without one."""
+        return self._context.client_id
+
+    @property
     def route(self) -> Route:
         """The API."""
         return self._plain.route

@@ -1,0 +1,92 @@
+"""What a scrape is answered: rows as Prometheus reads them, in its text format or in OpenMetrics.
+
+Owns the collector, made anew for each scrape from rows that are gathered already: so it needs no lock, and may render
+in a thread, away from the event loop. Needs the extra `http`: importing this module without prometheus-client raises
+ImportError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from .families import COUNTER, FAMILIES, HISTOGRAM, SUMMARY, Family
+from .gather import Rows, gather
+
+if TYPE_CHECKING:
+    from ..server import Running
+    from .counters import RequestMetrics
+    from .loop_lag import LoopLag
+
+GZIP_LEVEL = 1  # most of what there is are names that come again
+
+
+class _Gathered(Collector):
+    """Rows as metrics."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def describe(self) -> list[Metric]:
+        """Nothing: a registry that asked for it would collect twice."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family, those without series too: whoever looks for a name finds what it means."""
+        for family in FAMILIES:
+            metric = Metric(family.name, family.help, family.kind)
+            for labels, value in self._rows.found[family.name]:
+                _add(metric, family, dict(zip(family.labels, labels, strict=False)), value)
+            yield metric
+
+
+def _add(metric: Metric, family: Family, labels: dict[str, str], value: Any) -> None:
+    if family.kind == COUNTER:
+        metric.add_sample(family.shown, labels, value)
+    elif family.kind == HISTOGRAM:
+        for bound, count in value.buckets:
+            metric.add_sample(f"{family.name}_bucket", {**labels, "le": bound}, count)
+        metric.add_sample(f"{family.name}_count", labels, value.count)
+        metric.add_sample(f"{family.name}_sum", labels, value.sum_seconds)
+    elif family.kind == SUMMARY:
+        metric.add_sample(f"{family.name}_count", labels, value.count)
+        metric.add_sample(f"{family.name}_sum", labels, value.sum)
+    else:
+        metric.add_sample(family.name, labels, value)
+
+
+class Scraped:
+    """An answer: its bytes, and the headers that say what they are."""
+
+    def __init__(self, body: bytes, headers: dict[str, str]) -> None:
+        self.body = body
+        self.headers = headers
+
+
+async def scrape(
+    running: Running, metrics: RequestMetrics, lag: LoopLag, accept: str = "", accept_encoding: str = ""
+) -> Scraped:
+    """All that there is to tell; `accept` and `accept_encoding` are a request's headers."""
+    rows = await gather(running, metrics, lag)
+    return await asyncio.get_running_loop().run_in_executor(None, _rendered, rows, accept, accept_encoding)
+
+
+def _rendered(rows: Rows, accept: str, accept_encoding: str) -> Scraped:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Gathered(rows))
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    encode, content_type = choose_encoder(accept)
+    body = encode(registry)
+    headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
+    if "gzip" in (part.partition(";")[0].strip() for part in accept_encoding.split(",")):
+        body = gzip.compress(body, GZIP_LEVEL)
+        headers["Content-Encoding"] = "gzip"
+    return Scraped(body, headers)
