@@ -123,7 +123,9 @@ async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tupl
         running = await start(options, loop, VirtualClock(loop), opening=_interruptible(), faults=Faults(), ring=Ring())
         operations = Operations(running)
         await operations.keep_start()
-        control = await app.start_control(operations, options.control.host, sock=sock.dup())
+        control = await app.start_control(
+            operations, options.control.host, sock=sock.dup(), may_write=options.control_write
+        )
     return running, control
 
 
@@ -242,6 +244,15 @@ class Running:
         """Where clients connect, as HOST:PORT, in the order of `sockets`."""
         found = [(door.listener.host, door.sock.getsockname()) for door in self._doors]
         return [format_address(host or address[0], address[1]) for host, address in found]
+
+    @property
+    def unready(self) -> str | None:
+        """Why no client can be served now; None if one can."""
+        if self.failed.done():
+            return self.failed.result()
+        if self.connections.stopping:
+            return "the broker is being stopped, or restored"
+        return None if any(door.server is not None for door in self._doors) else "no listener accepts connections"
 
     def check_named(self, node_id: int | None, listener: str | None) -> None:
         """Raises ValueError, one line, for a node or a listener that is not here."""

@@ -21,7 +21,7 @@ from aiohttp import web
 from ..listening import SocketSettings, bind
 from ..logs import get_logger
 from ..options import Listener, format_address
-from . import shapes
+from . import observing, shapes
 from .openapi import document
 from .plane import Plane
 from .route import BASE, Call, Refusal, Route
@@ -102,6 +102,7 @@ def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Applicati
     for route in routes:
         handler = openapi if route.name == "getOpenapi" else partial(_serve, plane, route)
         app.router.add_route(route.method, BASE + route.path, handler, name=route.name)
+    observing.add_to(app, plane)
     return app
 
 

@@ -75,6 +75,8 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
         return _throttled(plan)
     if context.api_version < ZSTD_FROM:
         await _fit_all(answers, plan, request, context)
+    if broker.topic_metrics is not None:
+        broker.topic_metrics.fetched(answers, broker.topics)
     answers += denied
     try:
         session_id, sent = broker.fetch_sessions.conclude(plan, answers, uses_topic_ids, context.now_ms())
@@ -343,6 +345,8 @@ async def _converted(
     if next(formats.headers(records), None) is None:
         return records if behaviour.sends_cut else b""
     converted = await broker.turns.run(convert.down(records, newest, offset))
+    if broker.topic_metrics is not None:
+        broker.topic_metrics.converted_down(partition.topic, converted)
     if not converted:
         return records if behaviour.nothing_left == "original" else _OVERFLOW
     return converted

@@ -10,7 +10,7 @@ acks=0 request. Asks for WRITE on each topic, and for transactional batches on t
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode, ProtocolViolation
@@ -34,6 +34,9 @@ from ..partitions import NotLed, Partition, settled
 from ..topics import INTERNAL_TOPICS
 from ..verification import Gate, Unverified, has_numbered, has_transactional, is_transactional
 from .leaders import endpoints_of, tell_leader
+
+if TYPE_CHECKING:
+    from ..metrics.counters import Sent
 
 Topic = ProduceResponse.TopicProduceResponse
 Answer = Topic.PartitionProduceResponse
@@ -75,8 +78,8 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
     except Refused as refused:
         return _all_refused(request, refused)
     responses = []
-    later: list[tuple[list[Answer], int, Partition, asyncio.Future[Any]]] = []
-    failed = False
+    later: list[tuple[list[Answer], int, Partition, asyncio.Future[Any], Sent | None]] = []
+    failed, counts = False, broker.topic_metrics
     for asked in request.topic_data:
         name = asked.name
         if version >= 13:
@@ -85,7 +88,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
         denied = context.topic_refusal(AclOperation.WRITE, name) if is_restricted and name else None
         answers: list[Answer] = []
         for data in asked.partition_data:
-            partition = None
+            partition = sent = None
             try:
                 if denied:
                     raise Refused(denied)
@@ -106,27 +109,28 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                     answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
                     continue
                 broker.clients.note_records(context, data.records)
+                sent = None if counts is None else counts.sent(partition, data.records)
                 guard = gate.guard(name, data.index) if gate is not None else None
                 appended = partition.submit(data.records, now_ms, version, context.turns, guard)
                 if isinstance(appended, asyncio.Future):
-                    later.append((answers, len(answers), partition, appended))
+                    later.append((answers, len(answers), partition, appended, sent))
                     answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
                 else:
-                    answers.append(_success(data.index, appended))
+                    answers.append(_success(data.index, appended, sent))
             except Exception as error:
                 failed = True
                 if partition is not None and isinstance(error, Refused) and error.code in _SENT_AGAIN:
                     partition.missed.note_records(data.records)
-                answers.append(_refusal(data.index, partition, error, context))
+                answers.append(_refusal(data.index, partition, error, context, sent))
         responses.append(Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=answers))
     # All are submitted before the first is awaited: the next request must find its place behind them.
-    for answers, position, partition, submitted in later:
+    for answers, position, partition, submitted, sent in later:
         index = answers[position].index
         try:
-            answers[position] = _success(index, await settled(submitted))
+            answers[position] = _success(index, await settled(submitted), sent)
         except Exception as error:
             failed = True
-            answers[position] = _refusal(index, partition, error, context)
+            answers[position] = _refusal(index, partition, error, context, sent)
     if request.acks == 0:
         if failed:  # the only way to tell a client that does not listen
             raise ProtocolViolation("records of a request with acks=0 were refused")
@@ -216,7 +220,9 @@ def _all_refused(request: ProduceRequest, refused: Refused) -> ProduceResponse |
     )
 
 
-def _success(index: int, appended: Appended) -> Answer:
+def _success(index: int, appended: Appended, sent: Sent | None) -> Answer:
+    if sent is not None:
+        sent.appended(appended)
     return Answer(
         index=index,
         error_code=0,
@@ -230,7 +236,9 @@ def _serves_old_clients(context: RequestContext) -> bool:
     return 0 in context.broker.apis.served[spec(ProduceRequest).api_key]
 
 
-def _refusal(index: int, partition: Partition | None, error: Exception, context: RequestContext) -> Answer:
+def _refusal(
+    index: int, partition: Partition | None, error: Exception, context: RequestContext, sent: Sent | None
+) -> Answer:
     behaviour = context.broker.profile.behaviour
     version = context.api_version
     code = code_of(error)
@@ -240,6 +248,8 @@ def _refusal(index: int, partition: Partition | None, error: Exception, context:
         code = ErrorCode(behaviour.invalid_record_code)
     elif code == ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM and _serves_old_clients(context):
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which they retry
+    if sent is not None:
+        sent.refused(code)
     answer = Answer(index=index, error_code=code, base_offset=-1)
     before_the_log = isinstance(error, _WITHOUT_LOG_START) or code in _CODES_WITHOUT_LOG_START
     if isinstance(error, UnsupportedCodec) and version < ZSTD_FROM:

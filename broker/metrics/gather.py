@@ -240,7 +240,6 @@ async def _group(rows: Rows, running: Running, groups: GroupCoordinator, group_i
         return 0
     rows.add("kafka_consumergroup_members", len(group.members), group_id)
     committed = groups.offsets(group_id)
-    sums: Counter[str] = Counter()
     for (topic, index), offset in committed.items():
         labels = group_id, topic, str(index)
         rows.add("kafka_consumergroup_current_offset", offset.offset, *labels)
@@ -248,12 +247,8 @@ async def _group(rows: Rows, running: Running, groups: GroupCoordinator, group_i
             end_offset = running.state.topics.partition(topic, index).log.high_watermark
         except (Refused, StorageError):  # it is gone, or offline
             continue
-        lag = max(0, end_offset - offset.offset)
-        sums[topic] += lag
-        rows.add("kafka_consumergroup_lag", lag, *labels)
+        rows.add("kafka_consumergroup_lag", max(0, end_offset - offset.offset), *labels)
         await rows.pause()
-    for topic, lag in sums.items():
-        rows.add("kafka_consumergroup_lag_sum", lag, group_id, topic)
     return len(committed)
 
 
