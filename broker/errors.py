@@ -14,12 +14,14 @@ from .config_facts import ConfigError
 
 
 class Refused(Exception):
-    """A request, or a part of it, that the broker's rules do not allow; `message` is for the user."""
+    """A request, or a part of it, that the broker's rules do not allow; `message` is for the user. With `wordless`
+    nothing is said beside the code, as by Kafka where there is nothing more to say."""
 
-    def __init__(self, code: ErrorCode, message: str = "") -> None:
+    def __init__(self, code: ErrorCode, message: str = "", *, wordless: bool = False) -> None:
         super().__init__(message or code.name)
         self.code = code
         self.message = message
+        self.wordless = wordless
 
 
 CODES: dict[type[Exception], ErrorCode] = {
@@ -52,6 +54,8 @@ CODES: dict[type[Exception], ErrorCode] = {
 
 def message_of(error: Exception) -> str | None:
     """The text for the client beside the code; None where the error is not of the request's making."""
+    if isinstance(error, Refused) and error.wordless:
+        return None
     return str(error) if isinstance(error, Refused | ConfigError) else None
 
 

@@ -96,6 +96,7 @@ def _delete(name: str | None, topic_id: bytes, context: RequestContext) -> Resul
             is_described = context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
             name = topic.name if is_described else None
             _check_found(topic.name, is_described, context)
+        topic_id = topic.id  # from here on it is told in any case
         context.mutates(len(topic.partitions), strict_from=STRICT_FROM)
         topics.delete(topic, context.now_ms())
         context.broker.groups.forget_topic(topic.name)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .throttle import Throttle
 
 PERCENT_OF_NS = 100 / 1e9  # of one second of one thread
-MUTATIONS_REFUSED = "The throttling quota has been exceeded."
 
 
 class Meter:
@@ -221,13 +220,13 @@ class Meter:
         much, and `tells` has the answer tell how long to wait."""
         now_ms = self._throttle.clock.now_ms()
         controller = self._context.broker.nodes.controller
-        wait_ms = self._throttle.mutations.take(
+        is_refused, wait_ms = self._throttle.mutations.take(
             controller, self._user, self._client_id, partitions, now_ms, strict=strict
         )
         if wait_ms and tells:
             self._mutation_throttle_ms, self._mutated_ms = wait_ms, now_ms
-            if strict:
-                raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, MUTATIONS_REFUSED)
+        if is_refused:
+            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, wordless=True)
 
 
 def _is_of_replica(request: Any) -> bool:

@@ -100,20 +100,20 @@ class MutationQuota:
         self.limits = ClientLimits({})
         self.buckets: Buckets[TokenBucket] = Buckets(windows, TokenBucket)
 
-    def take(self, node_id: int, user: str, client_id: str, count: int, now_ms: int, *, strict: bool) -> int:
-        """How long to wait, in ms. `strict` takes nothing where too much was taken before, and has nobody wait who
-        takes too much only now."""
+    def take(
+        self, node_id: int, user: str, client_id: str, count: int, now_ms: int, *, strict: bool
+    ) -> tuple[bool, int]:
+        """(whether that is refused, how long to wait in ms). `strict` takes nothing where too much was taken before,
+        and has nobody wait who takes too much only now. A rate of 0 refuses for good, and nobody waits for that."""
         limit = self.limits.find(user, client_id)
         if limit is None:
-            return 0
+            return False, 0
         bucket = self.buckets.at(node_id, limit, now_ms)
-        if strict:
-            wait_ms = bucket.throttle_ms(limit.rate, now_ms)
-            if not wait_ms:
-                bucket.take(count, limit.rate, now_ms)
-            return wait_ms
-        bucket.take(count, limit.rate, now_ms)
-        return bucket.throttle_ms(limit.rate, now_ms)
+        is_refused = strict and bucket.tokens(limit.rate, now_ms) < 0
+        if not is_refused:
+            bucket.take(count, limit.rate, now_ms)
+        waits = is_refused or not strict
+        return is_refused, bucket.throttle_ms(limit.rate, now_ms) if waits else 0
 
 
 class Throttle:

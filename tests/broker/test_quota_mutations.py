@@ -17,7 +17,7 @@ from ottla.protocol.messages.metadata import MetadataRequest
 
 # Partitions created and deleted
 
-EXCEEDED = (89, "The throttling quota has been exceeded.")
+EXCEEDED = (89, None)
 
 
 def errors_of(answer: Any) -> list[tuple[int, str | None]]:
@@ -51,11 +51,25 @@ async def test_topics_beyond_the_bucket_are_refused_one_by_one(tmp_path: Path) -
 
 
 async def test_who_takes_too_much_only_now_does_not_wait(tmp_path: Path) -> None:
-    async with limited(tmp_path, controller_mutation_rate=1) as (_, client):
+    async with limited(tmp_path, controller_mutation_rate=1) as (broker, client):
         answer = await client.call(create_topics("a", partitions=100), 7)
         assert (errors_of(answer), answer.throttle_time_ms) == ([(0, None)], 0)
         answer = await client.call(deleting("a"), 5)
         assert (errors_of(answer), answer.throttle_time_ms) == ([EXCEEDED], 89_000)
+        by_name = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="a", topic_id=bytes(16))], timeout_ms=1)
+        (refused,) = (await (await held(broker)).call(by_name, 6)).responses
+        assert (refused.error_code, refused.topic_id) == (89, broker.state.topics.named("a").id)
+
+
+async def test_with_zookeeper_a_rate_of_0_refused_for_good(tmp_path: Path) -> None:
+    async with running(tmp_path, release="2.8") as broker:
+        client = await held(broker)
+        await set_quotas(await broker.client(), HELD, controller_mutation_rate=0)
+        answer = await client.call(create_topics("a", "b"), 7)
+        assert (errors_of(answer), answer.throttle_time_ms) == ([(0, None), EXCEEDED], 0)
+        broker.clock.advance(1_000_000)
+        assert errors_of(await client.call(create_topics("b"), 7)) == [EXCEEDED]
+        assert errors_of(await client.call(create_topics("b"), 5)) == [(0, None)]
 
 
 async def test_partitions_that_are_added_count(tmp_path: Path) -> None:
