@@ -85,11 +85,8 @@ def alter(context: RequestContext, kind: int, name: str, changes: Sequence[Chang
     if kind == BROKER_LOGGER:
         _set_levels(context, name, changes, validate_only=validate_only)
         return
-    unknown = [change.operation for change in changes if not SET <= change.operation <= SUBTRACT]
     if kind == BROKER and name:
         _check_node(context, name)
-    if unknown:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {unknown[0]}")
     _change(context, kind, name, changes, validate_only=validate_only)
 
 
@@ -116,11 +113,23 @@ def _check_changes(changes: Sequence[Change], behaviour: Behaviour, *, is_whole:
     if twice and (kraft or not is_whole):
         listed = "" if kraft else f" : {','.join(twice)}"
         raise Refused(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys{listed}")
+    if nulls and not kraft and not is_whole:
+        known = dict(enumerate(OPERATIONS))
+        raise _of_nulls(",".join(f"{known.get(change.operation, 'null')}:{change.name}" for change in nulls))
     if nulls:
-        told = ", ".join(change.name for change in nulls)
-        if not kraft and not is_whole:
-            told = ",".join(f"{_operation(change.operation)}:{change.name}" for change in nulls)
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {told}")
+        raise _of_nulls(", ".join(change.name for change in nulls))
+
+
+def _of_nulls(told: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {told}")
+
+
+def check_values(configs: Iterable[tuple[str, str | None]], behaviour: Behaviour) -> None:
+    """With ZooKeeper a value that is null has all of an AlterConfigs refused (there without a reason). Raises
+    Refused."""
+    nulls = [name for name, value in configs if value is None]
+    if nulls and not behaviour.kraft_configs:
+        raise _of_nulls(",".join(nulls))
 
 
 def _operation(code: int) -> str:
@@ -186,10 +195,8 @@ def _change(context: RequestContext, kind: int, name: str, changes: Sequence[Cha
 
 def _change_topic(broker: BrokerState, name: str, changes: Sequence[Change], now_ms: int, validate_only: bool) -> None:
     """KRaft's controller looks at the values first, and whether there is such a topic then."""
-    kraft = broker.profile.behaviour.kraft_configs
-    known = broker.config.facts("topic")
-    if kraft:
-        configs = _changed(broker, TOPIC, name, changes, known)
+    configs = _changed(broker, TOPIC, name, changes, broker.config.facts("topic"))
+    if broker.profile.behaviour.kraft_configs:
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         if name != METADATA_TOPIC:
@@ -198,7 +205,6 @@ def _change_topic(broker: BrokerState, name: str, changes: Sequence[Change], now
     topic = broker.topics.get(name)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    configs = _changed(broker, TOPIC, name, changes, known)
     TopicConfig(broker.config, configs).check_tiered()
     if not validate_only:
         broker.topics.set_configs(topic, configs, now_ms)
@@ -214,6 +220,8 @@ def _changed(
             configs.pop(change.name, None)
         elif change.operation == SET:
             configs[change.name] = change.value or ""
+        elif change.operation not in (APPEND, SUBTRACT):
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
         else:
             fact = known.get(change.name)
             _check_list(change, fact, kind, broker.profile.behaviour)
@@ -238,11 +246,11 @@ def _check_list(change: Change, fact: Fact | None, kind: int, behaviour: Behavio
 
 def _edited(change: Change, text: str, *, kraft: bool) -> str:
     """A list with elements added or taken away; what was not set starts from the default. With ZooKeeper what is added
-    may be there already."""
+    may be there already, and empty."""
     given = (change.value or "").split(",")
+    elements = [part for part in text.split(",") if part or not kraft]
     if change.operation == APPEND and not kraft:
-        return ",".join([*text.split(","), *given])
-    elements = [part for part in text.split(",") if part]
+        return ",".join([*elements, *given])
     if change.operation == APPEND:
         there = set(elements)
         return ",".join([*elements, *(element for element in dict.fromkeys(given) if element not in there)])

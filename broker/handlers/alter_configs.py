@@ -9,7 +9,7 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
-from ..resources import check_allowed, check_kinds, replace
+from ..resources import check_allowed, check_kinds, check_values, replace
 
 Result = AlterConfigsResponse.AlterConfigsResourceResponse
 
@@ -23,6 +23,8 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -
     asked_for = {(asked.resource_type, asked.resource_name): asked for asked in request.resources}
     refused = None
     try:
+        values = ((config.name, config.value) for asked in request.resources for config in asked.configs)
+        check_values(values, behaviour)
         check_kinds((asked.resource_type for asked in request.resources), behaviour, is_whole=True)
     except Refused as error:
         refused = error

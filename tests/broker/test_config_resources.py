@@ -259,6 +259,22 @@ async def test_brokers_with_zookeeper_had_other_words(tmp_path: Path) -> None:
         assert (await shown(client, TOPIC, "t", "retention.ms")) == {"retention.ms": ("2", 1)}
 
 
+async def test_with_zookeeper_a_null_value_had_all_refused(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", release="2.8") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        one = AlterConfigsRequest.AlterConfigsResource
+        config = one.AlterableConfig
+        asked = [
+            one(resource_type=TOPIC, resource_name="t", configs=[config(name="retention.ms", value="5")]),
+            one(resource_type=BROKER, resource_name="", configs=[config(name="background.threads", value=None)]),
+        ]
+        answers = (await client.call(AlterConfigsRequest(resources=asked, validate_only=False), 1)).responses
+        told = "Null value not supported for : background.threads"
+        assert [(one.error_code, one.error_message) for one in answers] == [(42, told)] * 2
+        assert broker.state.topics.named("t").config.overrides == {}
+
+
 async def test_a_resource_is_named_once(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
