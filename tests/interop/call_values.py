@@ -266,9 +266,19 @@ def versioned_metadata(request: Any, world: World, random: Random, version: int)
 
 
 def quota_entity(entry: Any, world: World, random: Random, wrong: bool) -> None:
-    """An entity of one type, or of a user and a client id."""
-    if wrong or not entry.entity:
+    """An entity of one type, or of a user and a client id. What holds for everybody, and so for who asks here, is no
+    limit that is reached: how long it was since would decide."""
+    if not entry.entity:
         return
+    if not wrong:
+        _of_known_entity(entry, random)
+    if all(one.entity_name is None for one in entry.entity):
+        for op in entry.ops:
+            if op.key in ("controller_mutation_rate", "request_percentage", "connection_creation_rate"):
+                op.value = max(op.value, 1e9)
+
+
+def _of_known_entity(entry: Any, random: Random) -> None:
     kinds = random.choice((["user"], ["client-id"], ["user", "client-id"], ["ip"]))
     one = type(entry.entity[0])
     names = {"user": (*USERS, None), "client-id": ("c1", "c2", None), "ip": ("127.0.0.8", None)}

@@ -157,6 +157,7 @@ class Run:
         self.reasons: Counter[str] = Counter()
         self.count = 0
         self.known = 0  # topic ids
+        self.held = ""  # the topics of both, at last
         self.per_api: Counter[str] = Counter()
         self.failures: list[str] = []
         self.kinds: Counter[str] = Counter()
@@ -246,7 +247,8 @@ class Run:
         while not self.learn() or self.is_deleting():
             if time.monotonic() > end:
                 self.kinds[f"the topics differ after {call.api}"] += 1
-                self.failures.append(f"the topics differ after call {self.count} {call}, seed {self.seed}\n")
+                told = f"{self.held}, {'' if not self.is_deleting() else 'some are being deleted, '}seed {self.seed}"
+                self.failures.append(f"the topics differ after call {self.count} {call}: {told}\n")
                 self.make_same()
                 return
             time.sleep(0.02)
@@ -267,7 +269,10 @@ class Run:
             found.append({one.name: one for one in answer.topics})
         theirs, ours = found
         counts = [{name: len(one.partitions) for name, one in each.items()} for each in found]
-        if counts[0] != counts[1] or any(p.error_code for one in theirs.values() for p in one.partitions):
+        errors = [(name, p.partition_index, p.error_code) for name in theirs for p in theirs[name].partitions]
+        errors = [one for one in errors if one[2]]
+        self.held = f"{counts[0]} with errors {errors}, {counts[1]}"
+        if counts[0] != counts[1] or errors:
             return False
         self.world.topics = counts[0]
         for name in sorted(theirs):
