@@ -1,0 +1,163 @@
+"""Two answers beside each other, field by field.
+
+Owns what of an answer is worth comparing: what is a broker's own (addresses, folders, times, free bytes) is not, or
+only whether there is any; elements of lists are matched by what tells them apart, for Kafka promises no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ...protocol.primitives import ZERO_UUID
+from ...protocol.schema import Value
+
+ABSENT = "<absent>"
+OF_ITSELF = frozenset(
+    """throttle_time_ms host port rack client_host finalized_features_epoch session_id subscription_id
+    zk_migration_ready log_dir path log_dir_path voter_directory_id replica_directory_id""".split()
+)
+"""Fields of which nothing is compared."""
+WHETHER = frozenset(
+    """log_append_time_ms issue_timestamp_ms expiry_timestamp_ms max_timestamp_ms issue_timestamp expiry_timestamp
+    max_timestamp hmac token_id client_instance_id transaction_start_time_ms usable_bytes total_bytes last_timestamp
+    last_fetch_timestamp last_caught_up_timestamp""".split()
+)
+"""Fields of which only counts whether there is a value: numbers below zero, zeros and nothing are none."""
+ORDERED = frozenset(("replica_nodes", "replicas"))  # the first is the preferred leader
+# A list's elements are told apart by these, in this order.
+IDENTITIES = tuple(
+    """name topic_name topic partition_index partition index partition_id group_id group_name resource_type
+    resource_name key user entity entity_type pattern_type mechanism node_id broker_id replica_id topic_partition
+    principal host operation permission_type transactional_id api_key feature member_id producer_id
+    batch_index""".split()
+)
+# Configs that say where and who a broker is.
+OWN_CONFIGS = frozenset(
+    """listeners advertised.listeners advertised.host.name advertised.port host.name port log.dirs log.dir broker.id
+    node.id zookeeper.connect process.roles controller.listener.names controller.quorum.voters
+    controller.quorum.bootstrap.servers listener.security.protocol.map inter.broker.listener.name""".split()
+)
+
+
+class Difference(NamedTuple):
+    """Where two answers differ; `path` is from the answer on, elements of lists by what tells them apart."""
+
+    path: str
+    left: Any
+    right: Any
+
+
+class Sides(NamedTuple):
+    """The versions of both answers, texts that stand for others, and names of topics by the right's ids."""
+
+    left_version: int
+    right_version: int
+    texts: Mapping[str, str]
+    topics: Mapping[bytes, str]
+
+
+def differences(left: Any, right: Any, sides: Sides, path: str = "", name: str = "") -> list[Difference]:
+    """All differences of two values, the left's ids being the right's already."""
+    if name in OF_ITSELF:
+        return []
+    if name in WHETHER:
+        return [] if _is_set(left) == _is_set(right) else [Difference(path, left, right)]
+    if isinstance(left, Value) and isinstance(right, Value):
+        return _of_values(left, right, sides, path)
+    if isinstance(left, list) and isinstance(right, list):
+        return _of_lists(left, right, sides, path, name)
+    if _plain(left) == _plain(right):
+        return []
+    if isinstance(left, str) and isinstance(right, str) and _with_texts(left, sides.texts) == right:
+        return []
+    return [Difference(path, left, right)]
+
+
+def _of_values(left: Value, right: Value, sides: Sides, path: str) -> list[Difference]:
+    if type(left) is not type(right):
+        return [Difference(path, left, right)]
+    if getattr(left, "name", "") in OWN_CONFIGS and "config_source" in left._fields:
+        return []
+    found: list[Difference] = []
+    for name, field in left._fields.items():
+        if sides.left_version not in field.versions or sides.right_version not in field.versions:
+            continue
+        if name == "topic_id" and _named(left, right):
+            both_set = (left.topic_id == ZERO_UUID) == (right.topic_id == ZERO_UUID)  # type: ignore[attr-defined]
+            if both_set and not sides.topics.get(bytes(right.topic_id)):  # type: ignore[attr-defined]
+                continue  # an id that was told nowhere else
+        here = differences(getattr(left, name), getattr(right, name), sides, f"{path}.{name}", name)
+        if here and name in ("error_code", "partition_error_code"):
+            return here  # what else there is of it says no more
+        found += here
+    return found
+
+
+def _named(left: Any, right: Any) -> bool:
+    names = ("name", "topic")
+    return any(getattr(left, name, None) and getattr(left, name) == getattr(right, name, None) for name in names)
+
+
+def _of_lists(left: list[Any], right: list[Any], sides: Sides, path: str, name: str) -> list[Difference]:
+    if name in ORDERED:
+        return [] if left == right else [Difference(path, left, right)]
+    if not any(isinstance(one, Value) for one in (*left, *right)):
+        one, other = sorted(map(_plain, left), key=repr), sorted(map(_plain, right), key=repr)
+        return [] if one == other else [Difference(path, left, right)]
+    there: dict[str, list[Any]] = {}
+    for one in right:
+        there.setdefault(identity(one, sides.topics), []).append(one)
+    found: list[Difference] = []
+    for one in left:
+        same = there.get(identity(one, sides.topics))
+        where = f"{path}[{shown_identity(one, sides.topics)}]"
+        if same:
+            found += differences(one, same.pop(0), sides, where)
+        else:
+            found.append(Difference(where, one, ABSENT))
+    for rest in there.values():
+        found += [Difference(f"{path}[{shown_identity(one, sides.topics)}]", ABSENT, one) for one in rest]
+    return found
+
+
+def identity(one: Any, topics: Mapping[bytes, str]) -> str:
+    """What tells an element of a list apart from the others."""
+    return repr(_identity(one, topics)) if isinstance(one, Value) else repr(_plain(one))
+
+
+def _identity(one: Value, topics: Mapping[bytes, str]) -> list[Any]:
+    found = [getattr(one, name) for name in IDENTITIES if name in one._fields and name not in OF_ITSELF]
+    topic_id = bytes(getattr(one, "topic_id", ZERO_UUID))
+    if topic_id != ZERO_UUID and not (found and found[0]):
+        found = [topics.get(topic_id, topic_id.hex()), *found[1:]]
+    if not found:
+        found = [getattr(one, name) for name in one._fields if name not in OF_ITSELF]
+    return found
+
+
+def shown_identity(one: Any, topics: Mapping[bytes, str]) -> str:
+    """The same for people."""
+    parts = _identity(one, topics) if isinstance(one, Value) else [one]
+    return ",".join(str(part)[:60] for part in parts if not isinstance(part, Value | list))
+
+
+def _is_set(value: Any) -> bool:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return any(bytes(value))
+    return value is not None and value != "" and not (isinstance(value, int) and value < 0)
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytearray | memoryview) else value
+
+
+def _with_texts(text: str, texts: Mapping[str, str]) -> str:
+    for one, other in texts.items():
+        text = text.replace(one, other)
+    return text
+
+
+def codes_in(found: Iterable[Difference]) -> bool:
+    """Whether any of these is one of error codes."""
+    return any(one.path.endswith("error_code") for one in found)
