@@ -250,7 +250,6 @@ class Topology:
 
     def describe(self) -> TopologyView:
         """Everything as it is now."""
-        nodes = (NodeView(id, *self._address(id), id not in self.nodes.stopped) for id in self.nodes.ids)
         partitions = (
             PartitionView(
                 one.topic,
@@ -262,7 +261,11 @@ class Topology:
             )
             for one in self._partitions()
         )
-        return TopologyView(tuple(nodes), tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))))
+        return TopologyView(self.node_views(), tuple(sorted(partitions, key=lambda one: (one.topic, one.partition))))
+
+    def node_views(self) -> tuple[NodeView, ...]:
+        """The nodes alone."""
+        return tuple(NodeView(id, *self._address(id), id not in self.nodes.stopped) for id in self.nodes.ids)
 
     # How
 

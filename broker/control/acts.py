@@ -6,9 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from . import values
+from .overview import Asked
 from .plane import Plane
 from .route import Call, Refusal
-from .schemas import MAX_RECORDS
+from .schemas import DEFAULT_LIMIT, MAX_RECORDS
 from .views import Group, NewRecord, Record
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024  # of keys and values in one answer, and one record more
@@ -75,6 +76,12 @@ async def get_group(plane: Plane, call: Call) -> Any:
 async def list_producers(plane: Plane, call: Call) -> Any:
     """What partitions know of producers."""
     return {"producers": [asdict(one) for one in await plane.operations.producers(call.query.get("topic"))]}
+
+
+async def get_overview(plane: Plane, call: Call) -> Any:
+    """What is going on."""
+    asked = Asked(call.query.get("limit", DEFAULT_LIMIT), call.query.get("contains", ""))
+    return await plane.overviews.taken(asked)
 
 
 def _new_record(given: dict[str, Any], where: str) -> NewRecord:

@@ -81,6 +81,7 @@ async def start_control(
     if sock is None:
         sock = bind(Listener("CONTROL", host, port), SocketSettings())
     plane = Plane(operations)
+    plane.look()
     runner = web.AppRunner(
         application(plane), access_log=None, auto_decompress=False, shutdown_timeout=STOP_SECONDS, logger=_Quiet()
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from .overview import Overviews
 from .route import Refusal
 
 if TYPE_CHECKING:
@@ -18,13 +19,28 @@ MAX_SNAPSHOTS = 1000
 
 
 class Plane:
-    """The broker's operations, and the snapshots that were taken over HTTP."""
+    """The broker's operations, and the snapshots that were taken over HTTP. `host` is where it listens; `may_write`
+    whether its page, and browsers, may change something."""
 
-    def __init__(self, operations: Operations) -> None:
+    def __init__(self, operations: Operations, host: str = "127.0.0.1", may_write: bool = False) -> None:
         self.operations = operations
+        self.host = host
+        self.may_write = may_write
         self.snapshots: dict[str, Snapshot] = {}
         self.naming = asyncio.Lock()
         """Held from the choice of a snapshot's name until there is one."""
+        self._overviews: Overviews | None = None
+
+    def look(self) -> None:
+        """Sees from now on what clients do."""
+        self._overviews = Overviews(self.operations.running)
+
+    @property
+    def overviews(self) -> Overviews:
+        """What goes on. Raises Refusal (409) where nobody looks."""
+        if self._overviews is None:
+            raise Refusal(409, "nobody looks at what goes on")
+        return self._overviews
 
     def snapshot_named(self, name: str) -> Snapshot:
         """Raises Refusal (404)."""
@@ -48,4 +64,7 @@ class Plane:
     def close(self) -> None:
         """Lets go of the snapshots and of the broker: aiohttp keeps the handlers of applications that are gone."""
         self.snapshots.clear()
+        if self._overviews is not None:
+            self._overviews.close()
+            self._overviews = None
         self.__dict__.pop("operations", None)

@@ -8,7 +8,7 @@ from typing import Any
 from . import acts, steering
 from .plane import Plane
 from .route import Call, Route
-from .schemas import COUNT, MAX_RECORDS, PARTITION, TOPIC
+from .schemas import CONTAINS, COUNT, LIMIT, MAX_RECORDS, PARTITION, TOPIC
 
 
 async def openapi(plane: Plane, call: Call) -> Any:
@@ -37,7 +37,11 @@ _GENERAL = (
     Route(
         "GET", "/health", "getHealth", "Whether the broker serves, as what, and where", "Health", health, refusals=()
     ),
-)
+    Route(
+        "GET", "/overview", "getOverview", "What goes on: topics, groups, producers, clients and requests", "Overview",
+        acts.get_overview, query={"limit": LIMIT, "contains": CONTAINS},
+    ),
+)  # fmt: skip
 _TOPICS = (
     Route("GET", "/topics", "listTopics", "All topics, Kafka's own too", "Topics", acts.list_topics),
     Route(

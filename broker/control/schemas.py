@@ -19,6 +19,30 @@ MAX_ID = 32_767  # letters of a group's or a client's id, as long as the protoco
 MAX_RECORDS = 10_000  # in one request or one answer
 MAX_PARTITIONS = 1000  # of a topic that is made here; while it is made nothing else is done
 MAX_MOVE_MS = 100 * 366 * 86_400_000  # of the clock, at once: a hundred years
+DEFAULT_LIMIT = 100  # entries of each list of an overview
+MAX_LIMIT = 10_000
+TOTALS = (
+    "topics",
+    "partitions",
+    "offline_partitions",
+    "size_bytes",
+    "records",
+    "records_in",
+    "bytes_in",
+    "bytes_out",
+    "groups",
+    "members",
+    "lag",
+    "producers",
+    "open_transactions",
+    "clients",
+    "connections",
+    "waiting",
+    "requests",
+    "request_bytes",
+    "response_bytes",
+    "faults",
+)
 LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
@@ -52,6 +76,8 @@ NODE = _whole(0, INT32_MAX, "a node's id")
 OFFSET = _whole(-1, INT64_MAX)
 TIME_MS = _whole(-1, INT64_MAX, "milliseconds since 1970")
 COUNT = _whole(0, INT64_MAX)
+LIMIT = _whole(1, MAX_LIMIT, "how many entries of each list at most", default=DEFAULT_LIMIT)
+CONTAINS = _text(MAX_NAME, "only entries with this in their names, in whatever case")
 FLAG: Schema = {"type": "boolean"}
 TEXT: Schema = {"type": "string"}
 CONFIGS: Schema = {
@@ -213,6 +239,136 @@ _CLIENTS: dict[str, Schema] = {
     "Producers": _object({"producers": _list("Producer")}, text="what partitions know of producers with ids"),
 }
 
+_NAME: Schema = {"type": ["string", "null"]}
+_OVERVIEW: dict[str, Schema] = {
+    "OverviewBroker": _object(
+        {
+            **_GENERAL["Health"]["properties"],
+            "instance": {"type": "string", "description": "another one when the process was started anew"},
+            "state": {**COUNT, "description": "another one after a reset or a restore"},
+            "uptime_ms": {**COUNT, "description": "how long it is observed; by the machine's clock, for rates"},
+        }
+    ),
+    "OverviewNode": _object(
+        {
+            "id": _whole(0, INT32_MAX),
+            "host": TEXT,
+            "port": _whole(0, 65535),
+            "running": FLAG,
+            "leads": {**COUNT, "description": "how many partitions"},
+        }
+    ),
+    "OverviewTopic": _object(
+        {
+            "name": TEXT,
+            "is_internal": FLAG,
+            "partitions": COUNT,
+            "offline_partitions": COUNT,
+            "size_bytes": COUNT,
+            "records": {**COUNT, "description": "offsets from the log starts to the high watermarks"},
+            "records_in": {**COUNT, "description": "a counter: the sum of the log ends"},
+            "bytes_in": {**COUNT, "description": "a counter: what clients sent, as it came"},
+            "bytes_out": {**COUNT, "description": "a counter: what they were sent"},
+        }
+    ),
+    "OverviewGroup": _object(
+        {
+            "id": TEXT,
+            "state": TEXT,
+            "protocol_type": TEXT,
+            "protocol": TEXT,
+            "generation": _whole(-1, INT32_MAX),
+            "members": COUNT,
+            "topics": {**_list(TEXT), "description": "some of those with committed offsets"},
+            "partitions": {**COUNT, "description": "those with committed offsets"},
+            "committed": {**COUNT, "description": "the sum of the committed offsets"},
+            "lag": COUNT,
+        }
+    ),
+    "OverviewProducer": _object(
+        {
+            "topic": {**_NAME, "description": "null where no partition knows it yet"},
+            "partition": _whole(-1, INT32_MAX),
+            "producer_id": COUNT,
+            "producer_epoch": _whole(-1, INT16_MAX),
+            "last_sequence": _whole(-1, INT32_MAX),
+            "last_timestamp_ms": TIME_MS,
+            "transaction_start_offset": {**OFFSET, "description": "-1 without an open transaction"},
+            "transactional_id": _NAME,
+            "transaction_state": _NAME,
+            "transaction_start_ms": TIME_MS,
+        }
+    ),
+    "OverviewClient": _object(
+        {
+            "client_id": {**_NAME, "description": "null for those that named none, or are too many to be kept apart"},
+            "software_name": _NAME,
+            "software_version": _NAME,
+            "listener": TEXT,
+            "hosts": {**_list(TEXT), "description": "some of those that are connected"},
+            "connections": COUNT,
+            "waiting": {**COUNT, "description": "requests that are not answered yet"},
+            "requests": COUNT,
+            "request_bytes": COUNT,
+            "response_bytes": COUNT,
+            "apis": {
+                "type": "object",
+                "additionalProperties": _whole(0, INT16_MAX),
+                "description": "the highest version of each API that it called",
+            },
+            "idle_ms": COUNT,
+        }
+    ),
+}
+_REQUEST: Mapping[str, Schema] = {
+    "number": COUNT,
+    "api": TEXT,
+    "api_version": _whole(-INT16_MAX - 1, INT16_MAX),
+    "client_id": _NAME,
+    "host": TEXT,
+    "port": _whole(-1, 65535),
+    "request_bytes": COUNT,
+    "fault": {**_NAME, "description": "the fault that it met"},
+}
+_OVERVIEW |= {
+    "SlowRequest": _object(
+        {
+            **_REQUEST,
+            "duration_us": COUNT,
+            "ago_ms": {**COUNT, "description": "since it was answered"},
+            "response_bytes": COUNT,
+            "ending": {"enum": ["answered", "silent", "closed"]},
+        }
+    ),
+    "WaitingRequest": _object(
+        {
+            **_REQUEST,
+            "waiting_ms": COUNT,
+            "waits_for": {"enum": ["records", "members", None], "description": "what it asked to wait for"},
+        }
+    ),
+    "Overview": _object(
+        {
+            "broker": ref("OverviewBroker"),
+            "clock": ref("Clock"),
+            "nodes": _list("OverviewNode"),
+            "totals": _object({name: COUNT for name in TOTALS}, text="of everything, whatever the lists are cut to"),
+            "topics": _list("OverviewTopic"),
+            "groups": _list("OverviewGroup"),
+            "producers": {**_list("OverviewProducer"), "description": "in each partition, open transactions first"},
+            "clients": _list("OverviewClient"),
+            "slow": {
+                **_list("SlowRequest"),
+                "description": "the slowest of the last minute; a Fetch that waited no longer than it may, JoinGroup "
+                "and SyncGroup are none of them",
+            },
+            "waiting": {**_list("WaitingRequest"), "description": "not answered yet, oldest first"},
+            "faults": _list("Fault"),
+        },
+        text="what goes on now; each list has what is most active, rates are the growth of counters by uptime_ms",
+    ),
+}
+
 _API: Schema = {
     "description": "Kafka's name of a request, its key, or several of them; without it all requests",
     "anyOf": [
@@ -313,4 +469,4 @@ _STATE: dict[str, Schema] = {
     "Snapshots": _object({"snapshots": _list("Snapshot")}),
 }
 
-SCHEMAS: dict[str, Schema] = _GENERAL | _TOPICS | _RECORDS | _CLIENTS | _FAULTS | _TOPOLOGY | _TIME | _STATE
+SCHEMAS: dict[str, Schema] = _GENERAL | _OVERVIEW | _TOPICS | _RECORDS | _CLIENTS | _FAULTS | _TOPOLOGY | _TIME | _STATE

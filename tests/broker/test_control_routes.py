@@ -363,6 +363,7 @@ async def test_every_route_is_called(tmp_path: Path) -> None:
             broker.state.cluster_id,
         )
         assert await api.ask("GET", "/openapi.json") == api.described
+        assert (await api.ask("GET", "/overview?limit=1&contains=x"))["topics"] == []
         for part in (snapshots, topology, clock, faults):
             await part(api)
             await api.ask("POST", "/state/reset")
