@@ -25,6 +25,7 @@ class Ring:
     ) -> None:
         self.frame_bytes = frame_bytes
         self._size_max = size_bytes
+        self._count = exchanges
         self._places: list[Exchange | None] = [None] * exchanges  # number n stands at n modulo their count
         self._sizes = [0] * exchanges  # as they were counted: an exchange grows while it is here
         self._size = 0
@@ -41,18 +42,31 @@ class Ring:
 
     def begun(self, exchange: Exchange) -> None:
         """One more; it may be one too many."""
-        self._put(exchange.number % len(self._places), self._kept(exchange))
+        request = exchange.request
+        if request is None or len(request) > self.frame_bytes or exchange.api_key in KEYS:
+            self._put(exchange.number % self._count, self._kept(exchange))
+        else:  # as `_put` does it; this runs for every request
+            place = exchange.number % self._count
+            sizes = self._sizes
+            size = len(request) + OVERHEAD_BYTES
+            self._size += size - sizes[place]
+            sizes[place] = size
+            self._places[place] = exchange
         self._next = exchange.number + 1
         if self._size > self._size_max:
             self._shrink()
 
     def ended(self, exchange: Exchange) -> None:
         """It may be gone already."""
-        place = exchange.number % len(self._places)
+        place = exchange.number % self._count
         old = self._places[place]
-        if old is None or old.number != exchange.number:
+        if old is exchange and exchange.response_bytes <= self.frame_bytes:
+            self._sizes[place] += exchange.response_bytes
+            self._size += exchange.response_bytes
+        elif old is None or old.number != exchange.number:
             return
-        self._put(place, self._kept(exchange))
+        else:
+            self._put(place, self._kept(exchange))
         if self._size > self._size_max:
             self._shrink()
 
@@ -84,7 +98,7 @@ class Ring:
         return replace(exchange, request=request, response=response)
 
     def _shrink(self) -> None:
-        count = len(self._places)
+        count = self._count
         self._first = max(self._first, self._next - count)
         while self._size > self._size_max and self._first < self._next:
             place = self._first % count
@@ -102,18 +116,18 @@ class Ring:
 
     def find(self, number: int) -> Exchange | None:
         """That exchange, if it is still here."""
-        found = self._places[number % len(self._places)]
+        found = self._places[number % self._count]
         return found if found is not None and found.number == number else None
 
     def list(self, first: int = 1) -> list[Exchange]:
         """All that are here, from a number on, oldest first."""
-        first = max(first, self._first, self._next - len(self._places))
-        found = [self._places[number % len(self._places)] for number in range(first, self._next)]
+        first = max(first, self._first, self._next - self._count)
+        found = [self._places[number % self._count] for number in range(first, self._next)]
         return [one for one in found if one is not None]
 
     def clear(self) -> None:
         """Forgets all; those that go on now are not noted when they end."""
-        count = len(self._places)
+        count = self._count
         self._places = [None for _ in range(count)]
         self._sizes, self._size = [0] * count, 0
         self._first = self._next

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .exchange import Sink
 
 _HEAD = struct.Struct(">hhih")
-NO_HEAD = (-1, -1, -1, -1)
+_HEAD_BYTES, _unpack_head = _HEAD.size, _HEAD.unpack_from
+_ANSWERED = Ending.ANSWERED  # looking it up in the enum takes longer than the rest of its line
 
 
 class Tap:
@@ -86,21 +87,19 @@ class Tap:
 
     def begun(self, peer: Peer, frame: memoryview, now_ms: int) -> Exchange:
         """A request came, in a buffer that will be somebody else's."""
-        self._last_exchange += 1
+        number = self._last_exchange = self._last_exchange + 1
         size = len(frame)
-        api_key, api_version, correlation_id, length = _HEAD.unpack_from(frame) if size >= _HEAD.size else NO_HEAD
-        exchange = Exchange(
-            self._last_exchange,
-            peer,
-            now_ms,
-            perf_counter_ns(),
-            api_key,
-            api_version,
-            correlation_id,
-            None if length < 0 else str(frame[_HEAD.size : _HEAD.size + length], "utf8", "replace"),
-            bytes(frame) if self._kept_max is None or size <= self._kept_max else None,
-            size,
-        )
+        data = bytes(frame) if self._kept_max is None or size <= self._kept_max else None
+        if size >= _HEAD_BYTES:
+            key, version, correlation_id, length = _unpack_head(frame)
+            client_id = None
+            if length >= 0:
+                client_id = str(frame[_HEAD_BYTES : _HEAD_BYTES + length], "utf8", "replace")
+            exchange = Exchange(
+                number, peer, now_ms, perf_counter_ns(), key, version, correlation_id, client_id, data, size
+            )
+        else:
+            exchange = Exchange(number, peer, now_ms, perf_counter_ns(), -1, -1, -1, None, data, size)
         for sink in self._sinks:
             try:
                 sink.begun(exchange)
@@ -110,13 +109,19 @@ class Tap:
 
     def answered(self, exchange: Exchange, parts: Sequence[Any]) -> None:
         """Its answer leaves, in these pieces; none where none is due."""
+        exchange.duration_ns = perf_counter_ns() - exchange.begun_ns
         if parts:
             size = exchange.response_bytes = sum(map(len, parts))
             if self._kept_max is None or size <= self._kept_max:
                 exchange.response = b"".join(parts)
-        exchange.duration_ns = perf_counter_ns() - exchange.begun_ns
-        exchange.ending = Ending.ANSWERED if parts else Ending.SILENT
-        self._ended(exchange)
+            exchange.ending = _ANSWERED
+        else:
+            exchange.ending = Ending.SILENT
+        for sink in self._sinks:
+            try:
+                sink.ended(exchange)
+            except Exception:
+                self._failed(sink)
 
     def lost(self, exchange: Exchange, reason: str, sent: bytes = b"") -> None:
         """The connection is closed for it or under it; `sent` is what left of the answer."""
@@ -125,9 +130,6 @@ class Tap:
         exchange.duration_ns = perf_counter_ns() - exchange.begun_ns
         exchange.reason = reason
         exchange.ending = Ending.CLOSED
-        self._ended(exchange)
-
-    def _ended(self, exchange: Exchange) -> None:
         for sink in self._sinks:
             try:
                 sink.ended(exchange)
