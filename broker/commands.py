@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from .cli import complain
 from .config import Config, ConfigError
+from .logs import Levels, level_of
 from .options import BROKERS_MAX, ServeOptions, StartupError, control_listener, flags_to_configs, serve_options
 from .releases import NEWEST, OWN, RELEASES, UnknownRelease, profile
 
@@ -80,9 +81,24 @@ def serve_parser() -> argparse.ArgumentParser:
         "who they are, so keep it from others (default: none; needs ottla[http])",
     )
     parser.add_argument("--log-format", choices=["console", "json"], default="console", help="how to log to stderr")
+    parser.add_argument(
+        "--log-level",
+        action="append",
+        default=[],
+        metavar="[LOGGER=]LEVEL",
+        help=f"what to log: {', '.join(Levels.LEVELS)}, of one logger or of all; repeat for more (default: INFO)",
+    )
     for flag in RESERVED_FLAGS:
         parser.add_argument(flag, action=_Reserved, nargs="?", help=argparse.SUPPRESS)
     return parser
+
+
+def _log_levels(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Raises ConfigError."""
+    try:
+        return tuple(level_of(text) for text in texts)
+    except ValueError as error:
+        raise ConfigError(f"--log-level: {error}") from error
 
 
 def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[ServeOptions, str]:
@@ -101,6 +117,7 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
     config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
     named_by_flags = bool(parsed.listen) and "listeners" not in overrides
     options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers)
+    options = dataclasses.replace(options, log_levels=_log_levels(parsed.log_level))
     if parsed.control is not None:
         options = dataclasses.replace(options, control=control_listener(parsed.control))
     return options, parsed.log_format
@@ -115,7 +132,7 @@ def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lamb
         options, log_format = parse_serve(arguments, os.environ)
         from . import logs, server  # after the checks: these import the event loop and the whole broker
 
-        logs.configure(log_format)
+        logs.configure(log_format, dict(options.log_levels))
         return server.serve(options, on_ready)
     except (ConfigError, StartupError, UnknownRelease) as error:
         return complain("ottla serve", error)

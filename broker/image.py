@@ -41,6 +41,7 @@ FLAGS = {
     "OTTLA_BROKERS": "--brokers",
     "OTTLA_CONTROL": "--control",
     "OTTLA_LOG_FORMAT": "--log-format",
+    "OTTLA_LOG_LEVEL": "--log-level",
 }
 # An empty one of these says the same as none; a compose file easily has one.
 _MAY_BE_EMPTY = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "KAFKA_LOG_DIRS", "KAFKA_LOG_DIR")
@@ -99,8 +100,8 @@ def plan(
         value = env.get(name, RELEASE if flag == "--release" else "").strip()
         if flag == "--control":
             value = re.sub(r"^https?://", "", value).rstrip("/")
-        if value:
-            arguments += [flag, value]
+        for one in value.split(",") if flag == "--log-level" else [value]:
+            arguments += [flag, one.strip()] if one.strip() else []
     cluster_id = env.get("CLUSTER_ID", "").strip() or None
     if cluster_id is not None and not _CLUSTER_ID.fullmatch(cluster_id):
         raise ImageError(f"CLUSTER_ID {cluster_id!r} is malformed")

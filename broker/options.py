@@ -53,6 +53,8 @@ class ServeOptions:
     node id of its directory."""
     control: Listener | None = None
     """Where the control plane listens; None: there is none."""
+    log_levels: tuple[tuple[str, str], ...] = ()
+    """Loggers with their levels, where these are not INFO from the start."""
 
     def advertised_address(self, name: str, bound_port: int, local_host: str, number: int = 1) -> tuple[str, int]:
         """Where clients of listener `name` are told to connect, for the node of that number, from 1 on.

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..cli import complain
 from ..tools.command_line import Parser, printing
-from . import ctl_print, values
+from . import ctl_logs, ctl_print, values
 from .ctl_client import Client, Unreachable, Wrong, duration_ms, time_ms
 from .ctl_faults import add_fault_arguments, rule_of
 
@@ -68,7 +68,7 @@ def ctl_parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS", help="to wait for it")
     parser.add_argument("--json", action="store_true", help="print what it answers as JSON")
     resources = parser.add_subparsers(metavar="RESOURCE", required=True, dest="resource")
-    for add in (_health, _faults, _topology, _clock, _state, _snapshots, _topics, _records, _groups, _producers):
+    for add in (_health, _faults, _topology, _clock, _state, _snapshots, _topics, _records, _groups, _producers, _logs):
         add(resources)
     return parser
 
@@ -273,6 +273,15 @@ def _producers(resources: Any) -> None:
     verbs = _Verbs(resources, "producers", "what partitions know of producers with ids")
     alone = verbs.alone(lambda to, given: to.ask("GET", "producers", query={"topic": given.topic}), ctl_print.producers)
     alone.add_argument("--topic", metavar="T", help="of this topic alone")
+
+
+def _logs(resources: Any) -> None:
+    verbs = _Verbs(resources, "log-levels", "what is logged, by whom")
+    verbs.alone(ctl_logs.get, ctl_logs.shown)
+    change = verbs.verb("set", "give loggers other levels", ctl_logs.set, ctl_logs.shown)
+    change.add_argument("level", nargs="+", metavar="[LOGGER=]LEVEL", help="without a logger it is the root's")
+    back = verbs.verb("reset", "have loggers go by the root's level again", ctl_logs.reset, ctl_logs.shown)
+    back.add_argument("logger", nargs="+", metavar="LOGGER")
 
 
 def _bytes(text: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from . import acts, steering
+from . import acts, log_levels, steering
 from .plane import Plane
 from .route import Call, Route
 from .schemas import CONTAINS, COUNT, LIMIT, MAX_RECORDS, PARTITION, TOPIC
@@ -40,6 +40,16 @@ _GENERAL = (
     Route(
         "GET", "/overview", "getOverview", "What goes on: topics, groups, producers, clients and requests", "Overview",
         acts.get_overview, query={"limit": LIMIT, "contains": CONTAINS},
+    ),
+)  # fmt: skip
+_LOGS = (
+    Route(
+        "GET", "/log-levels", "getLogLevels", "What is logged: the level of each logger", "LogLevels",
+        log_levels.get_log_levels, refusals=(),
+    ),
+    Route(
+        "PUT", "/log-levels", "setLogLevel", "Give a logger another level, or with null the root's again", "LogLevels",
+        log_levels.set_log_level, body="LogLevel", needs_body=True, refusals=(404,),
     ),
 )  # fmt: skip
 _TOPICS = (
@@ -149,4 +159,4 @@ _STATE = (
     ),
 )  # fmt: skip
 
-ROUTES: tuple[Route, ...] = (*_GENERAL, *_FAULTS, *_TOPOLOGY, *_CLOCK, *_STATE, *_TOPICS, *_CLIENTS)
+ROUTES: tuple[Route, ...] = (*_GENERAL, *_LOGS, *_FAULTS, *_TOPOLOGY, *_CLOCK, *_STATE, *_TOPICS, *_CLIENTS)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..faults.actions import ACTIONS, BYTES_MAX, MS_MAX, ON, WHEN
+from ..logs import Levels
 from .shapes import Schema
 
 INT16_MAX = 2**15 - 1
@@ -469,4 +470,19 @@ _STATE: dict[str, Schema] = {
     "Snapshots": _object({"snapshots": _list("Snapshot")}),
 }
 
-SCHEMAS: dict[str, Schema] = _GENERAL | _OVERVIEW | _TOPICS | _RECORDS | _CLIENTS | _FAULTS | _TOPOLOGY | _TIME | _STATE
+_LOGS: dict[str, Schema] = {
+    "LogLevel": _object(
+        {
+            "logger": _text(MAX_NAME, "its name, with or without the ottla.broker. in front, or root", 1),
+            "level": {"enum": [*Levels.LEVELS, None], "description": "null: that of root"},
+        }
+    ),
+    "LogLevels": _object(
+        {"levels": {"type": "object", "additionalProperties": {"enum": list(Levels.LEVELS)}}},
+        text="the level of each logger by its name",
+    ),
+}
+
+SCHEMAS: dict[str, Schema] = (
+    _GENERAL | _LOGS | _OVERVIEW | _TOPICS | _RECORDS | _CLIENTS | _FAULTS | _TOPOLOGY | _TIME | _STATE
+)
