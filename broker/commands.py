@@ -80,6 +80,11 @@ def serve_parser() -> argparse.ArgumentParser:
         help="serve a control plane there over HTTP, for tests: faults, leaders, the clock, snapshots; it asks nobody "
         "who they are, so keep it from others (default: none; needs ottla[http])",
     )
+    parser.add_argument(
+        "--control-write",
+        action="store_true",
+        help="let the control plane's page, and browsers, change something: make topics, send records, move the clock",
+    )
     parser.add_argument("--log-format", choices=["console", "json"], default="console", help="how to log to stderr")
     parser.add_argument(
         "--log-level",
@@ -119,7 +124,11 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
     options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers)
     options = dataclasses.replace(options, log_levels=_log_levels(parsed.log_level))
     if parsed.control is not None:
-        options = dataclasses.replace(options, control=control_listener(parsed.control))
+        options = dataclasses.replace(
+            options, control=control_listener(parsed.control), control_write=parsed.control_write
+        )
+    elif parsed.control_write:
+        raise ConfigError("--control-write is about the page of a control plane: give --control HOST:PORT, too")
     return options, parsed.log_format
 
 

@@ -88,6 +88,7 @@ def embedded_options(
     brokers: int,
     listeners: str | Sequence[str] | None,
     control: str | None = None,
+    control_write: bool = False,
 ) -> ServeOptions:
     """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, and TypeError, of
     one line each."""
@@ -108,7 +109,9 @@ def embedded_options(
         folders = [MEMORY_DIR]
     texts |= flags_to_configs(addresses, [], folders)
     options = serve_options(Config(texts, profile=played), flag_listeners=bool(addresses), brokers=brokers)
-    return options if control is None else replace(options, control=control_listener(control))
+    if control is None:
+        return options
+    return replace(options, control=control_listener(control), control_write=control_write)
 
 
 def _addresses(running: server.Running, number: int) -> str:
@@ -177,7 +180,8 @@ class Embedded:
     `transaction.state.log.num.partitions` are 4, unless given. Without `data_dir` (a folder, or several) everything is
     kept in memory and ends with the object. `brokers` is how many nodes clients see. `listeners` are
     `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1. With `control`, HOST:PORT, it has a control plane
-    there for other processes, as `ottla serve --control` (it needs the extra `http`).
+    there for other processes, as `ottla serve --control` (it needs the extra `http`); with `control_write` its page may
+    change something.
 
     Used as `with Embedded() as broker:` or `async with Embedded() as broker:`, or by `start` and `stop`. All methods
     may be called from any thread, also under a running event loop, which they hold up for as long as they take. What
@@ -192,9 +196,10 @@ class Embedded:
         brokers: int = 1,
         listeners: str | Sequence[str] | None = None,
         control: str | None = None,
+        control_write: bool = False,
     ) -> None:
         """Checks what is asked for, and starts nothing. Raises ValueError, TypeError."""
-        self.options = embedded_options(release, configs, data_dir, brokers, listeners, control)
+        self.options = embedded_options(release, configs, data_dir, brokers, listeners, control, control_write)
         self.release = release
         self.bootstrap = ""
         """Where clients connect: HOST:PORT of the first listener of each node, once it is started."""
@@ -352,7 +357,10 @@ class Embedded:
             if self.options.control is not None:
                 from .control.app import start_control
 
-                control = await start_control(operations, self.options.control.host, self.options.control.port)
+                where = self.options.control
+                control = await start_control(
+                    operations, where.host, where.port, may_write=self.options.control_write
+                )
                 self.control_url = control.url
             running.on_failed = partial(_shut, running)
             names = [listener.name for listener in self.options.listeners]

@@ -53,6 +53,8 @@ class ServeOptions:
     node id of its directory."""
     control: Listener | None = None
     """Where the control plane listens; None: there is none."""
+    control_write: bool = False
+    """Whether its page, and browsers, may change something."""
     log_levels: tuple[tuple[str, str], ...] = ()
     """Loggers with their levels, where these are not INFO from the start."""
 

@@ -132,6 +132,11 @@ class Segment:
             self._file = self._files.open(self._log_path)
         return self._file
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds a descriptor."""
+        return self._file is not None
+
     def read(self, position: int, length: int) -> bytes | memoryview:
         """Bytes of the log."""
         try:
@@ -554,7 +559,7 @@ class Segment:
 
         Gives a descriptor back that was opened for this: every partition is asked now and then. StorageError.
         """
-        was_open = self._file is not None
+        was_open = self.is_open
         try:
             return self.largest_timestamp()[0], self.first_timestamp()
         finally:

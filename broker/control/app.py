@@ -3,13 +3,14 @@
 Owns the server: sockets, bounds, the reading of requests, the writing of answers. What a request does is in the table
 of `routes.py`. Nothing that a request holds can end the broker: a body is bounded and checked before it is acted on, a
 refusal is one line of JSON, and a defect is answered with 500 and logged. There is no authentication. Pages of other
-sites that a browser on this machine shows are kept out: a request that names an Origin is refused.
+sites that a browser on this machine shows are kept out, see `browsers.py`. Its own page is `page/`'s.
 
 Needs the extra `http`: importing this module without aiohttp raises ImportError.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Awaitable, Callable, Iterable
@@ -21,8 +22,9 @@ from aiohttp import web
 from ..listening import SocketSettings, bind
 from ..logs import get_logger
 from ..options import Listener, format_address
-from . import observing, shapes
+from . import browsers, observing, shapes
 from .openapi import document
+from .page import site
 from .plane import Plane
 from .route import BASE, Call, Refusal, Route
 from .routes import ROUTES
@@ -53,6 +55,7 @@ STATES = {
 }
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_PLANE = web.AppKey("plane", Plane)
 
 
 class ControlServer:
@@ -72,15 +75,20 @@ class ControlServer:
 
 
 async def start_control(
-    operations: Operations, host: str = "127.0.0.1", port: int = 0, sock: socket.socket | None = None
+    operations: Operations,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    sock: socket.socket | None = None,
+    may_write: bool = False,
 ) -> ControlServer:
-    """Serves what `operations` can do at `host` and `port` (0: a free one), or on `sock`, bound and ready.
+    """Serves what `operations` can do at `host` and `port` (0: a free one), or on `sock`, bound and ready. With
+    `may_write` its page may change something.
 
     Call it on the broker's loop. Raises StartupError, one line, when it cannot listen there.
     """
     if sock is None:
         sock = bind(Listener("CONTROL", host, port), SocketSettings())
-    plane = Plane(operations)
+    plane = Plane(operations, host, may_write)
     plane.look()
     runner = web.AppRunner(
         application(plane), access_log=None, auto_decompress=False, shutdown_timeout=STOP_SECONDS, logger=_Quiet()
@@ -95,6 +103,7 @@ def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Applicati
     """The application that serves `routes` and their document."""
     routes = tuple(routes)
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_guard])
+    app[_PLANE] = plane
     described = json.dumps(document(routes)).encode()
 
     async def openapi(request: web.Request) -> web.Response:
@@ -103,6 +112,7 @@ def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Applicati
     for route in routes:
         handler = openapi if route.name == "getOpenapi" else partial(_serve, plane, route)
         app.router.add_route(route.method, BASE + route.path, handler, name=route.name)
+    site.add_to(app, plane)
     observing.add_to(app, plane)
     return app
 
@@ -121,23 +131,25 @@ class _Quiet:
 
 @web.middleware
 async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Answers whatever went wrong as JSON, in one line."""
+    """Answers whatever went wrong: as JSON, in one line; who reads pages gets one."""
+    plane = request.app[_PLANE]
+    why = browsers.refusal(request.method, request.headers, plane.host, may_write=plane.may_write)
+    if why is not None:  # by no page, which says more of the broker
+        return _answer({"error": one_line(why)}, 403)
     try:
-        if "Origin" in request.headers:
-            raise Refusal(403, "pages of a browser are not served")
         return await handler(request)
     except web.HTTPException as error:
         headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-        return _error(error.status, _told(error, request), headers)
+        return _error(request, error.status, _told(error, request), headers)
     except Refusal as refusal:
-        return _error(refusal.status, refusal)
+        return _error(request, refusal.status, refusal)
     except (shapes.Misfit, json.JSONDecodeError) as error:
-        return _error(400, error)
+        return _error(request, 400, error)
     except OperationError as error:
-        return _error(_status(error), error)
+        return _error(request, _status(error), error)
     except Exception as error:
         get_logger().exception("a request to the control plane failed", method=request.method, path=request.path)
-        return _error(500, f"{type(error).__name__}: {error}")
+        return _error(request, 500, f"{type(error).__name__}: {error}")
 
 
 def _status(error: OperationError) -> int:
@@ -159,7 +171,10 @@ def _told(error: web.HTTPException, request: web.Request) -> str:
     return error.reason
 
 
-def _error(status: int, message: object, headers: dict[str, str] | None = None) -> web.Response:
+def _error(request: web.Request, status: int, message: object, headers: dict[str, str] | None = None) -> web.Response:
+    if site.is_wanted(request):
+        with contextlib.suppress(Refusal):  # without what makes pages
+            return site.refused(request.app[_PLANE], status, one_line(message), headers)
     return _answer({"error": one_line(message)}, status, headers)
 
 

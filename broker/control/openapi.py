@@ -19,7 +19,7 @@ DESCRIPTION = (
 )
 REASONS = {
     400: "The request makes no sense; one line says why.",
-    403: "The request names an Origin: pages of a browser are not served.",
+    403: "A page of another site asks, or a browser would change what it may only read.",
     404: "There is no such thing.",
     409: "Not in the state that the broker is in.",
     413: "The body is larger than the control plane reads.",

@@ -132,10 +132,10 @@ async def test_a_defect_is_answered_in_one_line_and_logged(
     assert await asked(http.post(server.url + "/v1/optional")) == (200, [{}, {}, {}])
 
 
-async def test_pages_in_a_browser_are_kept_out(server: ControlServer, http: aiohttp.ClientSession) -> None:
+async def test_pages_of_other_sites_are_kept_out(server: ControlServer, http: aiohttp.ClientSession) -> None:
     for origin in ("https://example.org", "null"):
         answering = http.post(server.url + "/v1/optional", headers={"Origin": origin})
-        assert await asked(answering) == (403, {"error": "pages of a browser are not served"})
+        assert await asked(answering) == (403, {"error": "pages of other sites are not served"})
 
 
 @pytest.mark.parametrize(

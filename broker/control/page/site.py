@@ -1,0 +1,221 @@
+"""The page's addresses, and how a view's answer becomes one of HTTP.
+
+Owns the headers that keep a page to itself: nothing is fetched from elsewhere, no script or style stands in a page, no
+other page may hold it in a frame, none is told where one came from. (`Referrer-Policy` is same-origin and not
+no-referrer: with that one, browsers do not name the page as the Origin of its own forms.) The views, and with them
+Jinja2, are imported when the first page is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+from aiohttp import web
+
+from ..route import Refusal
+from ..views import AlreadyExists, BrokerFailed, NotFound, OperationError
+from .answer import Answer, Ask, Download, Moved, Page
+from .query import Query
+
+if TYPE_CHECKING:
+    from ..plane import Plane
+
+MAX_FORM_BYTES = 2 * 1024 * 1024
+STATIC = Path(__file__).parent / "static"
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+POLICY = (
+    "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; object-src 'none'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+Act = Callable[[Ask], Awaitable[Answer]]
+
+
+class View(NamedTuple):
+    """A page: its path, and the functions `module:name` that show it and that do what its form asks for."""
+
+    path: str
+    show: str | None
+    act: str | None = None
+
+
+VIEWS = (
+    View("/", "overview_view:overview"),
+    View("/topics", "topics_view:topics", "forms:create_topic"),
+    View("/topics/{topic}", "topics_view:topic"),
+    View("/topics/{topic}/delete", None, "forms:delete_topic"),
+    View("/topics/{topic}/{partition:[0-9]+}", "topics_view:partition"),
+    View("/messages", "messages_view:messages"),
+    View("/messages/{topic}", "messages_view:messages", "forms:produce"),
+    View("/messages/{topic}/{partition:[0-9]+}/{offset:[0-9]+}", "messages_view:message"),
+    View("/messages/{topic}/{partition:[0-9]+}/{offset:[0-9]+}/{what}", "messages_view:download"),
+    View("/groups", "clients_view:groups"),
+    View("/groups/delete", None, "forms:delete_group"),
+    View("/groups/{group}", "clients_view:group"),
+    View("/producers", "clients_view:producers"),
+    View("/producers/{topic}/{partition:[0-9]+}/{producer:[0-9]+}", "clients_view:producer"),
+    View("/transactions", "clients_view:transactions"),
+    View("/faults", "steering_view:faults", "forms:add_fault"),
+    View("/faults/remove", None, "forms:remove_faults"),
+    View("/clock", "steering_view:clock", "forms:move_clock"),
+    View("/requests", "requests_view:requests"),
+    View("/requests/{number:[0-9]+}", "requests_view:exchange"),
+    View("/requests/{number:[0-9]+}/{what}", "requests_view:download"),
+)
+
+
+def add_to(app: web.Application, plane: Plane) -> None:
+    """Has the application serve the page of this plane."""
+    for view in VIEWS:
+        if view.show is not None:
+            app.router.add_get(view.path, partial(_shown, plane, view.show))
+        if view.act is not None:
+            app.router.add_post(view.path, partial(_done, plane, view.act, view.show))
+    app.router.add_get("/static/{name}", _static)
+    app.router.add_get("/favicon.ico", _icon)
+
+
+def is_wanted(request: web.Request) -> bool:
+    """Whether who asks reads pages: then a refusal is one."""
+    return "text/html" in request.headers.get("Accept", "")
+
+
+def refused(plane: Plane, status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    """A page that says why there is none. Raises Refusal where none can be made."""
+    if getattr(plane, "operations", None) is None:
+        raise Refusal(503, "the broker stops")
+    page = Page("refused.html", "Not done" if status < 500 else "A defect", "", {"message": message}, status)
+    return _response(plane, page, headers)
+
+
+@functools.cache
+def _renderer() -> Any:
+    try:
+        from .render import Renderer
+    except ImportError as error:
+        raise Refusal(501, "the page needs Jinja2: pip install 'ottla[http]'") from error
+    return Renderer()
+
+
+def _act(name: str) -> Act:
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(f".{module}", __package__), function)
+
+
+async def _shown(plane: Plane, show: str, request: web.Request) -> web.StreamResponse:
+    ask = Ask(plane, dict(request.match_info), Query(request.query.items()))
+    return _response(plane, await _act(show)(ask), query=ask.query)
+
+
+async def _done(plane: Plane, act: str, show: str | None, request: web.Request) -> web.StreamResponse:
+    """Does what a form asks for; a refusal shows the form's own page once more, with what was typed."""
+    if not plane.may_write:
+        raise Refusal(403, "this page only reads; a broker that is started with --control-write may be changed here")
+    if request.content_type != "application/x-www-form-urlencoded":
+        raise Refusal(400, "a form of a page is sent as application/x-www-form-urlencoded")
+    if (request.content_length or 0) > MAX_FORM_BYTES:
+        raise Refusal(413, f"the form is larger than {MAX_FORM_BYTES} bytes")
+    sent = {name: text for name, text in (await request.post()).items() if isinstance(text, str)}
+    ask = Ask(plane, dict(request.match_info), Query(), sent)
+    try:
+        answer = await _act(act)(ask)
+    except (Refusal, OperationError) as error:
+        status = error.status if isinstance(error, Refusal) else status_of(error)
+        shown = None if show is None else await _act(show)(replace(ask, problem=str(error)))
+        if not isinstance(shown, Page):
+            return refused(plane, status, str(error))
+        more = {"problem": str(error), "given": sent}
+        answer = replace(shown, status=status, values={**shown.values, **more})
+    return _response(plane, answer)
+
+
+def status_of(error: OperationError) -> int:
+    """404 for what is not there, 409 for what another state would allow, else 400."""
+    if isinstance(error, NotFound):
+        return 404
+    return 409 if isinstance(error, AlreadyExists | BrokerFailed) else 400
+
+
+def _response(
+    plane: Plane, answer: Answer, headers: Mapping[str, str] | None = None, query: Query | None = None
+) -> web.Response:
+    kept = {**HEADERS, "Cache-Control": "no-store", **(headers or {})}
+    if isinstance(answer, Moved):
+        told = f"{'&' if '?' in answer.url else '?'}done={quote(answer.told)}" if answer.told else ""
+        return web.Response(status=303, headers={**kept, "Location": answer.url + told})
+    if isinstance(answer, Download):
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", answer.file_name)
+        kept |= {"Content-Disposition": f'attachment; filename="{name}"', "Content-Security-Policy": "sandbox"}
+        return web.Response(body=answer.data, content_type="application/octet-stream", headers=kept)
+    values = {
+        "title": answer.title,
+        "part": answer.part,
+        "may_write": plane.may_write,
+        "done": query.text("done")[:200] if query is not None and plane.may_write else "",
+        "problem": None,
+        "given": {},
+        **plane_facts(plane),
+        **answer.values,
+    }
+    body = _renderer().page(answer.template, values)
+    return web.Response(body=body, status=answer.status, content_type="text/html", charset="utf-8", headers=kept)
+
+
+def plane_facts(plane: Plane) -> dict[str, Any]:
+    """What each page says of the broker, whatever state it is in."""
+    running = plane.operations.running
+    state = running.state
+    faults = running.faults
+    clock = state.clock
+    return {
+        "release": state.profile.name,
+        "addresses": running.addresses,
+        "cluster_id": state.cluster_id,
+        "now_ms": clock.now_ms(),
+        "is_frozen": bool(getattr(clock, "is_frozen", False)),
+        "offset_ms": getattr(clock, "offset_ms", 0),
+        "fault_count": len(faults.list()) if faults is not None else 0,
+        "failed": running.failed.result() if running.failed.done() else None,
+    }
+
+
+@functools.cache
+def _files() -> dict[str, tuple[bytes, str, str]]:
+    """The static files by name: bytes, type, tag."""
+    return {
+        path.name: (data := path.read_bytes(), TYPES[path.suffix], f'"{hashlib.sha256(data).hexdigest()[:16]}"')
+        for path in sorted(STATIC.iterdir())
+        if path.suffix in TYPES
+    }
+
+
+async def _static(request: web.Request) -> web.Response:
+    try:
+        data, kind, tag = _files()[request.match_info["name"]]
+    except KeyError:
+        raise web.HTTPNotFound from None
+    headers = {**HEADERS, "ETag": tag, "Cache-Control": "no-cache"}
+    if request.headers.get("If-None-Match") == tag:
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=data, content_type=kind, charset="utf-8", headers=headers)
+
+
+async def _icon(request: web.Request) -> web.Response:
+    return web.Response(status=301, headers={**HEADERS, "Location": "/static/icon.svg"})

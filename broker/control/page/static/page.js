@@ -1,0 +1,70 @@
+"use strict";
+// Refreshes what is shown in place, and knows some keys. Everything on the page works without it.
+(() => {
+  const $ = (selector, within = document) => within.querySelector(selector);
+  const told = $("[data-told]"), every = $("[data-every]"), keys = $("[data-keys]"), shortcuts = $("[data-shortcuts]");
+  const PARTS = { o: "/", t: "/topics", m: "/messages", g: "/groups", p: "/producers", x: "/transactions", r: "/requests", f: "/faults", c: "/clock" };
+  const remembered = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
+  const remember = (name, value) => { try { localStorage.setItem(name, value); } catch { /* not allowed to */ } };
+  let busy = false;
+
+  // What is typed, chosen or opened stays; whoever has the focus keeps it.
+  async function refresh(quietly) {
+    if (busy) return;
+    busy = true;
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const held = document.activeElement;
+      for (const part of document.querySelectorAll("[data-refresh]")) {
+        const other = $(`[data-refresh="${part.dataset.refresh}"]`, fresh);
+        if (!other || other.innerHTML === part.innerHTML) continue;
+        if (part.contains(held) && held.matches("input, select, textarea")) continue;
+        const href = part.contains(held) ? held.getAttribute("href") : null;
+        const scrolled = [...part.querySelectorAll(".scroll, pre")].map((one) => one.scrollTop);
+        part.replaceChildren(...other.childNodes);
+        [...part.querySelectorAll(".scroll, pre")].forEach((one, at) => { one.scrollTop = scrolled[at] || 0; });
+        if (href) [...part.querySelectorAll("a")].find((one) => one.getAttribute("href") === href)?.focus();
+      }
+      document.title = fresh.title;
+      if (!quietly) told.textContent = answer.ok ? `Refreshed at ${new Date().toLocaleTimeString()}.` : "Not there any more.";
+    } catch {
+      told.textContent = "The broker does not answer.";
+    } finally {
+      busy = false;
+    }
+  }
+
+  $("[data-live]").hidden = false;
+  $("[data-reload]").addEventListener("click", () => refresh(false));
+  $("[data-help]").addEventListener("click", () => keys.showModal());
+  every.checked = remembered("every") === "yes";
+  every.addEventListener("change", () => {
+    remember("every", every.checked ? "yes" : "no");
+    told.textContent = every.checked ? "Refreshes every 2 seconds." : "Refreshes no more.";
+  });
+  setInterval(() => { if (every.checked && !document.hidden && !keys.open) refresh(true); }, 2000);
+  shortcuts.checked = remembered("keys") !== "no";
+  shortcuts.addEventListener("change", () => remember("keys", shortcuts.checked ? "yes" : "no"));
+
+  function step(by) {
+    const rows = [...document.querySelectorAll("a[data-row]")];
+    if (rows.length) rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(document.activeElement) + by))].focus();
+  }
+
+  let isGoing = 0;
+  document.addEventListener("keydown", (event) => {
+    if (!shortcuts.checked || event.ctrlKey || event.metaKey || event.altKey || keys.open) return;
+    if (event.target.closest("input, select, textarea")) return;
+    const key = event.key;
+    if (isGoing && Date.now() - isGoing < 1500 && key in PARTS) { isGoing = 0; location.assign(PARTS[key]); return; }
+    isGoing = key === "g" ? Date.now() : 0;
+    const link = key === "n" ? $('a[rel="next"]') : key === "p" ? $('a[rel="prev"]') : null;
+    if (link) link.click();
+    else if (key === "/") { const field = $("[data-first]"); if (field) { event.preventDefault(); field.focus(); field.select?.(); } }
+    else if (key === "j") step(1);
+    else if (key === "k") step(-1);
+    else if (key === "r") refresh(false);
+    else if (key === "?") keys.showModal();
+  });
+})();

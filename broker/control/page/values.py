@@ -1,0 +1,107 @@
+"""How the bytes of keys, values and headers are shown: as text, as JSON in lines, in hex; bounded, and nothing lost.
+
+JSON is broken into lines token by token: numbers stay as they were written, and names that come twice stay twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+AUTO, TEXT, JSON, HEX = "auto", "text", "json", "hex"
+WAYS = (AUTO, TEXT, JSON, HEX)
+JSON_BYTES = 1 << 20  # of a value that is looked at as JSON
+DEPTH_MAX = 200
+HEX_COLUMNS = 16
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Some bytes for people. `way` is how they are shown, `note` why not as asked for."""
+
+    text: str
+    way: str
+    note: str = ""
+
+
+def as_text(data: bytes, *, is_cut: bool = False) -> str | None:
+    """UTF-8 as text; None for what is none. A letter that a cut went through is left out."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        if is_cut and error.start >= len(data) - 3:
+            return data[: error.start].decode()
+        return None
+
+
+def as_hex(data: bytes, first: int = 0) -> str:
+    """Lines of sixteen bytes: position, hex, letters."""
+    lines = []
+    for start in range(0, len(data), HEX_COLUMNS):
+        part = data[start : start + HEX_COLUMNS]
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        halves = f"{part[:8].hex(' ')}  {part[8:].hex(' ')}"
+        lines.append(f"{first + start:08x}  {halves:<{3 * HEX_COLUMNS}}  {letters}")
+    return "\n".join(lines)
+
+
+def as_json(text: str) -> str | None:
+    """JSON in lines; None for what is none."""
+    if text.lstrip()[:1] not in tuple('{["-0123456789tfn'):
+        return None
+    try:
+        json.loads(text)
+        return _in_lines(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _in_lines(text: str) -> str:
+    parts: list[str] = []
+    depth = 0
+    after_open = False
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token in "}]":
+            depth -= 1
+            if not after_open:
+                parts.append("\n" + "  " * depth)
+            parts.append(token)
+        elif token == ",":
+            parts.append(",\n" + "  " * depth)
+            continue
+        elif token == ":":
+            parts.append(": ")
+            continue
+        else:
+            if after_open:
+                parts.append("\n" + "  " * depth)
+            parts.append(token)
+            if token in "{[":
+                depth += 1
+                if depth > DEPTH_MAX:
+                    raise ValueError("nested too deep to be shown in lines")
+        after_open = token in "{["
+    return "".join(parts)
+
+
+def shown(data: bytes | None, way: str = AUTO, *, is_cut: bool = False) -> Shown | None:
+    """Bytes in one of WAYS; None for null. AUTO is JSON where it is some, text where it is some, else hex."""
+    if data is None:
+        return None
+    if way == HEX:
+        return Shown(as_hex(data), HEX)
+    text = as_text(data, is_cut=is_cut)
+    if text is None:
+        note = "" if way == AUTO else "no UTF-8, so shown in hex"
+        return Shown(as_hex(data), HEX, note)
+    if way == TEXT or (way == AUTO and text[:1] not in ("{", "[")):
+        return Shown(text, TEXT)
+    pretty = None if is_cut or len(data) > JSON_BYTES else as_json(text)
+    if pretty is not None:
+        return Shown(pretty, JSON)
+    if way == AUTO:
+        return Shown(text, TEXT)
+    return Shown(text, TEXT, "too long to be read as JSON here" if is_cut or len(data) > JSON_BYTES else "no JSON")
