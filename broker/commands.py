@@ -18,25 +18,18 @@ from .cli import complain
 from .config import Config, ConfigError
 from .logs import Levels, level_of
 from .options import BROKERS_MAX, ServeOptions, StartupError, control_listener, flags_to_configs, serve_options
+from .recording.record_options import MAX_BYTES, RecordError, RecordOptions
 from .releases import NEWEST, OWN, RELEASES, UnknownRelease, profile
 
 if TYPE_CHECKING:
     from .server import Running
 
-# Flags that later versions will have: their names are kept free, and using one says so.
-RESERVED_FLAGS = ("--record",)
-
 
 class _Parser(argparse.ArgumentParser):
-    """argparse with errors of one line and no abbreviations, which would turn reserved flags into others."""
+    """argparse with errors of one line and no abbreviations, which later flags would make ambiguous."""
 
     def error(self, message: str) -> NoReturn:
         raise SystemExit(complain(self.prog, message))
-
-
-class _Reserved(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *arguments: object) -> NoReturn:
-        parser.error(f"{arguments[-1]} is not yet supported")
 
 
 def serve_parser() -> argparse.ArgumentParser:
@@ -93,9 +86,47 @@ def serve_parser() -> argparse.ArgumentParser:
         metavar="[LOGGER=]LEVEL",
         help=f"what to log: {', '.join(Levels.LEVELS)}, of one logger or of all; repeat for more (default: INFO)",
     )
-    for flag in RESERVED_FLAGS:
-        parser.add_argument(flag, action=_Reserved, nargs="?", help=argparse.SUPPRESS)
+    _add_record_arguments(parser)
     return parser
+
+
+def _add_record_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--record",
+        metavar="FILE",
+        help="write every request and answer there: decoded as JSON lines (FILE.jsonl), or for Wireshark "
+        "(FILE.pcapng); credentials are left out",
+    )
+    parser.add_argument(
+        "--record-max-bytes",
+        type=int,
+        metavar="N",
+        help=f"end the recording when it is so large (default: {MAX_BYTES}, which is 1 GiB)",
+    )
+    parser.add_argument(
+        "--record-ring",
+        action="store_true",
+        help="keep the newest instead: the recording is two files that take turns, FILE and FILE.1",
+    )
+    parser.add_argument(
+        "--record-without-contents",
+        action="store_true",
+        help="leave out keys and values of records, and the values of their headers",
+    )
+
+
+def _record_options(parsed: argparse.Namespace) -> RecordOptions | None:
+    """What is to be recorded. Raises ConfigError."""
+    if parsed.record is None:
+        for flag in ("record_max_bytes", "record_ring", "record_without_contents"):
+            if getattr(parsed, flag):
+                raise ConfigError(f"--{flag.replace('_', '-')} is about a recording: give --record FILE, too")
+        return None
+    most = MAX_BYTES if parsed.record_max_bytes is None else parsed.record_max_bytes
+    try:
+        return RecordOptions(parsed.record, most, parsed.record_ring, not parsed.record_without_contents)
+    except RecordError as error:
+        raise ConfigError(f"--record: {error}") from error
 
 
 def _log_levels(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -129,7 +160,7 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
         )
     elif parsed.control_write:
         raise ConfigError("--control-write is about the page of a control plane: give --control HOST:PORT, too")
-    return options, parsed.log_format
+    return dataclasses.replace(options, record=_record_options(parsed)), parsed.log_format
 
 
 def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lambda running: None) -> int:

@@ -44,6 +44,7 @@ from .faults import Faults, FaultsView
 from .faults import disk as _disk  # noqa: F401  imported with this module, as above
 from .options import WILDCARDS, ServeOptions, control_listener, flags_to_configs, format_address, serve_options
 from .produced import difference
+from .recording.record_options import RecordOptions
 from .recording.ring import Ring
 from .releases import NEWEST, profile
 from .snapshots import Snapshot
@@ -89,6 +90,7 @@ def embedded_options(
     listeners: str | Sequence[str] | None,
     control: str | None = None,
     control_write: bool = False,
+    record: str | os.PathLike[str] | None = None,
 ) -> ServeOptions:
     """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, and TypeError, of
     one line each."""
@@ -109,6 +111,8 @@ def embedded_options(
         folders = [MEMORY_DIR]
     texts |= flags_to_configs(addresses, [], folders)
     options = serve_options(Config(texts, profile=played), flag_listeners=bool(addresses), brokers=brokers)
+    if record is not None:
+        options = replace(options, record=RecordOptions(os.fspath(record)))
     if control is None:
         return options
     return replace(options, control=control_listener(control), control_write=control_write)
@@ -181,7 +185,8 @@ class Embedded:
     kept in memory and ends with the object. `brokers` is how many nodes clients see. `listeners` are
     `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1. With `control`, HOST:PORT, it has a control plane
     there for other processes, as `ottla serve --control` (it needs the extra `http`); with `control_write` its page may
-    change something.
+    change something. With `record`, a file, it writes there what it is asked and answers: `.jsonl` is JSON lines,
+    `.pcapng` for Wireshark; all of it is there when the broker has stopped.
 
     Used as `with Embedded() as broker:` or `async with Embedded() as broker:`, or by `start` and `stop`. All methods
     may be called from any thread, also under a running event loop, which they hold up for as long as they take. What
@@ -197,9 +202,10 @@ class Embedded:
         listeners: str | Sequence[str] | None = None,
         control: str | None = None,
         control_write: bool = False,
+        record: str | os.PathLike[str] | None = None,
     ) -> None:
         """Checks what is asked for, and starts nothing. Raises ValueError, TypeError."""
-        self.options = embedded_options(release, configs, data_dir, brokers, listeners, control, control_write)
+        self.options = embedded_options(release, configs, data_dir, brokers, listeners, control, control_write, record)
         self.release = release
         self.bootstrap = ""
         """Where clients connect: HOST:PORT of the first listener of each node, once it is started."""

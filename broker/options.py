@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .config import Config, ConfigError
+from .recording.record_options import RecordOptions
 
 DEFAULT_LISTENER = "PLAINTEXT"
 BROKERS_MAX = 100
@@ -53,10 +54,12 @@ class ServeOptions:
     node id of its directory."""
     control: Listener | None = None
     """Where the control plane listens; None: there is none."""
-    control_write: bool = False
-    """Whether its page, and browsers, may change something."""
     log_levels: tuple[tuple[str, str], ...] = ()
     """Loggers with their levels, where these are not INFO from the start."""
+    control_write: bool = False
+    """Whether its page, and browsers, may change something."""
+    record: RecordOptions | None = None
+    """What is recorded from the start on; None: nothing."""
 
     def advertised_address(self, name: str, bound_port: int, local_host: str, number: int = 1) -> tuple[str, int]:
         """Where clients of listener `name` are told to connect, for the node of that number, from 1 on.

@@ -25,6 +25,8 @@ from .connections import Connections
 from .listening import Door, SocketSettings, bind
 from .logs import get_logger
 from .options import ServeOptions, StartupError, format_address
+from .recording.record_options import RecordError
+from .recording.recorder import Recorder, claimed, let_go
 from .state import BrokerState
 from .topology import NOTHING_NOTED, TopologyNote
 
@@ -185,6 +187,8 @@ class Running:
         """The newest requests with their answers, whatever the state; None where they are not kept."""
         if ring is not None:
             connections.listen(ring, ring.frame_bytes)
+        self.recorder = Recorder()
+        """What writes all of them to a file, when it is asked to, whatever the state."""
         self.store = store
         """Where the data lie."""
         self.faults = faults
@@ -308,9 +312,12 @@ class Running:
         for door in self._doors:
             door.close()
         self.state.begin_stop()
-        await self.connections.drain(DRAIN_SECONDS)
-        await self.state.finish_appends(DRAIN_SECONDS)
-        self.state.close()
+        try:
+            await self.connections.drain(DRAIN_SECONDS)
+            await self.state.finish_appends(DRAIN_SECONDS)
+            self.state.close()
+        finally:
+            await self.recorder.stop()
 
 
 async def start(
@@ -332,9 +339,11 @@ async def start(
     doors: list[Door] = []
     settings = SocketSettings.from_config(options.config)
     files = files or DiskFiles()
+    record_to: int | None = None
     try:
         for node_id, listener in options.nodes():
             doors.append(Door(node_id, listener, settings))
+        record_to = claimed(options.record)
         ports = {(door.node_id, door.listener.name): door.sock.getsockname()[1] for door in doors}
         try:
             apis = router.apis_of(options.config.profile, telemetry=options.config["ottla.client.telemetry"])
@@ -346,11 +355,19 @@ async def start(
     except BaseException:
         for door in doors:
             door.close()
+        let_go(options.record, record_to)
         raise
     if options.brokers == 1:
         for door in doors:
             door.node_id = state.node_id
-    return Running(state, Connections(state), doors, files, faults, ring)
+    running = Running(state, Connections(state), doors, files, faults, ring)
+    if options.record is not None:
+        try:
+            running.recorder.start(running, options.record, record_to)  # before the first connection is accepted
+        except RecordError as error:
+            await running.stop()
+            raise StartupError(f"--record: {error}") from error
+    return running
 
 
 def _with_faults(files: Files, faults: Faults | None) -> Files:

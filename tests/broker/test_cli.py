@@ -12,6 +12,7 @@ import pytest
 from ottla.broker import cli, commands
 from ottla.broker.config import Config, ConfigError
 from ottla.broker.options import Listener, ServeOptions, flags_to_configs, format_address, parse_address, serve_options
+from ottla.broker.recording.record_options import RecordOptions
 from ottla.broker.releases import profile
 
 
@@ -143,13 +144,30 @@ def test_the_number_of_nodes() -> None:
         parse("--data-dir", "d", "--brokers", "0")
 
 
-@pytest.mark.parametrize("flag", ["--record"])
-@pytest.mark.parametrize("value", [[], ["3"]])
-def test_reserved_flags_say_that_they_are(flag: str, value: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        parse("--data-dir", "d", flag, *value)
-    assert caught.value.code == 2
-    assert capsys.readouterr().err == f"ottla serve: {flag} is not yet supported\n"
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--record", "x.txt"), "--record: x.txt: a recording's name ends in .jsonl (or .ndjson, .json) or .pcapng"),
+        (("--record", "jsonl"), "--record: jsonl: a recording's name ends"),
+        (("--record", "x.jsonl", "--record-max-bytes", "65535"), "a recording of 65535 bytes: the least is 65536"),
+        (("--record-ring",), "--record-ring is about a recording: give --record FILE, too"),
+        (("--record-max-bytes", "70000"), "--record-max-bytes is about a recording"),
+        (("--record-without-contents",), "--record-without-contents is about a recording"),
+    ],
+)
+def test_a_recording_that_cannot_be(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse("--data-dir", "d", *arguments)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_what_is_to_be_recorded() -> None:
+    assert parse("--data-dir", "d").record is None
+    assert parse("--data-dir", "d", "--record", "a/X.PCAPNG").record == RecordOptions(
+        "a/X.PCAPNG", 1 << 30, False, True
+    )
+    flags = ("--record-max-bytes", "70000", "--record-ring", "--record-without-contents")
+    assert parse("--data-dir", "d", "--record", "x.json", *flags).record == RecordOptions("x.json", 70000, True, False)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""What a recording holds, once it is read, and how a connection stands in it as JSON.
+
+Owns these values only: both kinds of files are read into them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...protocol.headers import API_VERSIONS_KEY
+from ..client_ledger import Origin
+from .decoding import request_value
+from .exchange import Exchange, Peer
+
+_HEAD = struct.Struct(">hhih")
+_FIELDS: Mapping[str, type] = {
+    "number": int,
+    "node_id": int,
+    "listener": str,
+    "local_host": str,
+    "local_port": int,
+    "client_host": str,
+    "client_port": int,
+    "opened_ms": int,
+}
+
+
+class NoRecording(ValueError):
+    """A file is no recording that can be read; one line that names it."""
+
+
+@dataclass(slots=True)
+class Recording:
+    """A whole recording, in the order in which requests were begun.
+
+    `meta` has what the broker said of itself: `ottla` (its version), `release`, `cluster_id`, `nodes` (each `node_id`,
+    `listener`, `host` and `port`, as clients are told), `time_ms`, `contents` (whether keys and values are in it). Of
+    an exchange's connection `origin` is what its client told last. `damage` names what could not be read, each in one
+    line; `dropped` counts exchanges that came faster than they could be written.
+    """
+
+    meta: dict[str, Any]
+    peers: dict[int, Peer] = field(default_factory=dict)
+    exchanges: list[Exchange] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    dropped: int = 0
+
+
+def peer_facts(peer: Peer) -> dict[str, Any]:
+    """A connection as JSON has it."""
+    facts: dict[str, Any] = {name: getattr(peer, name) for name in _FIELDS}
+    return facts | {
+        "software_name": peer.origin.software_name,
+        "software_version": peer.origin.software_version,
+    }
+
+
+def peer_of(facts: Any) -> Peer:
+    """The connection that `peer_facts` told of. Raises ValueError."""
+    if not isinstance(facts, dict):
+        raise ValueError("a connection that is no object")
+    for name, kind in _FIELDS.items():
+        if type(facts.get(name)) is not kind:
+            raise ValueError(f"a connection without {name}")
+    return Peer(
+        **{name: facts[name] for name in _FIELDS},
+        origin=origin_of(facts["listener"], facts.get("software_name"), facts.get("software_version")),
+    )
+
+
+def origin_of(listener: str, name: str | None, version: str | None) -> Origin:
+    """Whose software a connection is of."""
+    return Origin(listener, name, version, name is not None)
+
+
+def exchange_of(number: int, peer: Peer, time_ms: int, begun_ns: int, frame: bytes | None) -> Exchange:
+    """An exchange that begins with this request, of which the header says what it is."""
+    key, version, correlation_id, client_id = -1, -1, -1, None
+    if frame is not None and len(frame) >= _HEAD.size:
+        key, version, correlation_id, length = _HEAD.unpack_from(frame)
+        client_id = None if length < 0 else frame[_HEAD.size : _HEAD.size + length].decode("utf8", "replace")
+    size = 0 if frame is None else len(frame)
+    return Exchange(number, peer, time_ms, begun_ns, key, version, correlation_id, client_id, frame, size)
+
+
+def note_software(exchange: Exchange) -> None:
+    """Has the connection of an answered ApiVersions be of the software that it named."""
+    if exchange.api_key == API_VERSIONS_KEY and exchange.request is not None:
+        request = request_value(exchange)
+        if request is not None and request.client_software_name:
+            exchange.peer.origin = origin_of(
+                exchange.peer.listener, request.client_software_name, request.client_software_version
+            )

@@ -1,0 +1,287 @@
+"""The process that writes a recording, so that neither decoding nor a slow disk holds a broker up.
+
+Owns the files from the moment when they are the recording's: their sizes, the turns of a ring, what stands in them.
+Notes come in by standard input (`pipe.py`); a line of JSON goes out by standard output when there is something to tell:
+that the recording is full or cannot be written. It ends with its input, so that what a broker said until it was killed
+is written, too. Files hold whole lines or blocks; one that a full disk cut is cut again before that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from . import pipe
+from .contents import without_contents
+from .exchange import Exchange, Peer
+from .files import FORMER
+from .jsonl import JsonWriter
+from .pcapng import PcapngWriter
+from .record_options import Format
+from .recorded import origin_of, peer_of
+from .secrets import blanked
+
+NICENESS = 19  # what the broker and its clients need comes first
+_READ_BYTES = 1 << 20
+_WRITE_BYTES = 1 << 20
+_END_BYTES = 1024  # of the limit of a file; kept for what is said last
+_LOOK_S = 1.0  # where a copy of the broker's process holds the pipe open
+
+
+class Full(Exception):
+    """The recording has reached its size."""
+
+
+class Writer(Protocol):
+    """The form of a file: what happens as bytes."""
+
+    def head(self, meta: dict[str, Any]) -> bytes: ...
+
+    def mark(self, peer: Peer) -> Any: ...
+
+    def introduction(self, peer: Peer, mark: Any, time_ms: int) -> bytes: ...
+
+    def begun(self, exchange: Exchange) -> bytes: ...
+
+    def ended(self, exchange: Exchange) -> bytes: ...
+
+    def closed(self, peer: Peer, time_ms: int) -> bytes: ...
+
+    def noted(self, count: dict[str, Any], time_ms: int) -> bytes: ...
+
+
+class Output:
+    """The file, or the two files that take turns. Raises OSError, and Full at the limit."""
+
+    def __init__(self, fd: int, task: dict[str, Any], writer: Writer) -> None:
+        self._fd = fd
+        self._path: str = task["path"]
+        self._ring: bool = task["ring"]
+        self._limit: int = (task["max_bytes"] // 2 if self._ring else task["max_bytes"]) - _END_BYTES
+        self._meta: dict[str, Any] = task["meta"]
+        self._writer = writer
+        self._waiting = bytearray()
+        self._size: int = task["size"]
+        self._told: set[int] = set()  # connections that this file has been told of
+        writer.head(self._meta)
+
+    def put(self, peer: Peer, make: Callable[[], bytes], time_ms: int) -> bool:
+        """Writes what `make` makes, behind what has to be known of its connection. False if it is too large for any
+        file."""
+        mark = self._writer.mark(peer)
+        head = b"" if peer.number in self._told else self._writer.introduction(peer, mark, time_ms)
+        data = make()
+        if not data and not head:
+            return True
+        if self._size + len(head) + len(data) > self._limit:
+            if not self._ring:
+                raise Full
+            self._turn()
+            head = self._writer.introduction(peer, mark, time_ms)
+            if self._size + len(head) + len(data) > self._limit:
+                return False
+        self._told.add(peer.number)
+        self._add(head + data)
+        return True
+
+    def note(self, data: bytes) -> None:
+        """Writes what is of no connection."""
+        if self._size + len(data) <= self._limit + _END_BYTES:
+            self._add(data)
+
+    def forget(self, peer: Peer) -> None:
+        """A connection is gone."""
+        self._told.discard(peer.number)
+
+    def _add(self, data: bytes) -> None:
+        self._waiting += data
+        self._size += len(data)
+        if len(self._waiting) >= _WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what has gathered: all of it, or nothing."""
+        if not self._waiting:
+            return
+        start = self._size - len(self._waiting)
+        try:
+            with memoryview(self._waiting) as view:
+                done = 0
+                while done < len(view):
+                    done += os.pwrite(self._fd, view[done:], start + done)
+        except OSError:
+            self._size = start
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, start)
+            raise
+        finally:
+            self._waiting.clear()
+
+    def _turn(self) -> None:
+        """What was written is the older file from now on; a new one begins."""
+        self.flush()
+        os.replace(self._path, self._path + FORMER)
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(self._fd)
+        self._fd, self._size = fd, 0
+        self._told.clear()
+        self._meta["part"] += 1
+        self._add(self._writer.head(self._meta))
+
+
+class Recording:
+    """Notes in, what they tell out."""
+
+    def __init__(self, task: dict[str, Any], fd: int) -> None:
+        self._contents: bool = task["contents"]
+        is_json = task["format"] == Format.JSON
+        self._writer: Writer = JsonWriter(self._contents) if is_json else PcapngWriter()
+        self._leaves_contents = not self._contents and not is_json
+        self.output = Output(fd, task, self._writer)
+        self._peers: dict[int, Peer] = {}
+        self._pending: dict[int, Exchange] = {}
+        self._time_ms: int = task["meta"]["time_ms"]
+        self._begin_ms = self._time_ms
+        self._dropped = 0
+        self._written = 0
+        self.has_ended = False
+
+    def take(self, kind: int, data: bytes) -> None:
+        """One note. Raises Full, OSError."""
+        if kind == pipe.BEGUN:
+            self._begun(pipe.read_begun(data, self._peers))
+        elif kind == pipe.ENDED:
+            self._ended(pipe.read_ended(data))
+        elif kind == pipe.OPENED:
+            peer = peer_of(json.loads(data))
+            self._peers[peer.number] = peer
+            self._put(peer, bytes, max(peer.opened_ms, self._begin_ms))
+        elif kind == pipe.SOFTWARE:
+            number, name, version = json.loads(data)
+            peer = self._peers[number]
+            peer.origin = origin_of(peer.listener, name, version)
+        elif kind == pipe.CLOSED:
+            number, self._time_ms = pipe.read_counts(data)
+            peer = self._peers.pop(number)
+            self._put(peer, lambda: self._writer.closed(peer, self._time_ms))
+            self.output.forget(peer)
+        elif kind == pipe.DROPPED:
+            count, self._time_ms = pipe.read_counts(data)
+            self._note_dropped(count)
+        elif kind == pipe.END:
+            self.has_ended = True
+
+    def _put(self, peer: Peer, make: Callable[[], bytes], time_ms: int | None = None) -> bool:
+        return self.output.put(peer, make, self._time_ms if time_ms is None else time_ms)
+
+    def _note_dropped(self, count: int) -> None:
+        self._dropped += count
+        self.output.note(self._writer.noted({"type": "dropped", "dropped": count}, self._time_ms))
+
+    def _begun(self, exchange: Exchange) -> None:
+        self._time_ms = exchange.time_ms
+        exchange.request = self._shown(exchange.request, exchange, True)
+        self._pending[exchange.number] = exchange
+        if not self._put(exchange.peer, lambda: self._writer.begun(exchange)):
+            del self._pending[exchange.number]
+            self._note_dropped(1)
+
+    def _ended(self, ended: pipe.Ended) -> None:
+        exchange = self._pending.pop(ended.number, None)
+        if exchange is None:  # it began before the recording
+            return
+        exchange.duration_ns, exchange.ending = ended.duration_ns, ended.ending
+        exchange.reason, exchange.fault = ended.reason, ended.fault
+        exchange.response, exchange.response_bytes = ended.response, ended.response_bytes
+        exchange.response = self._shown(exchange.response, exchange, False)
+        if self._put(exchange.peer, lambda: self._writer.ended(exchange)):
+            self._written += 1
+        else:
+            self._note_dropped(1)
+
+    def _shown(self, frame: bytes | None, exchange: Exchange, is_request: bool) -> bytes | None:
+        """A frame without what is not to be seen."""
+        if frame is None:
+            return None
+        frame = blanked(frame, exchange.api_key, exchange.api_version, is_request)
+        if self._leaves_contents:
+            frame = without_contents(frame, exchange.api_key, exchange.api_version, is_request)
+        return frame
+
+    def end(self, reason: str) -> None:
+        """What had begun and has no end is told as it is; then why nothing follows."""
+        if isinstance(self._writer, JsonWriter):
+            for exchange in self._pending.values():
+                writer = self._writer
+                with contextlib.suppress(Full):
+                    self._put(exchange.peer, lambda writer=writer, exchange=exchange: writer.ended(exchange))
+        note = {"type": "end", "reason": reason, "exchanges": self._written, "dropped_in_all": self._dropped}
+        self.output.note(self._writer.noted(note, self._time_ms))
+        self.output.flush()
+
+
+def _tell(**value: Any) -> None:
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(value).encode() + b"\n")
+
+
+def _read(parent: int) -> bytes:
+    """More of the input; nothing when there will be no more."""
+    while not select.select([0], [], [], _LOOK_S)[0]:
+        if os.getppid() != parent:
+            return b""
+    return os.read(0, _READ_BYTES)
+
+
+def record(parent: int, fd: int) -> None:
+    """Writes what comes until nothing does."""
+    buffer = bytearray()
+    recording: Recording | None = None
+    try:
+        while data := _read(parent):
+            buffer += data
+            for kind, note in pipe.notes(buffer):
+                if recording is None:
+                    recording = Recording(json.loads(note), fd)
+                else:
+                    recording.take(kind, note)
+            if recording is not None:
+                recording.output.flush()
+                if recording.has_ended:
+                    recording.end("stopped")
+                    return
+        if recording is not None:
+            recording.end("the broker is gone")
+    except Full:
+        assert recording is not None
+        recording.end("full")
+        _tell(reason="it has reached its size")
+    except OSError as error:
+        _tell(reason=error.strerror or str(error))
+        if recording is not None:
+            with contextlib.suppress(OSError, Full):
+                recording.end("it could not be written")
+    except Exception as error:
+        _tell(reason=f"{type(error).__name__}: {error}")
+        raise
+
+
+def main() -> None:
+    """The parent's id and the file's descriptor are the arguments."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the broker gets them, too, and ends this in its turn
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    record(int(sys.argv[1]), int(sys.argv[2]))
+
+
+if __name__ == "__main__":
+    main()
