@@ -82,10 +82,11 @@ class Connections:
         broker.on_reconfigured = self._admit_held
         broker.topic_metrics = None if self.metrics is None else self.metrics.topics
 
-    def observe(self, metrics: RequestMetrics) -> None:
-        """Has all be counted from here on."""
-        self.metrics, self.timer = metrics, metrics.timer
-        self.broker.topic_metrics = metrics.topics
+    def observe(self, metrics: RequestMetrics | None) -> None:
+        """Has all be counted from here on, or nothing."""
+        self.metrics = metrics
+        self.timer = time.perf_counter_ns if metrics is None else metrics.timer
+        self.broker.topic_metrics = None if metrics is None else metrics.topics
 
     def _look_no_more(self) -> None:
         self.idle_watch.close()

@@ -26,6 +26,7 @@ import confluent_kafka
 import conversion
 import embedded
 import measures
+import observing
 import own_client
 import peers
 import pipeline_jobs
@@ -44,15 +45,23 @@ from ottla.client import ClientError
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = tuple(STARTERS)
-NAMES = (*measures.NAMES, *storage_measures.NAMES, *embedded.NAMES, *pipeline_measures.NAMES)
+NAMES = (*measures.NAMES, *storage_measures.NAMES, *embedded.NAMES, *observing.NAMES, *pipeline_measures.NAMES)
 MEASURES = (
     *measures.MEASURES,
     *storage_measures.MEASURES,
     *embedded.MEASURES,
+    *observing.MEASURES,
     *pipeline_measures.MEASURES,
     *pipeline_jobs.MEASURES,
 )
-AIMS = (*measures.AIMS, *storage_measures.AIMS, *embedded.AIMS, *pipeline_measures.AIMS, *pipeline_jobs.AIMS)
+AIMS = (
+    *measures.AIMS,
+    *storage_measures.AIMS,
+    *embedded.AIMS,
+    *observing.AIMS,
+    *pipeline_measures.AIMS,
+    *pipeline_jobs.AIMS,
+)
 STARTED_ALONE = ("ottla", "tansu")  # the mock starts a Python and a client around itself: nothing to compare with
 OTTLAS_OWN = ("ping", "client", "flight", "numbered")  # need a broker, and Ottla alone
 OTHERS = {
@@ -73,6 +82,7 @@ class Bench:
         budget_seconds: float,
         storage_sizes: storage_measures.Sizes,
         embedded_sizes: embedded.Sizes,
+        observing_sizes: observing.Sizes,
         pipeline_sizes: pipeline_measures.Sizes,
     ) -> None:
         self.names = names
@@ -81,6 +91,7 @@ class Bench:
         self.budget_seconds = budget_seconds
         self.storage_sizes = storage_sizes
         self.embedded_sizes = embedded_sizes
+        self.observing_sizes = observing_sizes
         self.pipeline_sizes = pipeline_sizes
         self.rounds_done = 0
         self.samples: dict[str, dict[str, list[float]]] = {}
@@ -106,6 +117,7 @@ class Bench:
             self._round(index)
             self.rounds_done += 1
         self._take_embedded()
+        self._take_observing()
         self._take_storage()
         self._take_pipeline()
 
@@ -115,6 +127,11 @@ class Bench:
             if index == 0:
                 takes += embedded.takes_once(self.names, self.embedded_sizes)
             for what, whose, take in takes:
+                self._alone(what, take, whose)
+
+    def _take_observing(self) -> None:
+        for _ in range(self.observing_sizes.rounds):
+            for what, whose, take in observing.takes(self.names, self.observing_sizes):
                 self._alone(what, take, whose)
 
     def _take_storage(self) -> None:
@@ -281,7 +298,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     names = " ".join(bench.names)
     print(f"\nOttla's benchmark, {mode}: {bench.rounds_done} rounds, {bench.seconds:.0f} s; measured: {names}")
     print(", ".join(f"{name} {value}" for name, value in about.items()))
-    print(f"\n{measures.ABOUT}\n{storage_measures.ABOUT}\n{embedded.ABOUT}")
+    print(f"\n{measures.ABOUT}\n{storage_measures.ABOUT}\n{embedded.ABOUT}\n{observing.ABOUT}")
     print(f"{pipeline_measures.ABOUT}\n{pipeline_jobs.ABOUT}\n")
     print("median (lowest..highest) of the rounds; /peer is Ottla's median over the peer's")
     columns = (*PEERS, *(name for what, name in OTHERS.items() if bench.wanted(what)))
@@ -293,6 +310,9 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     if any(map(bench.wanted, embedded.NAMES)):
         print(f"\nof {bench.embedded_sizes.rounds} rounds; medians of many within a round")
         print(stats.figures(embedded.MEASURES, embedded.PEERS, bench.samples))
+    if any(map(bench.wanted, observing.NAMES)):
+        print(f"\nof {bench.observing_sizes.rounds} rounds; medians of many within a round")
+        print(stats.figures(observing.MEASURES, observing.PEERS, bench.samples))
     if any(map(bench.wanted, pipeline_measures.NAMES)):
         print(f"\nof {bench.pipeline_sizes.rounds} rounds, in Spark")
         measured = (*pipeline_measures.MEASURES, *pipeline_jobs.MEASURES)
@@ -315,6 +335,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
             **bench.sizes._asdict(),
             "storage": bench.storage_sizes._asdict(),
             "embedded": bench.embedded_sizes._asdict(),
+            "observing": bench.observing_sizes._asdict(),
             "pipeline": bench.pipeline_sizes._asdict(),
         },
         **stats.as_json(MEASURES, asked, bench.samples),
@@ -341,7 +362,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     storage_sizes = storage_measures.QUICK if options.quick else storage_measures.FULL
     embedded_sizes = embedded.QUICK if options.quick else embedded.FULL
     pipeline_sizes = pipeline_measures.QUICK if options.quick else pipeline_measures.FULL
-    bench = Bench(names, sizes, options.rounds or rounds, budget, storage_sizes, embedded_sizes, pipeline_sizes)
+    observing_sizes = observing.QUICK if options.quick else observing.FULL
+    bench = Bench(
+        names,
+        sizes,
+        options.rounds or rounds,
+        budget,
+        storage_sizes,
+        embedded_sizes,
+        observing_sizes,
+        pipeline_sizes,
+    )
     bench.run()
     result = report(bench, about, "quick" if options.quick else "full")
     options.output.parent.mkdir(parents=True, exist_ok=True)

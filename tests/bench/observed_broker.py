@@ -1,0 +1,46 @@
+"""A broker of its own whose being watched can be begun and ended while it runs: what `observing.py` measures.
+
+    python tests/bench/observed_broker.py FOLDER PORT
+
+Reads lines `FEATURE on` and `FEATURE off` from its standard input, and answers each with `done`; it ends with that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+
+from ottla.broker import server
+from ottla.broker.config import Config
+from ottla.broker.metrics.counters import RequestMetrics
+from ottla.broker.options import serve_options
+from ottla.broker.releases import profile
+
+Switch = Callable[[server.Running, bool], Awaitable[None]]
+
+
+async def metrics(running: server.Running, on: bool) -> None:
+    """What a control plane counts."""
+    running.connections.observe(RequestMetrics() if on else None)
+
+
+FEATURES: dict[str, Switch] = {"metrics": metrics}
+
+
+async def serve(folder: str, port: str) -> None:
+    """Until the input ends."""
+    loop = asyncio.get_running_loop()
+    configs = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": folder}
+    running = await server.start(serve_options(Config(configs, profile=profile("ottla"))), loop)
+    print("ready", flush=True)
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        feature, _, wanted = line.strip().partition(" ")
+        await FEATURES[feature](running, wanted == "on")
+        print("done", flush=True)
+    await running.stop()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
+        runner.run(serve(*sys.argv[1:]))

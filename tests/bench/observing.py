@@ -1,0 +1,175 @@
+"""What it costs to be watched: the same broker, in the same minute, with and without.
+
+Owns these measures and their aims. A feature is switched on and off between samples, in turns, so that whatever else
+the machine does hits both alike. Beside the time that a client sees stands the broker's own processor time, which other
+processes disturb less.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import measures
+import peers
+import raw
+from peers import Peer
+from raw import BenchError, Connection
+from stats import OTTLA, Aim, Measure
+
+NAMES = ("observing",)
+PEERS = (OTTLA,)
+HERE = Path(__file__).resolve().parent
+SIZE = 1024
+ADDRESS = "127.0.0.1"
+FEATURES = ("metrics",)  # of observed_broker.py
+NOTES = 200_000
+
+ABOUT = """\
+observing    what a feature adds to the time of produce at 1 KiB (confluent-kafka, acks=all), switched on and off in the
+             same broker: the client's time, and the processor time of the broker (cpu); the same of pipelined requests
+             of one record of 10 bytes (small). note: the processor time of counting one Produce request, in process"""
+
+
+class Sizes(NamedTuple):
+    """How much work it is: `pairs` of samples, with and without, of so many messages and small requests."""
+
+    rounds: int
+    pairs: int
+    messages: int
+    requests: int
+
+
+FULL = Sizes(rounds=3, pairs=6, messages=60_000, requests=20_000)
+QUICK = Sizes(rounds=1, pairs=4, messages=40_000, requests=10_000)
+
+MEASURES = (
+    *(
+        Measure(f"observing {feature}{how}", "%", False)
+        for feature in FEATURES
+        for how in ("", " cpu", " small", " small cpu")
+    ),
+    Measure("observing note", "us", False),
+)
+AIMS = (
+    Aim("observing metrics", None, 3, False),
+    Aim("observing metrics cpu", None, 3, False),
+    Aim("observing note", None, 3, False),
+)
+
+Figures = dict[str, dict[str, float]]
+Take = Callable[[], Figures]
+
+
+def takes(names: Sequence[str], sizes: Sizes) -> list[tuple[str, str, Take]]:
+    """(what, of whom, how one sample of it is taken), if it was asked for."""
+    if NAMES[0] not in names:
+        return []
+    found: list[tuple[str, str, Take]] = [
+        (f"observing {feature}", OTTLA, lambda feature=feature: added(feature, sizes)) for feature in FEATURES
+    ]
+    return [*found, ("observing note", OTTLA, noting)]
+
+
+class Observed(Peer):
+    """The broker whose features can be switched."""
+
+    def switch(self, feature: str, on: bool) -> None:
+        """Returns when it is done."""
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(f"{feature} {'on' if on else 'off'}\n".encode())
+        self.process.stdin.flush()
+        if self.process.stdout.readline() != b"done\n":
+            raise BenchError(f"{feature} cannot be switched")
+
+    def cpu_seconds(self) -> float:
+        """What the broker has used, in all its threads."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.contextmanager
+def observed() -> Iterator[Observed]:
+    """Such a broker, stopped at the end. Raises BenchError."""
+    port = peers.free_port()
+    data = Path(tempfile.mkdtemp(prefix="ottla-bench-"))
+    command = [sys.executable, str(HERE / "observed_broker.py"), str(data), str(port)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    peer = Observed(OTTLA, process, (ADDRESS, port), data)
+    try:
+        assert process.stdout
+        if process.stdout.readline() != b"ready\n":
+            raise BenchError("the broker does not start")
+        yield peer
+    finally:
+        peer.stop()
+
+
+def added(feature: str, sizes: Sizes) -> Figures:
+    """Percent that a feature adds: medians over pairs, the first of each pair taken with and without in turns."""
+    with observed() as peer:
+        topic = measures.fresh_topic(peer)
+        template = raw.frame(raw.produce_request(topic, raw.one_record()))
+        small = raw.numbered(template, sizes.requests)
+
+        def produce() -> float:
+            return 1 / measures.produced(peer, measures.fresh_topic(peer), SIZE, sizes.messages)
+
+        def requests() -> float:
+            with Connection(peer.address) as connection:
+                return connection.pipeline(small, sizes.requests)[0]
+
+        found: dict[str, float] = {}
+        for how, work in (("", produce), (" small", requests)):
+            work()  # what comes first is slower
+            ratios: list[tuple[float, float]] = []
+            for pair in range(sizes.pairs):
+                taken: dict[bool, tuple[float, float]] = {}
+                for on in (pair % 2 == 0, pair % 2 == 1):
+                    peer.switch(feature, on)
+                    before = peer.cpu_seconds()
+                    seconds = work()
+                    taken[on] = seconds, peer.cpu_seconds() - before
+                ratios.append((taken[True][0] / taken[False][0], taken[True][1] / taken[False][1]))
+                peer.switch(feature, False)
+            for name, column in ((how, 0), (f"{how} cpu", 1)):
+                found[f"observing {feature}{name}"] = (statistics.median(one[column] for one in ratios) - 1) * 100
+    return {measure: {OTTLA: value} for measure, value in found.items()}
+
+
+def noting() -> Figures:
+    """Microseconds of counting one request with one partition, as a connection and its handler do."""
+    from types import SimpleNamespace
+
+    from ottla.broker.metrics.counters import RequestMetrics
+    from ottla.broker.request_log import note_request
+    from ottla.broker.router import ROUTES
+    from ottla.protocol.messages.produce import ProduceResponse
+    from ottla.storage.answers import Appended
+
+    topic = ProduceResponse.TopicProduceResponse
+    answers = [topic.PartitionProduceResponse(index=0, error_code=0, base_offset=1)]
+    response = ProduceResponse(responses=[topic(name="t", partition_responses=answers)])
+    metrics, records = RequestMetrics(), raw.one_record(b"x" * SIZE)
+    shared = SimpleNamespace(metrics=metrics, timer=metrics.timer, levels=SimpleNamespace(tells_requests=False))
+    call = SimpleNamespace(route=ROUTES[0], api_version=9)
+    rules = SimpleNamespace(target_magic=2, compression=None)
+    partition = SimpleNamespace(topic="t", log=SimpleNamespace(config=SimpleNamespace(rules=rules)))
+    parts, appended = [b"x" * 4, b"x" * 50], Appended(0, 0, -1, 0, False)
+    began = time.process_time()
+    for _ in range(NOTES):
+        begun_ns = shared.timer()
+        metrics.topics.sent(partition, records).appended(appended)  # type: ignore[arg-type]
+        note_request(shared, call, SIZE, begun_ns, parts, response, None)  # type: ignore[arg-type]
+    taken = (time.process_time() - began) / NOTES * 1e6
+    if metrics.apis[0].time.buckets and sum(metrics.apis[0].time.buckets) != NOTES:
+        raise BenchError("requests were not counted")
+    return {"observing note": {OTTLA: taken}}
