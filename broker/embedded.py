@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ..storage.errors import StorageError
 from ..storage.files import DiskFiles, Files
@@ -44,8 +44,11 @@ from .faults import Faults, FaultsView
 from .faults import disk as _disk  # noqa: F401  imported with this module, as above
 from .options import WILDCARDS, ServeOptions, control_listener, flags_to_configs, format_address, serve_options
 from .produced import difference
+from .recording.expectations import Words
 from .recording.record_options import RecordOptions
 from .recording.ring import Ring
+from .recording.seen import SeenRequest
+from .recording.watching import RequestsView
 from .releases import NEWEST, profile
 from .snapshots import Snapshot
 from .topology import Topology, TopologyView
@@ -217,6 +220,9 @@ class Embedded:
         self.faults = FaultsView(self._faults, self._with_faults)
         """What requests, the disk and the sockets meet: errors, delays, lost answers and the like. Faults that are put
         in force before the start, or after a stop, are there from the start on."""
+        self.requests = RequestsView(self._with_running)
+        """What clients asked, and were answered: `requests(api="Produce", client_id="orders")` lists the newest 10,000
+        or so, `requests.clear()` forgets them, `requests.mark()` is for `since=`."""
         self.clock = ClockView(self._with_clock)
         """The broker's clock: freeze, run, set, advance."""
         self.topology = TopologyFacade(self._with_topology)
@@ -430,6 +436,9 @@ class Embedded:
     def _with_clock(self, work: Callable[[ClockControl], Awaitable[ClockState]]) -> ClockState:
         return self._call(lambda operations: operations.moving(work))
 
+    def _with_running(self, work: Callable[[server.Running], Awaitable[T]]) -> T:
+        return self._call(lambda operations: work(operations.running))
+
     def _with_topology(self, work: Callable[[Topology], T]) -> T:
         async def done(operations: Operations) -> T:
             return work(operations.topology)
@@ -519,6 +528,23 @@ class Embedded:
         told = difference(topic, self.records(topic), expected, ordered)
         if told is not None:
             raise AssertionError(told)
+
+    # Requests
+
+    def assert_requests(self, *, within_ms: int = 0, **words: Unpack[Words]) -> list[SeenRequest]:
+        """Raises AssertionError, with what was otherwise, unless the requests that clients made are as the words say;
+        they are `Words`. Returns the requests that were looked at.
+
+            broker.assert_requests(api="Produce", client_id="orders", acks=-1, idempotent=True, codec="lz4")
+
+        Where requests or answers are missing, they have `within_ms` of real time to come. Raises ValueError and
+        TypeError for words that make no sense.
+        """
+        __tracebackhide__ = True
+        told = self.requests.judge(within_ms, words)
+        if not told.passed:
+            raise AssertionError(told.text)
+        return told.looked_at
 
     # Groups and producers
 

@@ -17,7 +17,7 @@ import math
 import struct
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
 
@@ -37,7 +37,7 @@ from ...protocol.primitives import Fixed, Mark, Scalar, UuidLeaf, Variable
 from ...protocol.schema import VERSION_MAX, spec, types_of
 from ...storage.partition_metadata import decode_id, encode_id
 from ..control.values import from_json, to_json
-from .record_sets import Room, plain_records, records_of
+from .record_sets import WORDS, Room, plain_records, records_of
 
 if TYPE_CHECKING:
     from .exchange import Exchange
@@ -303,6 +303,28 @@ _FLOAT = _Kind(_float_told, _float_made)
 _ID = _Kind(lambda value, telling: encode_id(value), _id_made)
 _BYTES = _Kind(lambda value, telling: to_json(value), _bytes_made)
 _RECORDS = _Kind(_records_told, lambda value, version, where: records_of(value, where))
+
+
+def has_path(cls: type, names: Sequence[str]) -> bool:
+    """Whether a message, in any version, has such a field in a field, whatever lists are on the way."""
+    hint: Any = cls
+    for index, name in enumerate(names):
+        if isinstance(hint, type):
+            found = types_of(hint).get(name)
+            if found is None:
+                return False
+            hint = _item(found)
+        else:
+            marker = get_args(hint)[1]
+            return isinstance(marker, Variable) and marker.view and set(names[index:]) <= WORDS
+    return bool(names)
+
+
+def _item(hint: Any) -> Any:
+    """The type in a list or beside None."""
+    while get_origin(hint) is not Annotated and not isinstance(hint, type):
+        hint = next(arg for arg in get_args(hint) if arg is not type(None))
+    return hint
 
 
 # Plain values to messages and frames

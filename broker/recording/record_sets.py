@@ -19,6 +19,12 @@ from ...protocol.records.schemas import CODEC_NAMES
 from ..control.values import to_json
 
 Buffer = bytes | bytearray | memoryview
+WORDS = frozenset(
+    "size base64 batches damaged left_over base_offset magic codec producer_id producer_epoch base_sequence "
+    "is_transactional is_control count partition_leader_epoch max_timestamp records records_left_out offset timestamp "
+    "key value headers name key_size value_size headers_size".split()
+)
+"""The names of all that is told."""
 
 
 class Room:

@@ -6,6 +6,7 @@ size is kept. Credentials are blanked before anything is kept.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from .exchange import Exchange, Peer
@@ -31,6 +32,10 @@ class Ring:
         self._size = 0
         self._first = 1  # the oldest that may still be here
         self._next = 1
+        self._cleared = 1  # what is below was forgotten on purpose
+        self.changes = 0
+        """Grows whenever an exchange begins or ends."""
+        self._waiting: list[asyncio.Future[None]] = []
 
     # A sink
 
@@ -53,8 +58,11 @@ class Ring:
             sizes[place] = size
             self._places[place] = exchange
         self._next = exchange.number + 1
+        self.changes += 1
         if self._size > self._size_max:
             self._shrink()
+        if self._waiting:
+            self._wake()
 
     def ended(self, exchange: Exchange) -> None:
         """It may be gone already."""
@@ -67,8 +75,11 @@ class Ring:
             return
         else:
             self._put(place, self._kept(exchange))
+        self.changes += 1
         if self._size > self._size_max:
             self._shrink()
+        if self._waiting:
+            self._wake()
 
     def _put(self, place: int, exchange: Exchange) -> None:
         size = OVERHEAD_BYTES
@@ -114,6 +125,32 @@ class Ring:
         """Above all that were begun so far."""
         return self._next
 
+    @property
+    def _oldest(self) -> int:
+        return max(self._first, self._next - self._count)
+
+    def forgotten(self, first: int = 1) -> int:
+        """How many from a number on are not here any more, those aside that `clear` took."""
+        return max(0, self._oldest - max(first, self._cleared))
+
+    async def changed(self, since: int, seconds: float) -> None:
+        """Waits until `changes` is another number, or the time is over."""
+        if self.changes != since:
+            return
+        change = asyncio.get_running_loop().create_future()
+        self._waiting.append(change)
+        try:
+            await asyncio.wait((change,), timeout=seconds)
+        finally:
+            if change in self._waiting:
+                self._waiting.remove(change)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for change in waiting:
+            if not change.done():
+                change.set_result(None)
+
     def find(self, number: int) -> Exchange | None:
         """That exchange, if it is still here."""
         found = self._places[number % self._count]
@@ -121,13 +158,15 @@ class Ring:
 
     def list(self, first: int = 1) -> list[Exchange]:
         """All that are here, from a number on, oldest first."""
-        first = max(first, self._first, self._next - self._count)
+        first = max(first, self._oldest)
         found = [self._places[number % self._count] for number in range(first, self._next)]
         return [one for one in found if one is not None]
 
-    def clear(self) -> None:
-        """Forgets all; those that go on now are not noted when they end."""
+    def clear(self) -> int:
+        """Forgets all; those that go on now are not noted when they end. How many there were."""
+        gone = len(self.list())
         count = self._count
         self._places = [None for _ in range(count)]
         self._sizes, self._size = [0] * count, 0
-        self._first = self._next
+        self._first = self._cleared = self._next
+        return gone

@@ -1,0 +1,506 @@
+"""What a test expects of the requests that clients made, and the telling of what is otherwise.
+
+Owns the words that an expectation is said with, in Python as over HTTP, and the text of a difference, which is bounded.
+Some words say which requests are looked at, others how each of those has to be, the rest how many there are. Pure:
+requests come in as values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any, NamedTuple, TypedDict
+
+from ...protocol.apis import api_keys, apis, name_of
+from ...protocol.errors import ErrorCode
+from ...protocol.records.schemas import CODEC_NAMES
+from . import decoding
+from .exchange import Ending
+from .seen import PRODUCE_KEY, Produced, SeenRequest, error_name
+
+SHOWN_REQUESTS = 5
+SHOWN_VALUES = 8
+SHOWN_LETTERS = 60  # of a value
+NO_ERROR = "NONE"
+ACKS = {"all": -1}
+CODECS = tuple(CODEC_NAMES.values())
+ENDINGS = tuple(map(str, Ending))
+
+WHICH = ("api", "client_id", "software", "node", "topic", "since")
+OF_PRODUCE = ("acks", "codec", "idempotent", "transactional", "magic")
+HOW = ("version", "min_version", "max_version", *OF_PRODUCE, "error", "ending", "fields")
+HOW_MANY = ("count", "min_count", "max_count", "none")
+WORDS = (*WHICH, *HOW, *HOW_MANY)
+
+
+class Words(TypedDict, total=False):
+    """The words of an expectation.
+
+    Which requests are looked at: `api` (Kafka's name, or several), `client_id`, `software` and `topic` (in which `*`
+    and `?` stand for any letters), `node`, and `since`, a mark.
+
+    How each of them has to be: its `version`, `min_version` and `max_version`; of Produce requests `acks`, the `codec`
+    of all batches ("none" for none), whether it is `idempotent` and `transactional`, and the `magic` of their format;
+    the `error` that its answer has somewhere ("NONE": no error at all); its `ending` ("answered", "silent", "closed",
+    "pending"); and `fields` by their paths, such as {"topics.name": "orders", "response.throttle_time_ms": 0}, where in
+    lists one entry that fits is enough, and in Python a value may be a function that says whether one fits.
+
+    How many are looked at: `count`, or `min_count` (1 unless it is said) and `max_count`. With `none` no request may be
+    as all these words say.
+    """
+
+    api: str | Collection[str]
+    client_id: str
+    software: str
+    node: int
+    topic: str
+    since: int
+    version: int
+    min_version: int
+    max_version: int
+    acks: int | str
+    codec: str
+    idempotent: bool
+    transactional: bool
+    magic: int
+    error: str | int
+    ending: str
+    fields: Mapping[str, Any]
+    count: int
+    min_count: int
+    max_count: int
+    none: bool
+
+
+class Which(NamedTuple):
+    """Which requests are looked at. Texts may hold `*` and `?`, as those of faults do."""
+
+    keys: frozenset[int] | None = None
+    client_id: str | None = None
+    software: str | None = None
+    node: int | None = None
+    topic: str | None = None
+    since: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        api: str | Collection[str] | None = None,
+        client_id: str | None = None,
+        software: str | None = None,
+        node: int | None = None,
+        topic: str | None = None,
+        since: int | None = None,
+    ) -> Which:
+        """From words. Raises ValueError, TypeError."""
+        for name, value in (("client_id", client_id), ("software", software), ("topic", topic)):
+            if value is not None and not isinstance(value, str):
+                raise TypeError(f"{name} is a str, not {value!r}")
+        return cls(
+            None if api is None else frozenset(map(_api_key, [api] if isinstance(api, str) else api)),
+            client_id,
+            software,
+            None if node is None else _whole("node", node),
+            topic,
+            1 if since is None else _whole("since", since),
+        )
+
+    def fits(self, seen: SeenRequest) -> bool:
+        """Whether this is one of them."""
+        return (
+            seen.number >= self.since
+            and (self.keys is None or seen.exchange.api_key in self.keys)
+            and (self.node is None or seen.node == self.node)
+            and _matches(self.client_id, seen.client_id)
+            and _matches(self.software, seen.software)
+            and (self.topic is None or any(fnmatchcase(topic, self.topic) for topic in seen.topics))
+        )
+
+    @property
+    def text(self) -> str:
+        """`Produce request of client 'orders'`."""
+        found = [] if self.keys is None else [" or ".join(name_of(key) for key in sorted(self.keys))]
+        found.append("request")
+        if self.client_id is not None:
+            found.append(f"of client {self.client_id!r}")
+        if self.software is not None:
+            found.append(f"by {self.software!r}")
+        if self.node is not None:
+            found.append(f"to node {self.node}")
+        if self.topic is not None:
+            found.append(f"for topic {self.topic!r}")
+        if self.since > 1:
+            found.append(f"since #{self.since}")
+        return " ".join(found)
+
+
+def _matches(pattern: str | None, text: str | None) -> bool:
+    return pattern is None or (text is not None and fnmatchcase(text, pattern))
+
+
+def _api_key(name: Any) -> int:
+    key = api_keys().get(name.lower()) if isinstance(name, str) else None
+    if key is None:
+        near = get_close_matches(str(name), [api.name for api in apis().values()], 1, 0.5)
+        raise ValueError(f"no API is called {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    return key
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise TypeError(f"{name} is a whole number, not {value!r}")
+
+
+class Condition(NamedTuple):
+    """How each request has to be: in words, and why one is not so, None where it is."""
+
+    text: str
+    unfit: Callable[[SeenRequest], str | None]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An expectation. `most` None is without a bound; `is_none` expects none that fits."""
+
+    which: Which
+    conditions: tuple[Condition, ...]
+    least: int
+    most: int | None
+    is_none: bool
+
+    @classmethod
+    def of(cls, **words: Any) -> Expected:
+        """From its words; None is a word that was not said. Raises ValueError, TypeError, one line."""
+        said = {name: value for name, value in words.items() if value is not None}
+        if unknown := said.keys() - set(WORDS):
+            raise TypeError(f"no word {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
+        which = Which.of(**{name: said[name] for name in WHICH if name in said})
+        if of_produce := [name for name in OF_PRODUCE if name in said]:
+            if which.keys is None:
+                which = which._replace(keys=frozenset((PRODUCE_KEY,)))
+            elif which.keys != {PRODUCE_KEY}:
+                raise ValueError(f"{of_produce[0]} is of Produce requests alone")
+        conditions: list[Condition] = []
+        for name in HOW:
+            if name in said and name != "fields":
+                conditions.append(_CONDITIONS[name](said[name]))
+        conditions += [_field(which, path, value) for path, value in said.get("fields", {}).items()]
+        return cls(which, tuple(conditions), *_how_many(said))
+
+    def unfit(self, seen: SeenRequest) -> list[str]:
+        """Why a request that is looked at is not as it has to be."""
+        found = (condition.unfit(seen) for condition in self.conditions)
+        return [why for why in found if why is not None]
+
+    @property
+    def text(self) -> str:
+        """The expectation in words."""
+        how = ", ".join(condition.text for condition in self.conditions)
+        if self.is_none:
+            return f"no {self.which.text}" + (f" with {how}" if how else "")
+        if self.most is None:
+            many = f"at least {self.least}"
+        else:
+            many = str(self.least) if self.most == self.least else f"{self.least} to {self.most}"
+        return f"{many} {self.which.text}" + (f", each with {how}" if how else "")
+
+
+def _how_many(said: Mapping[str, Any]) -> tuple[int, int | None, bool]:
+    counts = {name: _whole(name, said[name]) for name in ("count", "min_count", "max_count") if name in said}
+    if any(value < 0 for value in counts.values()):
+        raise ValueError("there cannot be fewer than none")
+    if said.get("none"):
+        if counts:
+            raise ValueError("none is none: there is nothing to count")
+        return 0, 0, True
+    if "count" in counts:
+        if len(counts) > 1:
+            raise ValueError("count says all: neither min_count nor max_count goes with it")
+        return counts["count"], counts["count"], False
+    most = counts.get("max_count")
+    least = counts.get("min_count", 1 if most is None or most > 0 else 0)
+    if most is not None and most < least:
+        raise ValueError(f"at least {least} and at most {most} cannot be")
+    return least, most, False
+
+
+# Conditions
+
+
+def _version(value: Any) -> Condition:
+    wanted = _whole("version", value)
+    return Condition(f"version {wanted}", lambda seen: None if seen.version == wanted else f"version is {seen.version}")
+
+
+def _min_version(value: Any) -> Condition:
+    least = _whole("min_version", value)
+    return Condition(
+        f"version at least {least}", lambda seen: None if seen.version >= least else f"version is {seen.version}"
+    )
+
+
+def _max_version(value: Any) -> Condition:
+    most = _whole("max_version", value)
+    return Condition(
+        f"version at most {most}", lambda seen: None if seen.version <= most else f"version is {seen.version}"
+    )
+
+
+def _of_produce(text: str, unfit: Callable[[Produced], str | None]) -> Condition:
+    def look(seen: SeenRequest) -> str | None:
+        if seen.produced is None:
+            return _unreadable(seen)
+        return unfit(seen.produced)
+
+    return Condition(text, look)
+
+
+def _unreadable(seen: SeenRequest) -> str:
+    if seen.exchange.request is None:
+        return f"its {seen.exchange.request_bytes} bytes were too many to be kept"
+    return "it cannot be read"
+
+
+def _acks(value: Any) -> Condition:
+    wanted = _whole("acks", ACKS.get(value, value) if isinstance(value, str) else value)
+    return _of_produce(f"acks {wanted}", lambda found: None if found.acks == wanted else f"acks is {found.acks}")
+
+
+def _codec(value: Any) -> Condition:
+    if value not in CODECS:
+        raise ValueError(f"no codec is called {value!r}; there are {', '.join(CODECS)}")
+    return _of_produce(
+        f"codec {value}",
+        lambda found: None if found.codecs == (value,) else f"codec is {_listed(found.codecs) or 'none: no records'}",
+    )
+
+
+def _magic(value: Any) -> Condition:
+    wanted = _whole("magic", value)
+    return _of_produce(
+        f"message format v{wanted}",
+        lambda found: (
+            None
+            if found.magics == (wanted,)
+            else f"message format is {_listed(f'v{magic}' for magic in found.magics) or 'none: no records'}"
+        ),
+    )
+
+
+def _idempotent(value: Any) -> Condition:
+    wanted = bool(value)
+    return _of_produce(
+        "idempotence" if wanted else "no idempotence",
+        lambda found: (
+            None
+            if found.is_idempotent == wanted
+            else (
+                "batches have no producer id" if wanted else f"batches have producer id {_listed(found.producer_ids)}"
+            )
+        ),
+    )
+
+
+def _transactional(value: Any) -> Condition:
+    wanted = bool(value)
+    return _of_produce(
+        "a transaction" if wanted else "no transaction",
+        lambda found: (
+            None
+            if found.is_transactional == wanted
+            else ("it is of no transaction" if wanted else "it is of a transaction")
+        ),
+    )
+
+
+def _error(value: Any) -> Condition:
+    wanted = error_name(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if wanted not in ErrorCode.__members__:
+        near = get_close_matches(str(wanted), list(ErrorCode.__members__), 1, 0.5)
+        raise ValueError(f"no error is called {value!r}" + (f"; did you mean {near[0]}?" if near else ""))
+
+    def look(seen: SeenRequest) -> str | None:
+        if seen.exchange.ending is Ending.PENDING:
+            return "it is not answered yet"
+        if seen.exchange.ending is Ending.CLOSED:
+            return f"it was not answered: {seen.reason}"
+        if seen.exchange.response is None and seen.exchange.response_bytes:
+            return f"the {seen.exchange.response_bytes} bytes of its answer were too many to be kept"
+        fits = not seen.errors if wanted == NO_ERROR else wanted in seen.errors
+        return None if fits else f"the answer has {_listed(seen.errors) or 'no error'}"
+
+    return Condition("no error in the answer" if wanted == NO_ERROR else f"{wanted} in the answer", look)
+
+
+def _ending(value: Any) -> Condition:
+    if value not in ENDINGS:
+        raise ValueError(f"no ending is called {value!r}; there are {', '.join(ENDINGS)}")
+
+    def look(seen: SeenRequest) -> str | None:
+        if seen.ending == value:
+            return None
+        return f"it is {seen.ending}" + (f": {seen.reason}" if seen.reason else "")
+
+    return Condition(f"ending {value}", look)
+
+
+_CONDITIONS: dict[str, Callable[[Any], Condition]] = {
+    "version": _version,
+    "min_version": _min_version,
+    "max_version": _max_version,
+    "acks": _acks,
+    "codec": _codec,
+    "idempotent": _idempotent,
+    "transactional": _transactional,
+    "magic": _magic,
+    "error": _error,
+    "ending": _ending,
+}
+
+
+def _field(which: Which, path: Any, value: Any) -> Condition:
+    """A field of the request, or behind `response.` of the answer; of entries in lists one that fits is enough."""
+    if not isinstance(path, str) or not path:
+        raise TypeError(f"the path of a field is a str, not {path!r}")
+    names = path.split(".")
+    is_request = names[0] != "response"
+    names = names if is_request and names[0] != "request" else names[1:]
+    _check_path(which, path, names, is_request)
+    fits = value if callable(value) else partial(_same, value)
+    wanted = getattr(value, "__name__", "a function") if callable(value) else repr(value)
+
+    def look(seen: SeenRequest) -> str | None:
+        told = seen.request if is_request else seen.response
+        if told is None:
+            return f"{path} is not known: " + ("the bytes were not kept" if is_request else f"it is {seen.ending}")
+        found = _values(told, names)
+        if any(fits(one) for one in found):
+            return None
+        return f"{path} is {_listed(map(repr, found))}" if found else f"{path} is nowhere in it"
+
+    return Condition(f"{path} {wanted}", look)
+
+
+def _check_path(which: Which, path: str, names: Sequence[str], is_request: bool) -> None:
+    """A path that no request can have would fit nothing, or with `none` be fulfilled for ever."""
+    known = [api for api in apis().values() if which.keys is None or api.key in which.keys]
+    if names and any(decoding.has_path(api.request if is_request else api.response, names) for api in known):
+        return
+    whose = "" if which.keys is None else " or ".join(api.name for api in known) + " "
+    raise ValueError(f"no {whose}{'request' if is_request else 'answer'} has a field {path}")
+
+
+def _same(wanted: Any, value: Any) -> bool:
+    return value == wanted and isinstance(value, bool) is isinstance(wanted, bool)
+
+
+def _values(told: Any, names: Sequence[str]) -> list[Any]:
+    """What stands at a path: several values where there are lists on the way."""
+    found = [told]
+    for name in names:
+        found = [one[name] for one in _flat(found) if isinstance(one, dict) and name in one]
+    return list(_flat(found))
+
+
+def _flat(values: Sequence[Any]) -> list[Any]:
+    flat: list[Any] = []
+    for value in values:
+        flat += _flat(value) if isinstance(value, list) else [value]
+    return flat
+
+
+def _listed(values: Any) -> str:
+    texts = [_cut(text) for text in dict.fromkeys(map(str, values))]
+    more = len(texts) - SHOWN_VALUES
+    return ", ".join(texts[:SHOWN_VALUES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_LETTERS else text[: SHOWN_LETTERS - 3] + "..."
+
+
+# The verdict
+
+
+class Verdict(NamedTuple):
+    """Whether it is as expected, why not in a few lines, and the requests that were looked at.
+
+    `may_come`: more requests, or an answer to one that is pending, could still make it so.
+    """
+
+    passed: bool
+    text: str
+    looked_at: list[SeenRequest]
+    may_come: bool = False
+
+
+def verdict(expected: Expected, seen: Sequence[SeenRequest], forgotten: int = 0) -> Verdict:
+    """Holds requests, oldest first, against an expectation. `forgotten` others are not kept any more, though they might
+    have been looked at: then nobody can say."""
+    looked_at = [one for one in seen if expected.which.fits(one)]
+    if expected.is_none:
+        fitting = [one for one in looked_at if not expected.unfit(one)]
+        told = [f"expected {expected.text}, saw {len(fitting)} of {len(seen)} requests", *_shown(fitting)]
+        passed, may_come = not fitting, False
+    else:
+        unfit = [(one, why) for one in looked_at if (why := expected.unfit(one))]
+        passed, told, may_come = _held(expected, seen, looked_at, unfit)
+    if passed and forgotten:
+        passed, told = False, [f"expected {expected.text}, and nobody knows:"]
+    if forgotten:
+        told.append(
+            f"  {forgotten} older requests are not kept any more; forget all before what is tested, or name `since`"
+        )
+    return Verdict(passed, "" if passed else "\n".join(told), looked_at, may_come and not forgotten)
+
+
+def _held(
+    expected: Expected,
+    seen: Sequence[SeenRequest],
+    looked_at: Sequence[SeenRequest],
+    unfit: Sequence[tuple[SeenRequest, list[str]]],
+) -> tuple[bool, list[str], bool]:
+    count = len(looked_at)
+    told = [f"expected {expected.text}"]
+    too_few, too_many = count < expected.least, expected.most is not None and count > expected.most
+    if too_few or too_many:
+        told.append(f"  saw {count} among {len(seen)} requests" + (":" if count else ""))
+        told += _shown(looked_at) if count else _near(expected.which, seen)
+    if unfit:
+        told.append(f"  {len(unfit)} of {count} are otherwise:")
+        told += [f"    {one.text}: {'; '.join(why)}" for one, why in unfit[:SHOWN_REQUESTS]]
+        told += _more(len(unfit))
+    waits = all(one.exchange.ending is Ending.PENDING for one, _ in unfit)
+    return not (too_few or too_many or unfit), told, not too_many and waits
+
+
+def _shown(some: Sequence[SeenRequest]) -> list[str]:
+    return [f"    {one.text}, {one.ending}" for one in some[:SHOWN_REQUESTS]] + _more(len(some))
+
+
+def _more(count: int) -> list[str]:
+    return [f"    and {count - SHOWN_REQUESTS} more"] if count > SHOWN_REQUESTS else []
+
+
+def _near(which: Which, seen: Sequence[SeenRequest]) -> list[str]:
+    """What there was instead: for each word that says which, the requests that only it shuts out."""
+    looks: list[tuple[str, Which, Callable[[SeenRequest], Any]]] = [
+        ("of other clients", which._replace(client_id=None), lambda one: repr(one.client_id)),
+        ("by other software", which._replace(software=None), lambda one: repr(one.software)),
+        ("to other nodes", which._replace(node=None), lambda one: f"node {one.node}"),
+        ("for other topics", which._replace(topic=None), lambda one: _listed(one.topics) or "no topic"),
+        ("of other APIs", which._replace(keys=None), lambda one: one.api),
+    ]
+    told = []
+    for text, wider, name in looks:
+        if wider != which and (found := Counter(name(one) for one in seen if wider.fits(one))):
+            values = _listed(f"{value} ({count})" for value, count in found.most_common())
+            told.append(f"    {text}: {values}")
+    if told or not seen:
+        return told
+    return [f"    there were: {_listed(f'{api} ({n})' for api, n in Counter(one.api for one in seen).most_common())}"]

@@ -1,0 +1,218 @@
+"""One request that a client made, as a test sees it: who asked what, in which version, and what was answered.
+
+Owns what is told of an exchange beside its fields: the names of errors and topics, and of Produce requests what
+producers are configured by (acks, codec, idempotence). Nothing is decoded before it is asked for, and nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ...protocol.apis import apis, name_of
+from ...protocol.errors import ErrorCode
+from ...protocol.messages.produce import ProduceRequest
+from ...protocol.records import batch, formats
+from ...protocol.records.errors import CorruptRecords, InvalidRecords
+from ...protocol.records.schemas import CODEC_NAMES
+from ...protocol.schema import Value, spec
+from ...storage.partition_metadata import encode_id
+from ..faults.entries import places, shape_of
+from . import decoding
+from .exchange import Ending, Exchange
+
+PRODUCE_KEY = spec(ProduceRequest).api_key
+
+
+class TopicNames:
+    """Topics by their ids, as `entries.Topics`: an id that no topic has any more stands for itself."""
+
+    def __init__(self, names: Mapping[bytes, str]) -> None:
+        self._names = names
+
+    def topic_name(self, id: bytes) -> str | None:
+        """Its name."""
+        return self._names.get(id) or (encode_id(id) if any(id) else None)
+
+    def topic_names(self) -> list[str]:
+        """A request that asks for all topics names none."""
+        return []
+
+    def partition_count(self, topic: str) -> int:
+        """The same of partitions."""
+        return 0
+
+
+NO_NAMES = TopicNames({})
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What a Produce request says of its producer. `codecs` and `magics` are those of its batches, in order and once
+    each; `is_idempotent` says whether all batches have a producer's id, `records` how many records it says they have.
+    """
+
+    acks: int
+    codecs: tuple[str, ...]
+    magics: tuple[int, ...]
+    is_idempotent: bool
+    is_transactional: bool
+    producer_ids: tuple[int, ...]
+    records: int
+
+
+class SeenRequest:
+    """A request and its answer, as they were when it was asked for: one that is pending stays so."""
+
+    def __init__(self, exchange: Exchange, names: TopicNames = NO_NAMES) -> None:
+        self.exchange = replace(exchange) if exchange.ending is Ending.PENDING else exchange
+        """All that is known of it, with its bytes."""
+        self._names = names
+
+    @property
+    def number(self) -> int:
+        """Counted from 1, in the order in which the broker began them."""
+        return self.exchange.number
+
+    @property
+    def api(self) -> str:
+        """Kafka's name of the API, such as Produce; its number where no API has that."""
+        return name_of(self.exchange.api_key)
+
+    @property
+    def version(self) -> int:
+        """The version of the API."""
+        return self.exchange.api_version
+
+    @property
+    def client_id(self) -> str | None:
+        """What the client calls itself in its requests."""
+        return self.exchange.client_id
+
+    @property
+    def software(self) -> str | None:
+        """The client's library, such as librdkafka; None where it does not tell (KIP-511)."""
+        return self.exchange.software_name
+
+    @property
+    def software_version(self) -> str | None:
+        """The version of that."""
+        return self.exchange.software_version
+
+    @property
+    def node(self) -> int:
+        """The node that was asked."""
+        return self.exchange.peer.node_id
+
+    @property
+    def connection(self) -> int:
+        """The connection it came by, counted from 1."""
+        return self.exchange.peer.number
+
+    @property
+    def time_ms(self) -> int:
+        """The broker's clock when it came."""
+        return self.exchange.time_ms
+
+    @property
+    def duration_ms(self) -> float | None:
+        """Milliseconds until the answer left; None while it has not."""
+        return None if self.exchange.duration_ns < 0 else self.exchange.duration_ns / 1_000_000
+
+    @property
+    def ending(self) -> str:
+        """ "answered", "silent" (acks=0), "closed" or "pending"."""
+        return str(self.exchange.ending)
+
+    @property
+    def reason(self) -> str:
+        """Why the connection was closed, where it was."""
+        return self.exchange.reason
+
+    @cached_property
+    def request(self) -> dict[str, Any] | None:
+        """The request's fields by their names, as the broker read them; None where it was too large to be kept."""
+        return decoding.request_plain(self.exchange)
+
+    @cached_property
+    def response(self) -> dict[str, Any] | None:
+        """The answer's fields; None also where there is none."""
+        return decoding.response_plain(self.exchange)
+
+    @cached_property
+    def request_value(self) -> Any | None:
+        """The request as its message."""
+        return decoding.request_value(self.exchange)
+
+    @cached_property
+    def errors(self) -> tuple[str, ...]:
+        """The errors in the answer by Kafka's names, in order and once each."""
+        response = decoding.response_value(self.exchange)
+        return tuple(dict.fromkeys(map(error_name, filter(None, () if response is None else _codes(response)))))
+
+    @cached_property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that the request names, in order and once each."""
+        message = self.request_value
+        if message is None:
+            return ()
+        shape = shape_of(apis()[self.exchange.api_key].request, self.version)
+        return tuple(dict.fromkeys(one.topic for one in places(message, shape, self._names) if one.topic is not None))
+
+    @cached_property
+    def produced(self) -> Produced | None:
+        """What it says of its producer, where it is a Produce request that can be read."""
+        message = self.request_value
+        return produced_of(message) if isinstance(message, ProduceRequest) else None
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        client = "" if self.client_id is None else f" of {self.client_id}"
+        return f"#{self.number} {self.api} v{self.version}{client}"
+
+    def __repr__(self) -> str:
+        errors = f" {','.join(self.errors)}" if self.errors else ""
+        return f"<SeenRequest {self.text}, {self.ending}{errors}>"
+
+
+def error_name(code: int) -> str:
+    """The name of an error code; its number where it has none."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def _codes(value: Any) -> Iterator[int]:
+    for name in value._fields:
+        item = getattr(value, name)
+        if name.endswith("error_code"):
+            yield item
+        elif isinstance(item, Value):
+            yield from _codes(item)
+        elif isinstance(item, list) and item and isinstance(item[0], Value):
+            for one in item:
+                yield from _codes(one)
+
+
+def produced_of(request: ProduceRequest) -> Produced:
+    """What a Produce request says of its producer. Of damaged records what comes before the damage counts."""
+    headers: list[batch.BatchHeader] = []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            try:
+                headers += [header for _, header in formats.headers(data.records or b"")]
+            except (CorruptRecords, InvalidRecords):
+                continue
+    return Produced(
+        request.acks,
+        tuple(dict.fromkeys(CODEC_NAMES.get(one.codec, str(one.codec)) for one in headers)),
+        tuple(dict.fromkeys(one.magic for one in headers)),
+        bool(headers) and all(one.has_producer for one in headers),
+        request.transactional_id is not None,
+        tuple(dict.fromkeys(one.producer_id for one in headers if one.has_producer)),
+        sum(max(1, one.record_count) for one in headers),
+    )

@@ -1,0 +1,128 @@
+"""The requests that a running broker saw: looking at them, waiting for more, and the view that tests have.
+
+Owns the way to the ring. What is decoded is decoded in another thread than the broker's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .expectations import Expected, Verdict, Which, Words, verdict
+from .seen import SeenRequest, TopicNames
+
+if TYPE_CHECKING:
+    from ..server import Running
+    from .ring import Ring
+
+WITHIN_MS_MAX = 600_000
+PAUSE_SECONDS = 0.01  # between two looks, while many requests come
+
+
+class NotKept(Exception):
+    """This broker keeps no requests."""
+
+
+class Look(NamedTuple):
+    """Requests from a number on, oldest first; `forgotten` others had to go. `changes` is the ring's."""
+
+    seen: list[SeenRequest]
+    forgotten: int
+    changes: int
+
+
+def ring_of(running: Running) -> Ring:
+    """What a broker keeps. Raises NotKept."""
+    if running.ring is None:
+        raise NotKept("this broker was started without a control plane, and keeps no requests")
+    return running.ring
+
+
+def names_of(running: Running) -> TopicNames:
+    """The topics that there are now, by their ids."""
+    return TopicNames({topic.id: topic.name for topic in running.state.topics})
+
+
+def look(running: Running, since: int = 1) -> Look:
+    """The requests as they are now. On the broker's loop; decodes nothing. Raises NotKept."""
+    ring, names = ring_of(running), names_of(running)
+    return Look([SeenRequest(one, names) for one in ring.list(since)], ring.forgotten(since), ring.changes)
+
+
+async def judged(running: Running, expected: Expected, within_ms: int = 0) -> Verdict:
+    """Holds what was seen against an expectation; where more requests, or answers, may make it so, waits for them up to
+    `within_ms` of real time. On the broker's loop. Raises NotKept."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within_ms / 1000
+    known: dict[int, SeenRequest] = {}
+    while True:
+        found = look(running, expected.which.since)
+        seen = [_known(one, known) for one in found.seen]
+        told = await asyncio.to_thread(verdict, expected, seen, found.forgotten)
+        left = deadline - loop.time()
+        if told.passed or not told.may_come or left <= 0:
+            return told
+        await ring_of(running).changed(found.changes, left)
+        await asyncio.sleep(min(PAUSE_SECONDS, max(0.0, left)))
+
+
+def _known(seen: SeenRequest, known: dict[int, SeenRequest]) -> SeenRequest:
+    """The same request as it was decoded before, if it has not changed since."""
+    before = known.get(seen.number)
+    if before is not None and before.exchange is seen.exchange:
+        return before
+    known[seen.number] = seen
+    return seen
+
+
+class RequestsView:
+    """The requests of a broker in another thread: `broker.requests(api="Produce")` lists them."""
+
+    def __init__(self, call: Callable[[Callable[[Running], Awaitable[Any]]], Any]) -> None:
+        self._call = call
+
+    def __call__(
+        self,
+        api: str | Collection[str] | None = None,
+        client_id: str | None = None,
+        version: int | None = None,
+        software: str | None = None,
+        node: int | None = None,
+        topic: str | None = None,
+        since: int | None = None,
+    ) -> list[SeenRequest]:
+        """Those that fit all that is said, oldest first: all APIs, or one or several by Kafka's names; texts may hold
+        `*` and `?`; `since` is a `mark`. Raises ValueError, TypeError."""
+        which = Which.of(api, client_id, software, node, topic, since)
+
+        async def work(running: Running) -> Look:
+            return look(running, which.since)
+
+        found = self._call(work).seen
+        return [one for one in found if (version is None or one.version == version) and which.fits(one)]
+
+    def mark(self) -> int:
+        """The number that the next request will have: `since=` it leaves out all that came before."""
+
+        async def work(running: Running) -> int:
+            return ring_of(running).next_number
+
+        return self._call(work)
+
+    def clear(self) -> None:
+        """Forgets all that were seen."""
+
+        async def work(running: Running) -> int:
+            return ring_of(running).clear()
+
+        self._call(work)
+
+    def judge(self, within_ms: int, words: Words) -> Verdict:
+        """Holds them against an expectation. Raises ValueError, TypeError."""
+        expected = Expected.of(**words)
+
+        async def work(running: Running) -> Verdict:
+            return await judged(running, expected, within_ms)
+
+        return self._call(work)
