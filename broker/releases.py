@@ -157,6 +157,10 @@ class Behaviour:
     old_group_coordinator: bool = False
     """The group coordinator before KIP-848's: a group without members goes with its last offset rather than at the
     next check, a member of no group commits with another code, topics that are asked for nothing are not listed."""
+    group_states_in_any_case: bool = True
+    """ListGroups takes the names of states in any case, rather than as it writes them."""
+    producers_in_words: bool = True
+    """DescribeProducers says in words what is wrong with a topic or its name, rather than that it is unknown."""
 
     scram_once_a_user: bool = True
     """A request may change the SCRAM credentials of a user once, rather than once for each mechanism; and the texts are
@@ -247,6 +251,8 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "deletes_without_policy": (("0.8.2", False), ("4.2", True)),
     "in_sync_at_most_replicas": (("0.8.2", False), ("3.7", True)),
     "old_group_coordinator": (("0.8.2", True), ("4.0.0", False)),
+    "group_states_in_any_case": (("0.8.2", False), ("3.8", True)),
+    "producers_in_words": (("0.8.2", False), ("3.0", True)),
     "scram_once_a_user": (("0.8.2", False), ("3.3", True)),
     "feature_answers": (("0.8.2", "zookeeper"), ("3.3", "each"), ("4.0.0", "whole")),
     "newest_acl_operation": (("0.8.2", 12), ("3.3", 14), ("4.1", 15)),
@@ -335,7 +341,7 @@ _AUTHORIZERS: dict[str, Moves] = {
 
 # Only brokers and controllers call these. GetTelemetrySubscriptions and PushTelemetry (71, 72) are advertised by a
 # broker with a receiver for telemetry; here that is one with `ottla.client.telemetry`.
-INTER_BROKER_KEYS = frozenset({*range(4, 8), 27, *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)})
+INTER_BROKER_KEYS = frozenset({*range(4, 8), *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)})
 TELEMETRY_KEYS = frozenset({71, 72})
 _WHY_NOT_SERVED = {
     "between brokers and controllers": INTER_BROKER_KEYS,
@@ -505,9 +511,8 @@ def nearest_releases(name: str) -> list[str]:
 
 def _number(name: str) -> tuple[int, ...] | None:
     parts = name.split(".")
-    return (
-        tuple(map(int, parts)) if all(part.isascii() and part.isdigit() and len(part) < 5 for part in parts) else None
-    )
+    are_numbers = all(part.isascii() and part.isdigit() and len(part) < 5 for part in parts)
+    return tuple(map(int, parts)) if are_numbers else None
 
 
 @functools.cache

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from ..protocol.messages.describe_transactions import DescribeTransactionsRequest
 from ..protocol.messages.list_transactions import ListTransactionsRequest
+from ..protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from .admin_calls import Calls, checked, failure
-from .admin_types import TransactionDescription, TransactionListing
+from .admin_types import TopicPartition, TransactionDescription, TransactionListing
 from .cluster import TRANSACTION
 from .connection import Connection
 from .errors import ClientError, UnsupportedVersion
@@ -82,3 +83,38 @@ class TransactionCalls:
             }
 
         return await self._calls.at_coordinators(transactional_ids, ask, timeout_s, TRANSACTION)
+
+    async def abort_transaction(
+        self,
+        partition: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        coordinator_epoch: int = -1,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Ends a transaction in one partition, whatever its coordinator knows: for one that hangs (KIP-664).
+
+        The numbers are those of `describe_producers`. Raises ClientError: INVALID_PRODUCER_EPOCH for another epoch than
+        the producer's, TRANSACTION_COORDINATOR_FENCED for an older one than its coordinator's.
+        """
+        name, number = partition
+        kind = WriteTxnMarkersRequest.WritableTxnMarker
+
+        async def ask(connection: Connection, left: list[TopicPartition]) -> dict[TopicPartition, None | ClientError]:
+            marker = kind(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                transaction_result=False,
+                topics=[kind.WritableTxnMarkerTopic(name=name, partition_indexes=[number])],
+                coordinator_epoch=coordinator_epoch,
+            )
+            response = await connection.request(WriteTxnMarkersRequest(markers=[marker]))
+            return {
+                (topic.name, told.partition_index): failure(told.error_code)
+                for one in response.markers
+                for topic in one.topics
+                for told in topic.partitions
+            }
+
+        checked(await self._calls.at_leaders([partition], ask, timeout_s))

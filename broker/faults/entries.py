@@ -32,6 +32,7 @@ _IDENTITY = {
     "group_id": "group",
     "key": "key",
     "transactional_id": "transaction",
+    "producer_id": "producer",
     "member_id": "member",
     "group_instance_id": "instance",
     "resource_type": "resource type",
@@ -49,7 +50,7 @@ _LISTS = {
 }
 _CODES = ("error_code", "partition_error_code")
 # Lists of requests in which topics and partitions are named.
-_PLACES = re.compile("topic|partition|^groups$|^transactions$|^resources$|^dirs$")
+_PLACES = re.compile("topic|partition|^groups$|^transactions$|^markers$|^resources$|^dirs$")
 _OF_TOPICS = {"topic", "topic id", "resource"}
 _TOPIC_RESOURCE = 2
 # (API key, version) in which an empty list asks for all topics; elsewhere it asks for none, and null for all.

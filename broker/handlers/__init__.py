@@ -63,6 +63,7 @@ from .sync_group import sync_group
 from .txn_offset_commit import txn_offset_commit
 from .unregister_broker import unregister_broker
 from .update_features import update_features
+from .write_txn_markers import write_txn_markers
 
 HANDLERS = (
     produce,
@@ -103,6 +104,7 @@ HANDLERS = (
     add_partitions_to_txn,
     add_offsets_to_txn,
     end_txn,
+    write_txn_markers,
     txn_offset_commit,
     describe_transactions,
     list_transactions,

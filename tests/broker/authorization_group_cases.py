@@ -26,6 +26,7 @@ from authorization_cases import (
     topic,
     transaction,
 )
+from transacting import marked, marking
 
 from ottla.protocol.acls import AclOperation as Op
 from ottla.protocol.acls import ResourceType as Kind
@@ -47,6 +48,7 @@ from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.sync_group import SyncGroupRequest
 from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
 
 def fetching_offsets(names: str | None, *, flat: bool = False, by_id: dict[str, bytes] | None = None) -> Any:
@@ -346,6 +348,19 @@ EVERY_GROUP: dict[type, list[Asked]] = {
     ],
     EndTxnRequest: [
         Asked(3, ending, [(None, 0)], {transaction(Op.WRITE): [(None, TRANSACTIONAL_ID)]}),
+    ],
+    WriteTxnMarkersRequest: [
+        Asked(
+            1,
+            lambda world: marking(*world.owner, T0, U0),
+            [{T0: 0, U0: 0}],
+            {
+                (cluster(Op.CLUSTER_ACTION), cluster(Op.ALTER)): [{T0: CLUSTER, U0: CLUSTER}],
+                cluster(Op.CLUSTER_ACTION): [{T0: 0, U0: 0}],
+                cluster(Op.ALTER): [{T0: 0, U0: 0}],
+            },
+            lambda answer: list(marked(answer).values()),
+        ),
     ],
     DescribeTransactionsRequest: [
         Asked(

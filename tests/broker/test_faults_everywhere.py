@@ -36,7 +36,7 @@ NAME_TOPICS = {"Produce", "Fetch", "ListOffsets", "Metadata", "OffsetCommit", "O
 NAME_TOPICS |= {"DeleteTopics", "DeleteRecords", "OffsetForLeaderEpoch", "AddPartitionsToTxn", "TxnOffsetCommit"}
 NAME_TOPICS |= {"DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs", "DescribeLogDirs", "CreatePartitions"}
 NAME_TOPICS |= {"AlterPartitionReassignments", "AlterReplicaLogDirs", "ElectLeaders", "ListPartitionReassignments"}
-NAME_TOPICS |= {"OffsetDelete", "DescribeProducers", "DescribeTopicPartitions"}
+NAME_TOPICS |= {"OffsetDelete", "DescribeProducers", "DescribeTopicPartitions", "WriteTxnMarkers"}
 
 
 def asking(layout: Group, topics: dict[str, bytes]) -> Any:

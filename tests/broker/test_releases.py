@@ -61,6 +61,7 @@ VALID = """
     AddPartitionsToTxn        24  0-3   0-3   0-5   0-5   0-5   0-5
     AddOffsetsToTxn           25  0-3   0-3   0-4   0-4   0-4   0-4
     EndTxn                    26  0-3   0-3   0-4   0-5   0-5   0-5
+    WriteTxnMarkers           27  0-1   0-1   0-1   1     1     1-2
     TxnOffsetCommit           28  0-3   0-3   0-4   0-5   0-5   0-5
     DescribeAcls              29  0-2   0-2   0-3   1-3   1-3   1-3
     CreateAcls                30  0-2   0-2   0-3   1-3   1-3   1-3
@@ -188,7 +189,7 @@ def test_what_is_advertised_is_served_but_for_produce(name: str) -> None:
     """Produce is advertised from 0 by every release, since librdkafka takes compression from that (KAFKA-18659)."""
     played = profile(name)
     assert played.apis[0].first == 0 and set(played.apis) == set(played.served)
-    never = {4, 5, 6, 7, 27, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82, 83, 84, 85, 86, 87}
+    never = {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82, 83, 84, 85, 86, 87}
     assert not never & set(played.apis) and never == INTER_BROKER_KEYS
     assert not {71, 72} & set(played.apis), "telemetry is announced by brokers that take it"
     from_4 = name in FROM_4.split()

@@ -14,6 +14,7 @@ from ottla.protocol.messages.end_txn import EndTxnRequest
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
 from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from ottla.protocol.records import formats
 
 TIMEOUT_MS = 5_000
@@ -151,6 +152,38 @@ class Owner:
         else:
             assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
         return answer.error_code
+
+
+def marking(
+    producer_id: int,
+    epoch: int,
+    *partitions: Partition,
+    committed: bool = False,
+    coordinator_epoch: int = 0,
+    **more: Any,
+) -> WriteTxnMarkersRequest:
+    """WriteTxnMarkers with one marker for these partitions."""
+    one = WriteTxnMarkersRequest.WritableTxnMarker
+    topics: dict[str, list[int]] = {}
+    for name, index in partitions:
+        topics.setdefault(name, []).append(index)
+    marker = one(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        transaction_result=committed,
+        topics=[one.WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
+        coordinator_epoch=coordinator_epoch,
+        **more,
+    )
+    return WriteTxnMarkersRequest(markers=[marker])
+
+
+def marked(answer: WriteTxnMarkersResponse) -> dict[int, dict[Partition, int]]:
+    """Of each producer the error of each partition."""
+    return {
+        one.producer_id: {(t.name, p.partition_index): p.error_code for t in one.topics for p in t.partitions}
+        for one in answer.markers
+    }
 
 
 async def described(client: Client, name: str = "x") -> tuple[int, str, dict[str, list[int]]]:

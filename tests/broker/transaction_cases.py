@@ -6,6 +6,7 @@ from typing import Any
 
 from api_cases import World, case
 from harness import only
+from transacting import marked, marking
 
 from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -14,8 +15,9 @@ from ottla.protocol.messages.end_txn import EndTxnRequest
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.list_transactions import ListTransactionsRequest
 from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from ottla.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 
-KEYS = {24, 25, 26, 28, 65, 66}
+KEYS = {24, 25, 26, 27, 28, 65, 66}
 
 
 async def begun(world: World) -> tuple[int, int]:
@@ -104,6 +106,15 @@ async def ends_transactions(world: World, version: int) -> None:
     assert (answer.producer_id, answer.producer_epoch) == ((producer_id, epoch + 1) if version >= 5 else (-1, -1))
     assert transaction(world).state.value == "CompleteCommit"
     assert world.broker.log("t").log_end_offset == 4  # the marker
+
+
+@case(WriteTxnMarkersRequest)
+async def writes_markers(world: World, version: int) -> None:
+    producer_id, epoch = await begun(world)
+    answer = await world.client.call(marking(producer_id, epoch, ("t", 0)), version)
+    assert marked(answer) == {producer_id: {("t", 0): 0}}
+    assert world.broker.log("t").log_end_offset == 4
+    assert world.broker.log("t").last_stable_offset == 4
 
 
 @case(DescribeTransactionsRequest)

@@ -156,6 +156,27 @@ async def test_transactions_are_listed_and_described(release: str, tmp_path: Pat
             await producer.abort()
 
 
+@pytest.mark.parametrize("release", RELEASES)
+async def test_a_transaction_that_hangs_is_aborted(release: str, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release) as broker, administering(broker) as admin:
+        await broker.topic("t", 2)
+        if not since(release, "0.11"):
+            with pytest.raises(UnsupportedVersion, match="WriteTxnMarkers"):
+                await admin.abort_transaction(("t", 1), 7, 0)
+            return
+        async with Producer(f"127.0.0.1:{broker.ports[0]}", transactional_id="one") as producer:
+            await producer.begin()
+            await producer.send_and_wait("t", b"v", partition=1, timestamp_ms=NOW_MS)
+            ((producer_id, known),) = broker.log("t", 1).producers().items()
+            with pytest.raises(KafkaError) as refused:
+                await admin.abort_transaction(("t", 1), producer_id, known.epoch - 1)
+            assert refused.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+            assert broker.log("t", 1).last_stable_offset == 0
+            await admin.abort_transaction(("t", 1), producer_id, known.epoch)
+            assert broker.log("t", 1).last_stable_offset == broker.log("t", 1).log_end_offset == 2
+            await producer.abort()
+
+
 # What brokers of other versions answer
 
 

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import kafka.admin
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as PyTopicPartition
 from running_broker import RunningBroker
@@ -137,3 +138,24 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(
     writes(broker.address, topic)
     for name, reads in READERS.items():
         assert reads(broker.address, topic) == (KEPT, len(WRITTEN)), name
+
+
+@pytest.mark.timeout(2 * SECONDS)
+def test_a_transaction_that_hangs_is_aborted_by_an_admin(broker: RunningBroker, topic: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.address, transactional_id=topic)
+    admin: Any = KafkaAdminClient(bootstrap_servers=broker.address)
+    spec: Any = getattr(kafka.admin, "AbortTransactionSpec")  # noqa: B009  pyright sees the types of an older one
+    place = PyTopicPartition(topic, 0)
+    try:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"hangs").get(SECONDS)
+        (known,) = admin.describe_producers([place])[place].active_producers
+        assert known.current_transaction_start_offset == 0
+        admin.abort_transaction(spec(place, known.producer_id, known.producer_epoch))
+        (known,) = admin.describe_producers([place])[place].active_producers
+        assert known.current_transaction_start_offset in (None, -1)
+        assert confluent_reads(broker.address, topic)[0] == []
+    finally:
+        producer.close(0)
+        admin.close()

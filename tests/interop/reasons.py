@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from call_values import NO_PATHS
+
 
 class Reason(NamedTuple):
     """A difference that is as it should be: of these APIs, at paths that match, where `holds(theirs, ours)` and the
@@ -188,9 +190,9 @@ REASONS = Reasons(
         ),
         Reason(
             "IncrementalAlterConfigs",
-            r"\.error_message$",
+            r"^\.responses\[2,\]\.error_(code|message)$",
             "the empty name of a topic is first met as a path of ZooKeeper's",
-            lambda theirs, ours: "Path must not end with / character" in str(theirs),
+            lambda theirs, ours: theirs == 42 or "Path must not end with / character" in str(theirs),
             ("2.8",),
         ),
         Reason(
@@ -203,17 +205,26 @@ REASONS = Reasons(
         Reason(
             "IncrementalAlterConfigs",
             r"\.error_(code|message)$",
+            "with ZooKeeper it fails unexpectedly to add to a config that there is not, or to take from it",
+            lambda theirs, ours: theirs in (-1, None) and (ours == 40 or "Unknown config name" in str(ours)),
+            ("2.8",),
+            lambda request: bool({2, 3} & _operations(request)),
+        ),
+        Reason(
+            "IncrementalAlterConfigs",
+            r"\.error_(code|message)$",
             "of several changes that are wrong the first is told there; an unknown operation goes before all here",
             lambda theirs, ours: theirs not in (0, None) and (ours == 42 or "Unknown operations type" in str(ours)),
-            ("2.8", "3.9"),
+            ("3.9",),
             lambda request: not {0, 1, 2, 3} >= _operations(request),
         ),
         Reason(
             "CreatePartitions",
             r"\.error_(code|message)$",
-            "with ZooKeeper a topic that is named twice makes the whole request fail unexpectedly",
-            lambda theirs, ours: theirs in (-1, None) or "unexpected" in str(theirs),
+            "with ZooKeeper a name that is no path there makes the whole request fail unexpectedly",
+            lambda theirs, ours: theirs in (-1, None),
             ("2.8",),
+            lambda request: all(topic.name in NO_PATHS for topic in request.topics),
         ),
         Reason(
             "ListOffsets",
@@ -281,7 +292,6 @@ NOT_SERVED = (
     *BETWEEN_BROKERS,
     "SaslHandshake",
     "SaslAuthenticate",
-    "WriteTxnMarkers",
     "ConsumerGroup",
     "Share",
     "Streams",
@@ -293,7 +303,6 @@ NOT_SERVED_KEYS = (
     "7",
     "56",
     "17",
-    "27",
     "36",
     "68",
     "69",
@@ -327,12 +336,6 @@ CLIENT_REASONS = Reasons(
             r"\.(metadata\.version|text)$",
             UNANNOUNCED,
             lambda theirs, ours: "feature metadata.version" in str(theirs) and "not support this" in str(ours),
-        ),
-        Reason(
-            "abort_transaction",
-            "",
-            "WriteTxnMarkers is what brokers ask each other, and is not served",
-            lambda theirs, ours: "IncompatibleBrokerVersion" in str(ours),
         ),
         Reason(
             "create_topics",
