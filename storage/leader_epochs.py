@@ -72,13 +72,16 @@ class LeaderEpochs:
         """(epoch, end offset) of the largest epoch at or below one; (-1, -1) if that is not known.
 
         An epoch before all known ones ends where the first of these begins (KIP-101, KIP-279). A leader epoch in which
-        nothing was written yet, as after an adoption, begins at the end of the log, so the newest one ends there.
+        nothing was written yet, as after an adoption, begins at the end of the log, so the newest one ends there, and
+        in a log without any all.
         """
         if epoch == leader_epoch:
             return epoch, log_end_offset
         number = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
-        if epoch < 0 or epoch > leader_epoch or not self.entries:
+        if epoch < 0 or epoch > leader_epoch:
             return -1, -1
+        if not self.entries:
+            return epoch, log_end_offset
         if number == len(self.entries):
             return self.entries[-1][0], log_end_offset
         return (self.entries[number - 1][0] if number else epoch), self.entries[number][1]

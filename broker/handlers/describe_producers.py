@@ -47,6 +47,8 @@ def _partition(name: str, index: int, context: RequestContext) -> Partition:
         producers = _log(name, index, context).producers()
     except (Refused, StorageError) as error:
         message = message_of(error) if isinstance(error, Refused) and error.message else None
+        if not context.broker.profile.behaviour.producers_in_words:
+            message = None
         return Partition(partition_index=index, error_code=code_of(error), error_message=message, active_producers=[])
     states = [_state(producer_id, known) for producer_id, known in sorted(producers.items())]
     return Partition(partition_index=index, error_code=0, active_producers=states)
@@ -55,7 +57,8 @@ def _partition(name: str, index: int, context: RequestContext) -> Partition:
 def _log(name: str, index: int, context: RequestContext) -> PartitionLog:
     """The partition's log. As Kafka 3.9 does, it is said in words that a topic cannot be or is not there."""
     topics = context.broker.topics
-    check_name(name)
+    if context.broker.profile.behaviour.producers_in_words:
+        check_name(name)
     context.check_topic(AclOperation.READ, name)
     if topics.get(name) is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from ..context import RequestContext, handles
+from ..groups.state import GroupState
+
+STATES = frozenset(state.value for state in GroupState)
 
 
 @handles(ListGroupsRequest)
@@ -16,7 +19,10 @@ async def list_groups(request: ListGroupsRequest, context: RequestContext) -> Li
     sees_all = context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     if not sees_all and not context.broker.profile.behaviour.describe_suffices:
         context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
-    error, groups = context.groups.list_groups(request.states_filter, request.types_filter)
+    states = request.states_filter
+    if not context.broker.profile.behaviour.group_states_in_any_case:
+        states = [state if state in STATES else "" for state in states]  # which matches nothing
+    error, groups = context.groups.list_groups(states, request.types_filter)
     return ListGroupsResponse(
         error_code=error,
         groups=[

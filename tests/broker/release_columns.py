@@ -292,6 +292,16 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"{FROM_4}", False),
         ("ottla", False),
     ],
+    "group_states_in_any_case": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2 3.3 3.4 3.5 3.6 3.7", False),
+        (f"3.8 3.9 {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "producers_in_words": [
+        (f"{BEFORE_1} {FROM_1}", False),
+        (f"3.0 3.1 3.2 3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
     "scram_once_a_user": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2", False),
         (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),

@@ -128,6 +128,14 @@ async def test_what_does_not_exist_is_said_for_each_partition(tmp_path: Path) ->
         assert broker.state.topics.get("u") is None  # asking creates nothing
 
 
+async def test_before_3_0_it_was_not_said_in_words(tmp_path: Path) -> None:
+    async with running(tmp_path, release="2.8") as broker:
+        await broker.topic("t")
+        answer = await (await broker.client()).call(asking(("u", [0]), ("a b", [0]), ("t", [1])), 0)
+        found = [(one.error_code, one.error_message) for topic in answer.topics for one in topic.partitions]
+        assert found == [(3, None)] * 3
+
+
 async def test_a_partition_is_described_once_however_often_it_is_asked_for(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")

@@ -19,6 +19,8 @@ ZERO = bytes(16)
 NODE = 1
 TOPICS = ("a", "b", "c", "d", "e.f", "e_f")
 BAD_NAMES = ("", ".", "..", "bad name", "x" * 250, "ö", "a/b")
+NO_PATHS = ("", ".", "..")  # of ZooKeeper's
+METADATA_MAX = 4096  # bytes that may be committed with an offset
 GROUPS = ("g0", "g1", "g2", "no group", "")
 USERS = ("alice", "bob", "User:carol")
 INTERNAL = "__consumer_offsets"
@@ -249,6 +251,22 @@ def apart(request: Any, world: World, random: Random, version: int) -> None:
             given.broker_ids = [NODE] * max(1, given.broker_ids.count(NODE))
 
 
+def addressable(request: Any, world: World, random: Random, version: int) -> None:
+    """With ZooKeeper a name that is no path there ends the whole request, with those before it done."""
+    if not world.with_controller:
+        request.topics = [topic for topic in request.topics if topic.name in NO_PATHS][:1] or request.topics
+
+
+def noted_alike(request: Any, world: World, random: Random, version: int) -> None:
+    """The coordinator before KIP-848's waits for ever for a partition whose metadata is too long, if that of another
+    is not (UNSTABLE_OFFSET_COMMIT where that is asked for)."""
+    partitions = [partition for topic in request.topics for partition in topic.partitions]
+    for partition in partitions:
+        if partition.committed_metadata and len(partition.committed_metadata) > METADATA_MAX:
+            for one in partitions:
+                one.committed_metadata = partition.committed_metadata
+
+
 def committed_simply(request: Any, world: World, random: Random, version: int) -> None:
     """As by an admin: without a member."""
     request.generation_id_or_member_epoch = -1
@@ -474,5 +492,10 @@ TOUCHES: dict[str, Callable[[Any, World, Random, int], None]] = {
     "OffsetFetch": fetched_groups,
     "Metadata": versioned_metadata,
     "AlterUserScramCredentials": not_both,
+}
+# What is changed in every request, since no two brokers could be compared after it.
+ALWAYS_TOUCHES: dict[str, Callable[[Any, World, Random, int], None]] = {
+    "CreatePartitions": addressable,
+    "OffsetCommit": noted_alike,
 }
 NEVER_NULL: frozenset[str] = frozenset()

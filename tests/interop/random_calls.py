@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from call_values import GROUP_TOUCHES, NEVER_NULL, POOLS, TOUCHES, World
+from call_values import ALWAYS_TOUCHES, GROUP_TOUCHES, NEVER_NULL, POOLS, TOUCHES, World
 from checks import ROOT
 
 sys.path.insert(0, str(ROOT / "tests" / "protocol"))
@@ -132,6 +132,8 @@ class Making:
         touch = TOUCHES.get(self._api)
         if touch is not None and (self._api in ALWAYS_PUT_RIGHT or not self._wrong()):
             touch(made, self._world, self._random, self._version)
+        if self._api in ALWAYS_TOUCHES:
+            ALWAYS_TOUCHES[self._api](made, self._world, self._random, self._version)
         return made
 
     def _wrong(self) -> bool:

@@ -386,6 +386,18 @@ def test_an_epoch_in_which_nothing_was_written_yet(files: SimulatedFiles):
     assert {epoch: log.end_offset_for_epoch(epoch) for epoch in expected} == expected
 
 
+def test_all_epochs_of_an_empty_log_end_where_it_does(files: SimulatedFiles):
+    log = open_log(files)
+    log.leader_epoch = 2  # which is noted there with the first batch, and when it begins by Apache Kafka
+    assert {epoch: log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 2, 3)} == {
+        -1: (-1, -1),
+        0: (0, 0),
+        1: (1, 0),
+        2: (2, 0),
+        3: (-1, -1),
+    }
+
+
 def test_a_folder_of_another_topic_id_is_not_opened(files: SimulatedFiles):
     open_log(files).close()
     with pytest.raises(errors.StorageError, match="another topic"):

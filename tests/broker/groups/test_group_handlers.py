@@ -21,7 +21,7 @@ from ottla.broker.handlers.offset_commit import offset_commit
 from ottla.broker.handlers.offset_delete import offset_delete
 from ottla.broker.handlers.offset_fetch import offset_fetch
 from ottla.broker.handlers.sync_group import sync_group
-from ottla.broker.releases import own_profile
+from ottla.broker.releases import own_profile, profile
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -48,6 +48,7 @@ class Wire:
 
     def __init__(self, harness: Any) -> None:
         self.harness = harness
+        self.profile = own_profile()
 
     async def call(self, handler: Any, request: Any, version: int) -> Any:
         async def durable(group_id: str) -> ErrorCode:
@@ -56,7 +57,7 @@ class Wire:
         broker = SimpleNamespace(
             groups=self.harness.coordinator, node_id=1, nodes=SimpleNamespace(is_cluster=False),
             endpoint=lambda arrival, node_id: (f"host-of-{arrival.listener}", 9092), group_records_durable=durable,
-            clock=self.harness.clock, authorizer=None, profile=own_profile(),
+            clock=self.harness.clock, authorizer=None, profile=self.profile,
         )  # fmt: skip
         arrival = SimpleNamespace(listener="PLAIN", client_host="10.0.0.1", node_id=1)
         context = RequestContext(cast("Any", broker), version, 1, "cl", cast("Any", arrival))
@@ -367,6 +368,13 @@ async def test_list(wire: Wire, version: int) -> None:
     if version >= 5:
         assert await listed(types_filter=["Classic"], states_filter=["EMPTY"]) == [simple]
         assert await listed(types_filter=["consumer"]) == []
+
+
+async def test_up_to_3_7_states_are_listed_as_they_are_written(wire: Wire) -> None:
+    wire.profile = profile("3.7")
+    wire.harness.commit(1, group_id="simple")
+    for states, count in ((["empty"], 0), (["EMPTY", "Dead"], 0), (["Dead", "Empty"], 1), ([], 1)):
+        assert len((await wire.call(list_groups, ListGroupsRequest(states_filter=states), 4)).groups) == count
 
 
 @pytest.mark.parametrize("version", range(7))
