@@ -45,7 +45,7 @@ def removed(told: Any) -> list[str]:
 def faults(told: Any) -> list[str]:
     """All faults in force."""
     head = ("ID", "ACTION", "MATCHED", "FIRED", "WHERE")
-    rows = [(one["id"], one["action"], one["matched"], one["fired"], _where(one)) for one in told["faults"]]
+    rows = [(one["id"], one["action"], one["matched"], one["fired"], fault_where(one)) for one in told["faults"]]
     return table(head, rows, "no faults")
 
 
@@ -54,7 +54,8 @@ def one_fault(told: Any) -> list[str]:
     return faults({"faults": [told]})
 
 
-def _where(fault: Any) -> str:
+def fault_where(fault: Any) -> str:
+    """What a fault asks for, and how often."""
     apart = ("id", "action", "matched", "fired")
     pairs = [(name, value) for name, value in fault.items() if name not in apart]
     return " ".join(f"{name}={','.join(map(str, v)) if isinstance(v, list) else v}" for name, v in pairs)
@@ -82,10 +83,11 @@ def topology(told: Any) -> list[str]:
 def clock(told: Any) -> list[str]:
     """The time in words, and whether it stands."""
     stands = "frozen" if told["is_frozen"] else "running"
-    return [f"{moment(told['now_ms'])} UTC ({told['now_ms']}), {stands}, {_ahead(told['offset_ms'])}"]
+    return [f"{moment(told['now_ms'])} UTC ({told['now_ms']}), {stands}, {ahead(told['offset_ms'])}"]
 
 
-def _ahead(milliseconds: int) -> str:
+def ahead(milliseconds: int) -> str:
+    """How far a clock is from the machine's."""
     if milliseconds == 0:
         return "as the machine's clock"
     days, rest = divmod(abs(milliseconds), 86_400_000)

@@ -134,7 +134,12 @@ class Overviews:
         standing = [] if faults is None else [one.to_json() for one in faults.list()]
         look.totals["faults"] = len(standing)
         return {
-            "broker": self._look_at_broker(state, look.now_ns),
+            "broker": about(self._running)
+            | {
+                "instance": self._instance,
+                "state": self._states,
+                "uptime_ms": (look.now_ns - self._begun_ns) // 1_000_000,
+            },
             "clock": _clock(state),
             "nodes": [asdict(node) | {"leads": look.leads[node.id]} for node in state.topology.node_views()],
             "topics": topics,
@@ -143,20 +148,6 @@ class Overviews:
             **self._look_at_clients(look),
             "faults": standing[: asked.limit],
             "totals": {name: look.totals[name] for name in TOTALS},
-        }
-
-    def _look_at_broker(self, state: BrokerState, now_ns: int) -> dict[str, Any]:
-        failed = self._running.failed
-        return {
-            "status": "failed" if failed.done() else "serving",
-            "reason": failed.result() if failed.done() else None,
-            "version": version("ottla"),
-            "release": state.profile.name,
-            "cluster_id": state.cluster_id,
-            "bootstrap": ",".join(self._running.addresses),
-            "instance": self._instance,
-            "state": self._states,
-            "uptime_ms": (now_ns - self._begun_ns) // 1_000_000,
         }
 
     async def _look_at_topics(
@@ -233,6 +224,19 @@ class Overviews:
             "slow": list(islice((one for one in slow if _fits(one, asked)), asked.limit)),
             "waiting": list(islice((one for one in told if _fits(one, asked)), asked.limit)),
         }
+
+
+def about(running: Running) -> dict[str, Any]:
+    """Whether a broker serves, as what, and where."""
+    failed = running.failed
+    return {
+        "status": "failed" if failed.done() else "serving",
+        "reason": failed.result() if failed.done() else None,
+        "version": version("ottla"),
+        "release": running.state.profile.name,
+        "cluster_id": running.state.cluster_id,
+        "bootstrap": ",".join(running.addresses),
+    }
 
 
 def _clock(state: BrokerState) -> dict[str, Any]:

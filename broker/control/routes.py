@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
 from . import acts, log_levels, steering
+from .overview import about
 from .plane import Plane
 from .route import Call, Route
 from .schemas import CONTAINS, COUNT, LIMIT, MAX_RECORDS, PARTITION, TOPIC
@@ -20,16 +20,7 @@ async def openapi(plane: Plane, call: Call) -> Any:
 
 async def health(plane: Plane, call: Call) -> Any:
     """Whether it serves, and as what."""
-    running = plane.operations.running
-    failed = running.failed
-    return {
-        "status": "failed" if failed.done() else "serving",
-        "reason": failed.result() if failed.done() else None,
-        "version": version("ottla"),
-        "release": running.state.profile.name,
-        "cluster_id": running.state.cluster_id,
-        "bootstrap": ",".join(running.addresses),
-    }
+    return about(plane.operations.running)
 
 
 _GENERAL = (
