@@ -55,7 +55,9 @@ class Fact(NamedTuple):
     default: str | None
     valid: str | None  # in the notation of Kafka's documentation, read by `check_of`
     synonyms: tuple[str, ...]  # broker names to look up, first match wins
-    flags: str  # s sensitive, r read only, i internal, n a list that must not be empty
+    # s sensitive, r read only, i internal, n a list that must not be empty, e one in which nothing is empty or counts
+    # twice (KIP-1161)
+    flags: str
     dynamic: str | None  # None, "cluster" or "per-broker"
     shown: str | None = None  # the type that DescribeConfigs tells, where the release called it another
 
@@ -76,6 +78,8 @@ class Fact(NamedTuple):
         return ConfigType[self.shown or self.type]
 
 
+UNCHECKED = (None, "non-null string", "non-empty list")  # notations that say nothing of a value or an element
+THROTTLED = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
 CACHED_BATCHES_MAX = 1000  # per producer; each takes some 100 bytes
 
 # Ottla's own configs; they exist in no Kafka. The last is KIP-724's, which no release shipped.
@@ -170,6 +174,8 @@ def _fact(row: list[Any], played: Profile) -> Fact | None:
         valid = f"[{', '.join(played.codecs)}]"
     if valid == "releases":
         valid = f"releases to {played.protocol_version}"
+    if kind == "LIST" and valid not in UNCHECKED and valid != THROTTLED and place == len(tables) - 1:
+        flags += "e"
     default = played.config_default(name) or there.get("default", default)
     synonyms = tuple(there.get("synonyms", synonyms))
     if scope == "broker":
@@ -249,9 +255,13 @@ def parse_value(fact: Fact, text: str, name: str | None = None) -> Any:
         if fact.valid == "non-empty list" or "n" in fact.flags:
             raise invalid(fact, name, text, "List must not be empty")
         return value
-    if fact.valid is not None and "" in value:
+    is_checked = fact.valid not in UNCHECKED
+    if "" in value and ("e" in fact.flags or fact.valid == "non-empty list"):
         raise ConfigError(f"Configuration '{name}' values must not be empty.")
-    value = list(dict.fromkeys(value))
+    if "e" in fact.flags or not is_checked:
+        value = list(dict.fromkeys(value))
+    if fact.valid == THROTTLED and "".join(value) == "*":
+        return value
     check = check_of(fact)
     for element in value:
         if reason := check(element):
@@ -307,7 +317,7 @@ Check = Callable[[Any], str | None]  # a typed value -> what is wrong with it, N
 _DURATION = re.compile(
     r"by_duration:P(?=.)([0-9]+D)?(T(?=.)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{1,9})?S)?)?", re.IGNORECASE
 )
-_THROTTLED = re.compile(r"[0-9]+:[0-9]+")
+_THROTTLED = re.compile(r"([0-9]+:[0-9]+)?")
 _RANGE = re.compile(r"\[(-?[0-9.]+),\.\.\.(?:,(-?[0-9.]+))?\]( or -1)?")
 
 
@@ -322,7 +332,7 @@ def check_of(fact: Fact) -> Check:
 
 @functools.cache
 def _notation(valid: str | None) -> Check:
-    if valid in (None, "non-null string", "non-empty list"):
+    if valid in UNCHECKED:
         return lambda value: None
     assert valid is not None
     if valid == "non-empty string":
@@ -333,10 +343,10 @@ def _notation(valid: str | None) -> Check:
         return functools.partial(_release, valid.removeprefix("releases to "))
     if match := _RANGE.fullmatch(valid):
         return _range(match)
-    if valid.startswith("[partitionId]"):
+    if valid == THROTTLED:
         return lambda value: (
             None
-            if value == "*" or _THROTTLED.fullmatch(value)
+            if _THROTTLED.fullmatch(value)
             else f"{_NAME} must be the literal '*' or a list of replicas in the following format: "
             "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
         )

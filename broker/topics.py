@@ -193,8 +193,8 @@ class Topics:
 
     # Changing
 
-    def check_new(self, name: str, configs: Mapping[str, str | None]) -> dict[str, str]:
-        """Whether a topic may be created so; the configs as they would be kept. Raises Refused or ConfigError."""
+    def check_free(self, name: str) -> None:
+        """Whether a topic may have that name. Raises Refused."""
         check_name(name, as_kraft=self._as_kraft)
         if name in self._by_name:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -206,6 +206,10 @@ class Topics:
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
                     f"Topic '{name}' collides with existing topic{'' if self._as_kraft else 's'}: {other}",
                 )
+
+    def check_new(self, name: str, configs: Mapping[str, str | None]) -> dict[str, str]:
+        """Whether a topic may be created so; the configs as they would be kept. Raises Refused or ConfigError."""
+        self.check_free(name)
         # A null value means "the default", which is to say: not set.
         kept = {key: value for key, value in configs.items() if value is not None}
         TopicConfig(self._config, kept).check_tiered()

@@ -33,7 +33,7 @@ def check_new(given: Sequence[tuple[int, Replicas]], context: RequestContext) ->
                 listed = ", ".join(f"{index} -> {text}" for index, text in shown.items())
                 raise _refused(f"Duplicate replica assignment found: Map({listed})")
     if sorted(assigned) != list(range(len(assigned))):
-        raise _refused(f"{'p' if as_kraft else 'P'}artitions should be a consecutive 0-based integer sequence")
+        raise _refused("partitions should be a consecutive 0-based integer sequence")
     if not as_kraft:  # Kafka made them there on nodes that there are not, or with no replica
         _check_as_kraft(assigned, None, context)
     return [list(assigned[index]) for index in range(len(assigned))]

@@ -81,9 +81,12 @@ def _create(asked: Asked, validate_only: bool, left: int, context: RequestContex
     broker = context.broker
     configs = {config.name: config.value for config in asked.configs}
     as_kraft = broker.profile.behaviour.topics_as_kraft
-    if not as_kraft:  # where what is wrong with the name and the configs is found last
+    if not as_kraft:  # where what is wrong with the name is found later, and with the configs last
         _check_first(asked, context)
+        _check_one_way(asked, context)
         _check_counts(asked, context)
+        broker.topics.check_free(asked.name)
+        _assigned(asked, context)
     kept = TopicConfig(broker.config, broker.topics.check_new(asked.name, configs))
     replicas = _assigned(asked, context)
     partitions = len(replicas or ()) or asked.num_partitions
@@ -132,7 +135,7 @@ def _check_first(asked: Asked, context: RequestContext) -> None:
 
 
 def _check_counts(asked: Asked, context: RequestContext) -> None:
-    if _assigned(asked, context) is None:
+    if not asked.assignments:
         _count(asked.num_partitions, context)
         if asked.replication_factor != BROKER_DEFAULT:
             context.broker.topics.check_factor(asked.replication_factor)
@@ -153,6 +156,14 @@ def _assigned(asked: Asked, context: RequestContext) -> list[list[int]] | None:
     """The replicas of each partition where they are assigned by hand."""
     if not asked.assignments:
         return None
+    _check_one_way(asked, context)
+    return check_new([(one.partition_index, one.broker_ids) for one in asked.assignments], context)
+
+
+def _check_one_way(asked: Asked, context: RequestContext) -> None:
+    """Replicas are counted or assigned."""
+    if not asked.assignments:
+        return
     problem = None
     if asked.replication_factor != -1:
         problem = "replication factor"
@@ -165,4 +176,3 @@ def _assigned(asked: Asked, context: RequestContext) -> list[list[int]] | None:
         problem += "Both cannot be used at the same time."
     if problem:
         raise Refused(ErrorCode.INVALID_REQUEST, problem)
-    return check_new([(one.partition_index, one.broker_ids) for one in asked.assignments], context)

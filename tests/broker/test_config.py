@@ -142,8 +142,34 @@ def test_a_refusal_tells_what_was_read(name: str, text: str, message: str) -> No
     assert str(caught.value).startswith(message)
 
 
-def test_what_a_list_names_twice_counts_once() -> None:
-    assert Config({"log.cleanup.policy": "delete,compact,delete"})["log.cleanup.policy"] == ["delete", "compact"]
+@pytest.mark.parametrize(
+    ("release", "values"),
+    [
+        ("2.8", ["delete", "compact", "delete"]),
+        ("4.1", ["delete", "compact", "delete"]),
+        ("4.3", ["delete", "compact"]),
+    ],
+)
+def test_what_a_list_names_twice_counts_once_since_kip_1161(release: str, values: list[str]) -> None:
+    config = Config({"log.cleanup.policy": "delete,compact,delete"}, profile=profile(release))
+    assert config["log.cleanup.policy"] == values
+    with pytest.raises(ConfigError) as caught:
+        Config({"log.cleanup.policy": ",x"}, profile=profile(release))
+    told = "Invalid value  for configuration log.cleanup.policy: String must be one of: compact, delete"
+    if release == "4.3":
+        told = "Configuration 'log.cleanup.policy' values must not be empty."
+    assert str(caught.value) == told
+
+
+@pytest.mark.parametrize("release", ["2.8", "3.9", "4.3"])
+def test_throttled_replicas_may_be_empty_or_all(release: str) -> None:
+    name, config = "leader.replication.throttled.replicas", Config(profile=profile(release))
+    for text in ("", ",", ",0:1", "0:1, 1:2", "*", ",*"):
+        TopicConfig(config, {name: text})
+    for text, shown in (("0:1,*", "[0:1, *]"), ("x,", "[x, ]"), ("none", "[none]")):
+        with pytest.raises(ConfigError) as caught:
+            TopicConfig(config, {name: text})
+        assert str(caught.value).startswith(f"Invalid value {shown} for configuration {name}: {name} must be the")
 
 
 @pytest.mark.parametrize(
