@@ -19,7 +19,7 @@ from ..recording.exchange import Ending, Exchange
 from ..releases import api_names
 from .fetched import Fetched, Unread
 from .foretold import Foretelling
-from .learning import error_codes, learn
+from .learning import TELL_NAMES, error_codes, learn, learn_names
 from .mapping import Ids, Place
 from .sending import NOT_READY
 from .subjects import changes, of_answer, subjects
@@ -53,7 +53,8 @@ class Pair(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One difference. `number` is the left's exchange, `reason` what foretells it or what it follows from."""
+    """One difference. `number` is the left's exchange, the first of `times` with the very same; `reason` is what
+    foretells it, or what it follows from."""
 
     number: int
     connection: int
@@ -65,6 +66,7 @@ class Finding(NamedTuple):
     right: Any
     why: Why
     reason: str
+    times: int = 1
 
 
 @dataclass
@@ -90,9 +92,11 @@ def compare(
     nodes: Mapping[int, int] | None = None,
     texts: Mapping[str, str] | None = None,
     foretelling: Foretelling | None = None,
+    same_times: bool = True,
 ) -> Comparison:
-    """Compares all pairs, in their order. `texts` are the left's addresses and what they are on the right."""
-    return _Comparing(pairs, nodes or {}, texts or {}, foretelling).run()
+    """Compares all pairs, in their order. `texts` are the left's addresses and what they are on the right. Without
+    `same_times` the requests of both are not the very same, but those of two sessions."""
+    return _Comparing(pairs, nodes or {}, texts or {}, foretelling, same_times).run()
 
 
 class _Comparing:
@@ -102,15 +106,22 @@ class _Comparing:
         nodes: Mapping[int, int],
         texts: Mapping[str, str],
         foretelling: Foretelling | None,
+        same_times: bool,
     ) -> None:
         self._pairs = pairs
         self._texts = dict(texts)
         self._foretelling = foretelling
         self._ids = Ids(nodes)
-        self._fetched = Fetched(self._ids)
+        self._fetched = Fetched(self._ids, same_times=same_times)
         self._topics: dict[bytes, str] = {}
-        self._sources: dict[str, tuple[int, bool]] = {}  # subject -> the exchange from which differences of it follow
+        self._sources: dict[str, int] = {}  # subject -> the exchange from which differences of it follow
         self._changes: list[tuple[int, int, Exchange, frozenset[str]]] | None = None
+        self._translated = {
+            pair.left.number: pair.right.api_version
+            for pair in pairs
+            if pair.right is not None and pair.right.api_version != pair.left.api_version
+        }
+        self._known: dict[tuple[Any, ...], int] = {}
         self._found = Comparison()
 
     def run(self) -> Comparison:
@@ -118,7 +129,7 @@ class _Comparing:
         for pair in self._pairs:
             self._learn(pair)
         self._ids.shifts.clear()  # these may change on the way
-        self._topics = {
+        self._topics = self._ids.topic_names | {
             right: self._ids.topic_names[left]
             for left, right in self._ids.topic_ids.items()
             if left in self._ids.topic_names
@@ -135,6 +146,8 @@ class _Comparing:
 
     def _learn(self, pair: Pair) -> None:
         left, right = pair.left, pair.right
+        if left.api_key in TELL_NAMES and left.response is not None:
+            learn_names(self._ids, response_value(left))
         if right is None or left.response is None or right.response is None:
             return
         values = request_value(left), response_value(left), response_value(right)
@@ -148,15 +161,10 @@ class _Comparing:
         if right is None:
             self._found.not_sent[pair.not_sent] += 1
             if pair.is_foretold:
-                name = self._api(left)
                 by_table = self._foretelling is not None and self._foretelling.unserved(left.api_key, left.api_version)
-                self._note(
-                    left,
-                    Difference("", name, "not sent: " + pair.not_sent),
-                    Why.FORETOLD,
-                    "versions" if by_table else "ApiVersions",
-                )
-                self._taint(left, request, is_foretold=True)
+                reason = f"versions of {self._api(left)}" if by_table else "ApiVersions"
+                self._note(left, Difference("", "sent", f"not sent: {pair.not_sent}"), Why.FORETOLD, reason)
+                self._taint(left, request)
             return
         found = self._endings(left, right)
         if found is None:
@@ -169,8 +177,8 @@ class _Comparing:
         judged = [(one, *self._judge(left, request, one)) for one in found]
         for one, why, reason in judged:
             self._note(left, one, why, reason)
-        if any(why is not Why.MOMENT for _, why, _ in judged):
-            self._taint(left, request, is_foretold=all(why is not Why.UNEXPLAINED for _, why, _ in judged))
+        if any(is_other_state(one, why) for one, why, _ in judged):
+            self._taint(left, request)
 
     def _endings(self, left: Exchange, right: Exchange) -> list[Difference] | None:
         """How both ended, where that says it all; None where there are two answers to compare, or nothing to say."""
@@ -222,16 +230,21 @@ class _Comparing:
 
     def _judge(self, left: Exchange, request: Any, one: Difference) -> tuple[Why, str]:
         about = self._about(left, request)
-        if self._foretelling is not None and (name := self._foretelling.why(left.api_key, one)):
+        foretelling = self._foretelling
+        if foretelling is not None and (name := foretelling.why(left.api_key, left.api_version, one)):
             return Why.FORETOLD, name
-        if one.left in PASSING and one.right == 0 and one.path.endswith("error_code"):
+        if one.path.endswith("error_code") and one.left in PASSING and one.right == ErrorCode.NONE:
             return Why.MOMENT, "the recorded broker was not ready yet"
         if (source := self._source(left, about, one)) is not None:
             return Why.FOLLOWS, f"#{source}"
+        if foretelling is not None and (name := foretelling.perhaps(left.api_key, left.api_version, one)):
+            return Why.FORETOLD, name
         if left.fault:
             return Why.FOLLOWS, f"the fault {left.fault}"
         if self._overlaps(left, request, about):
             return Why.MOMENT, "it was asked while that changed"
+        if left.number in self._translated:
+            return Why.FORETOLD, f"sent as v{self._translated[left.number]}"
         return Why.UNEXPLAINED, ""
 
     def _about(self, left: Exchange, request: Any) -> frozenset[str]:
@@ -244,17 +257,17 @@ class _Comparing:
 
     def _source(self, left: Exchange, about: Iterable[str], one: Difference) -> int | None:
         """The exchange that a difference follows from: one about the same, else one whose name is in the difference."""
-        numbers = [self._sources[name][0] for name in about if name in self._sources]
+        numbers = [self._sources[name] for name in about if name in self._sources]
         if not numbers:
             text = f"{one.path} {one.left} {one.right}"
-            numbers = [number for name, (number, _) in self._sources.items() if _is_named(name.partition(" ")[2], text)]
+            numbers = [number for name, number in self._sources.items() if _is_named(name.partition(" ")[2], text)]
         return min((number for number in numbers if number < left.number), default=None)
 
-    def _taint(self, left: Exchange, request: Any, *, is_foretold: bool) -> None:
+    def _taint(self, left: Exchange, request: Any) -> None:
         """From here on differences about the same follow from this one."""
         if request is not None and changes(request, left.api_key):
             for name in self._about(left, request):
-                self._sources.setdefault(name, (left.number, is_foretold))
+                self._sources.setdefault(name, left.number)
 
     def _overlaps(self, left: Exchange, request: Any, about: frozenset[str]) -> bool:
         """Whether what was asked for changed meanwhile, by another connection, on the left."""
@@ -287,23 +300,17 @@ class _Comparing:
         self._note(left, found, why, reason)
 
     def _note(self, left: Exchange, one: Difference, why: Why, reason: str) -> None:
+        key = left.api_key, left.api_version, one.path, repr(one.left), repr(one.right), why
+        findings = self._found.findings
+        known = self._known.get(key)
+        if known is not None:
+            findings[known] = findings[known]._replace(times=findings[known].times + 1)
+            return
         self._found.counts[why] += 1
-        if len(self._found.findings) < FINDINGS_MAX:
-            name, number = self._api(left), left.peer.number
-            self._found.findings.append(
-                Finding(
-                    left.number,
-                    number,
-                    left.api_key,
-                    name,
-                    left.api_version,
-                    one.path,
-                    one.left,
-                    one.right,
-                    why,
-                    reason,
-                )
-            )
+        if len(findings) < FINDINGS_MAX:
+            self._known[key] = len(findings)
+            told = left.number, left.peer.number, left.api_key, self._api(left), left.api_version
+            findings.append(Finding(*told, one.path, one.left, one.right, why, reason))
 
     @staticmethod
     def _api(one: Exchange) -> str:
@@ -317,9 +324,15 @@ def _is_named(name: str, text: str) -> bool:
     return len(name) > 1 and name in text
 
 
+def is_other_state(difference: Difference, why: Why) -> bool:
+    """Whether what was asked for may be otherwise from then on: one did it and the other refused, or nobody knows."""
+    refused = not difference.path or difference.path.endswith("error_code")
+    return why is Why.UNEXPLAINED or (refused and why is not Why.MOMENT)
+
+
 def is_clients_end(reason: str) -> bool:
     """Whether a connection went because its client did: then nothing was refused."""
-    return not reason or "client" in reason
+    return not reason or reason == "the client closed the connection" or reason.startswith("the connection broke")
 
 
 def matched(left: Sequence[Exchange], right: Sequence[Exchange]) -> tuple[list[Pair], list[str]]:

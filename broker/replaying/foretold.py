@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from ...protocol.errors import ErrorCode
 from ...protocol.schema import Versions
 from ..config_facts import facts
 from ..release_table import behaviour_of
@@ -20,24 +21,50 @@ from .values import ABSENT, Difference
 
 API_VERSIONS = 18
 DESCRIBE_CONFIGS, CREATE_TOPICS = 32, 19
+UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
+# What a broker answers for want of a topic, a leader or a coordinator: no release does that of its own.
+OF_STATE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+_CODE = re.compile(r"error_code$")
 ANY = frozenset[int]()
 Holds = Callable[[Any, Any], bool]
 
 
 class Sign(NamedTuple):
-    """What a behaviour may show: in answers of these APIs (or any), where the path matches and `holds(left, right)`."""
+    """What a behaviour may show: in answers of these APIs (or any), where the path matches and `holds(left, right)`,
+    up to version `newest`. Without `holds` it is no error of OF_STATE."""
 
     apis: frozenset[int]
     path: str
-    holds: Holds = lambda left, right: True
+    holds: Holds | None = None
+    newest: int = 32767
+
+    def shows(self, api_key: int, version: int, difference: Difference) -> bool:
+        """Whether this may be such a difference."""
+        if (self.apis and api_key not in self.apis) or version > self.newest:
+            return False
+        if not re.search(self.path, difference.path):
+            return False
+        if self.holds is not None:
+            return self.holds(difference.left, difference.right)
+        return not (_CODE.search(difference.path) and {difference.left, difference.right} & OF_STATE)
 
 
 def _codes(*codes: int) -> Holds:
     return lambda left, right: left in codes and right in codes
 
 
-def _signs(*apis: int, path: str = "", holds: Holds = lambda left, right: True) -> tuple[Sign, ...]:
-    return (Sign(frozenset(apis), path, holds),)
+def _signs(*apis: int, path: str = "", holds: Holds | None = None, newest: int = 32767) -> tuple[Sign, ...]:
+    return (Sign(frozenset(apis), path, holds, newest),)
 
 
 _SEQUENCES = _signs(0, path=r"error_code$|^$", holds=_codes(0, 45, 46, 47, 59))
@@ -47,7 +74,7 @@ _WRITTEN = (
     Sign(frozenset({0}), r"error_code$", _codes(0, 2, 32, 35, 43, 76, 87)),
 )
 _TEXTS = _signs(path=r"error_message$")
-_TRANSACTIONS = _signs(0, 22, 24, 25, 26, 28, 65, 66, 61, path="")
+_TRANSACTIONS = _signs(0, 22, 24, 25, 26, 28, 65, 66, 61, path="error_code$|producer_(id|epoch)$|state$")
 _ACLS = (Sign(frozenset({29, 30, 31}), ""), Sign(ANY, r"authorized_operations$"))
 
 SIGNS: Mapping[str, tuple[Sign, ...]] = {
@@ -57,15 +84,16 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
         _SEQUENCES,
     ),
     "invalid_record_code": _signs(0, path=r"error_code$", holds=_codes(2, 87)),
-    "wrong_batches": _signs(0, path=r"error_code$|^$"),
+    "wrong_batches": _signs(0, path=r"error_code$|^$", holds=_codes(0, 2, 87)) + _signs(0, path="^$"),
     "record_errors": _signs(0, path=r"record_errors|error_message$"),
     **dict.fromkeys("refuse_unnumbered one_magic append_time_bit_allowed timestamp_range".split(), _REFUSALS),
     **dict.fromkeys("old_formats newest_magic v2_from_ibp_3".split(), _WRITTEN),
-    **dict.fromkeys("down_conversion nothing_left sends_cut".split(), _signs(1)),
+    **dict.fromkeys("down_conversion nothing_left sends_cut".split(), _signs(1, newest=3)),
     "zstd_topic_needs_fetch_10": _signs(1, path=r"error_code$", holds=_codes(0, 76)),
     **dict.fromkeys("cleaner_keeps_old_formats delete_horizon cleaner_keeps_last_batch".split(), _signs(1)),
     "eligible_leaders": _signs(75, path=r"eligible_leader_replicas|last_known_elr")
-    + _signs(18, path=r"features.*eligible"),
+    + _signs(18, path=r"features.*eligible")
+    + _signs(19, 32, path=r"min\.insync\.replicas"),
     "transaction_version": _TRANSACTIONS + _signs(18, path=r"features.*transaction\.version"),
     **dict.fromkeys("verifies_transactions verifies_offsets absent_group_code".split(), _signs(0, 28, 25, 24)),
     "hides_topics": _signs(path=r"error_code$", holds=_codes(3, 29)),
@@ -78,12 +106,12 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "log_dirs_of_topics_asked": _signs(35),
     "controls_as_kraft": _signs(43, 45, 46),
     "topics_as_kraft": _signs(19, 20, 37),
-    "first_offsets": _signs(8, 9),
-    "special_timestamps": _signs(2),
+    "first_offsets": _signs(8, 9, newest=0),
+    "special_timestamps": _signs(2, path=r"error_code$|\.(timestamp|offset)$"),
     "cordoned_log_dirs": _signs(19, 37, 35, path=r"error_message$|is_cordoned$"),
     "deletes_without_policy": _signs(21, path=r"error_code$"),
     "in_sync_at_most_replicas": _signs(0, path=r"error_code$", holds=_codes(0, 19, 20)),
-    "old_group_coordinator": _signs(8, 9, 12, 13, 14, 11, 15, 16, 42, 47, 28),
+    "old_group_coordinator": _signs(8, 9, 15, 16, 28, 42, 47),
     "scram_once_a_user": _signs(51),
     "feature_answers": _signs(57),
     "newest_acl_operation": _ACLS,
@@ -119,21 +147,28 @@ class Foretelling:
         one, other = behaviour_of(self.left), behaviour_of(self.right)
         return [name for name in one if one[name] != other[name]]
 
-    def why(self, api_key: int, difference: Difference) -> str | None:
-        """What foretells a difference: a behaviour's name, versions or a config; None where nothing does."""
+    def why(self, api_key: int, version: int, difference: Difference) -> str | None:
+        """What foretells a difference for certain: versions, a config, or the behaviour that has just these values."""
         if api_key == API_VERSIONS:
             if api := _API.match(difference.path):
                 return self._versions(int(api[1]), difference)
+            if difference.right == UNSUPPORTED and self.unserved(api_key, version):
+                return f"versions of {api_names()[api_key]}"
             if "features" in difference.path and self.left.name != self.right.name:
                 return f"features of {self}"
         config = _CONFIG.search(difference.path) if api_key in (DESCRIBE_CONFIGS, CREATE_TOPICS) else None
         if config is not None and config[1] in self._configs:
             return f"config {config[1]}"
+        return self._behaviour(api_key, version, difference, for_certain=True)
+
+    def perhaps(self, api_key: int, version: int, difference: Difference) -> str | None:
+        """The behaviour that may show so, if nothing else explains a difference."""
+        return self._behaviour(api_key, version, difference, for_certain=False)
+
+    def _behaviour(self, api_key: int, version: int, difference: Difference, *, for_certain: bool) -> str | None:
         for name in self.moved:
             for sign in SIGNS.get(name, ()):
-                if sign.apis and api_key not in sign.apis:
-                    continue
-                if re.search(sign.path, difference.path) and sign.holds(difference.left, difference.right):
+                if (sign.holds is not None) == for_certain and sign.shows(api_key, version, difference):
                     return name
         return None
 
@@ -145,14 +180,16 @@ class Foretelling:
         """The versions of an API, if both advertise what their releases do."""
         name = api_names().get(api_key, str(api_key))
         last = difference.path.rpartition(".")[2]
-        for values, played in ((difference.left, self.left), (difference.right, self.right)):
-            known = [
-                apis_of(played).advertised.get(api_key),
-                played.apis_of_kafka.get(api_key) if not played.is_own else None,
-            ]
-            if not any(_tells(values, last, ends) for ends in known):
+        for value, tables in ((difference.left, self._tables[0]), (difference.right, self._tables[1])):
+            if not any(_tells(value, last, table.get(api_key)) for table in tables):
                 return None
         return f"versions of {name}"
+
+    @cached_property
+    def _tables(self) -> tuple[list[Mapping[int, Versions]], ...]:
+        """Of both releases, what a broker may advertise: as it is played here, and as Kafka does."""
+        both = self.left, self.right
+        return tuple([apis_of(one).advertised, *([] if one.is_own else [one.apis_of_kafka])] for one in both)
 
     @cached_property
     def _configs(self) -> frozenset[str]:

@@ -24,6 +24,28 @@ def learn(ids: Ids, request: Any, left: Any, right: Any) -> None:
         found(ids, request, left, right)
 
 
+def learn_names(ids: Ids, answer: Any) -> None:
+    """Takes in the names of the left's topic ids, of whatever answer of the left tells both."""
+    for topic in getattr(answer, "topics", None) or ():
+        name, topic_id = getattr(topic, "name", None), bytes(getattr(topic, "topic_id", ZERO_UUID))
+        if name and topic_id != ZERO_UUID:
+            ids.topic_names[topic_id] = name
+
+
+def topics_without(ids: Ids, value: Any) -> Iterator[str]:
+    """The names of the topics whose ids are in a message of the left, and not known of the right."""
+    if isinstance(value, list):
+        for one in value:
+            yield from topics_without(ids, one)
+    elif isinstance(value, Value):
+        topic_id = bytes(getattr(value, "topic_id", ZERO_UUID))
+        if topic_id != ZERO_UUID and topic_id not in ids.topic_ids and topic_id in ids.topic_names:
+            yield ids.topic_names[topic_id]
+        for name in value._fields:
+            if isinstance(inner := getattr(value, name), Value | list):
+                yield from topics_without(ids, inner)
+
+
 def _ok(*answers: Any) -> bool:
     return all(one.error_code == ErrorCode.NONE for one in answers)
 
@@ -180,6 +202,7 @@ def error_codes(answer: Any) -> Iterator[int]:
                 yield from error_codes(value)
 
 
+TELL_NAMES = frozenset((3, 19, 75))  # Metadata, CreateTopics, DescribeTopicPartitions
 _LEARNERS: dict[int, Learner] = {
     0: _produced,
     2: _listed,

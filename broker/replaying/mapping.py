@@ -109,7 +109,8 @@ class Ids:
 
     def name_on_right(self, topic_id: bytes) -> str:
         """The name of a topic of the right; "" where it was never told."""
-        return next((self.topic_names.get(one, "") for one, other in self.topic_ids.items() if other == topic_id), "")
+        left = next((one for one, other in self.topic_ids.items() if other == topic_id), topic_id)
+        return self.topic_names.get(left, "")
 
     def id_on_right(self, topic: str) -> bytes:
         """The id of a topic of the right; zeros where it was never told."""

@@ -17,13 +17,14 @@ from ..recording.decoding import response_value
 from ..recording.exchange import Ending, Exchange
 from .learning import error_codes
 from .sending import NotSent, Outgoing, Sending, played_exchange
-from .target import Address, Closed, Connection, Target, Unreachable, look
+from .target import Address, Closed, Connection, Target, Unreachable, look, topic_ids
 
 PATIENCE_SECONDS = 30.0
 LATE_MAX = 5  # answers that never came, after which none is waited for any longer than IMPATIENCE_SECONDS
 IMPATIENCE_SECONDS = 1.0
 STEP_SECONDS = 0.003  # between requests on two connections, where nothing else keeps them in order
 AGAIN_SECONDS = 0.05
+INCOMPLETE_SECONDS = 0.2  # for what passes by itself, where something was not sent that may have had to come first
 # What passes by itself, and how long it is asked again: a topic that not every broker knows yet, a coordinator that
 # loads its log or makes its topic first.
 _SOON = (
@@ -116,6 +117,8 @@ class _Player:
         self._late = 0
         self._given_up: set[tuple[int, int]] = set()  # (API, code) of what did not pass by itself
         self._before: Step | None = None
+        self._is_whole = True  # all was sent: what is not there may be there soon
+        self._asked: set[str] = set()  # topics whose ids were asked for
         self._begun_s = 0.0
 
     async def run(self) -> None:
@@ -154,9 +157,14 @@ class _Player:
         try:
             if self._sending.unknown_members(one):
                 await self._wait_for_members()
+            if names := self._sending.unknown_topics(one) - self._asked:
+                self._asked |= names
+                for name, topic_id in (await topic_ids(self._target, sorted(names), self._patience())).items():
+                    self._sending.told_topic(name, topic_id)
             outgoing = self._sending.outgoing(one)
         except NotSent as reason:
             step.not_sent, step.foretold = str(reason), reason.foretold
+            self._is_whole = self._is_whole and not reason.foretold
             return
         await self._keep_order(one)
         await self._send(step, outgoing)
@@ -244,7 +252,8 @@ class _Player:
                 or (one.api_key != 3 and ErrorCode.NONE in codes - recorded)
             ):
                 return
-            left_s = begun_s + max(PASSING_SECONDS[ErrorCode(code)] for code in passing) - loop.time()
+            passes_s = max(PASSING_SECONDS[ErrorCode(code)] for code in passing)
+            left_s = begun_s + (passes_s if self._is_whole else INCOMPLETE_SECONDS) - loop.time()
             if left_s <= 0 or any((one.api_key, code) in self._given_up for code in passing):
                 self._given_up |= {(one.api_key, code) for code in passing}
                 return
@@ -275,7 +284,8 @@ class _Player:
         found += [f"in the group {name} another member led" for name in sorted(self._sending.roles.moved)]
         again = sum(step.tries > 1 for step in self.steps)
         if again:
-            found.append(f"{again} requests were sent again, until what passes by itself had passed")
+            word = "request was" if again == 1 else "requests were"
+            found.append(f"{again} {word} sent again, until what passes by itself had passed")
         return found
 
 

@@ -23,6 +23,7 @@ _TITLES = {
     Why.FOLLOWS: "that follow from others",
     Why.MOMENT: "that depend on the moment",
 }
+_VERSIONS = "versions of "
 _CODES = {int(code): code.name for code in ErrorCode}
 
 
@@ -38,7 +39,7 @@ def text(found: Comparison, sides: tuple[str, str], notes: Sequence[str], *, eve
             yield f"#{one.number} {one.api} v{one.version}, connection {one.connection}\n"
             last = one.number
         values = f"{shown(one.path, one.left)} <> {shown(one.path, one.right)}"
-        yield f"    {one.path or '(the whole)'}: {values}{_because(one)}\n"
+        yield f"    {one.path or '(the whole)'}: {values}{_times(one)}{_because(one)}\n"
     yield from _summary(found, sides)
 
 
@@ -46,6 +47,10 @@ def _because(one: Finding) -> str:
     if one.why is Why.UNEXPLAINED:
         return ""
     return f"  ({one.why.value}{': ' if one.reason else ''}{one.reason})"
+
+
+def _times(one: Finding) -> str:
+    return f", {one.times} times" if one.times > 1 else ""
 
 
 def _summary(found: Comparison, sides: tuple[str, str]) -> Iterator[str]:
@@ -66,6 +71,9 @@ def _reasons(found: Comparison, why: Why) -> str:
     if why is Why.UNEXPLAINED:
         return ""
     reasons = Counter(one.reason for one in found.findings if one.why is why and one.reason)
+    versions = [reason for reason in reasons if reason.startswith(_VERSIONS)]
+    if len(versions) > 1:
+        reasons[f"{_VERSIONS}{len(versions)} APIs"] = sum(reasons.pop(reason) for reason in versions)
     listed = [f"{reason} ({count})" if count > 1 else reason for reason, count in reasons.most_common()]
     return f": {', '.join(listed)}" if listed else ""
 
@@ -81,7 +89,7 @@ def shown(path: str, value: Any) -> str:
 def document(found: Comparison, sides: tuple[str, str], notes: Sequence[str]) -> dict[str, Any]:
     """The same as JSON: `left`, `right`, `requests`, `compared`, `not_sent` and `not_compared` (reason -> how many),
     `counts` (why -> how many), `notes`, and `differences` with number, connection, api, version, path, left, right,
-    why and reason."""
+    why, reason and times."""
     return {
         "left": sides[0],
         "right": sides[1],
@@ -102,6 +110,7 @@ def document(found: Comparison, sides: tuple[str, str], notes: Sequence[str]) ->
                 "right": _jsonable(one.right),
                 "why": one.why.value,
                 "reason": one.reason,
+                "times": one.times,
             }
             for one in found.findings
         ],

@@ -98,7 +98,8 @@ def diff_files(left: str, right: str, releases: tuple[str, str] | None = None) -
     pairs, unmatched = matched(one.exchanges, other.exchanges)
     foretelling, told = _foretelling(_release_of(one), _release_of(other), releases)
     nodes = node_map([node for node, _ in _nodes(one)], [node for node, _ in _nodes(other)])
-    found = compare(pairs, nodes=nodes, texts=_texts(one, nodes, dict(_nodes(other))), foretelling=foretelling)
+    texts = _texts(one, nodes, dict(_nodes(other)))
+    found = compare(pairs, nodes=nodes, texts=texts, foretelling=foretelling, same_times=False)
     return Result(found, (left, right), [*notes, *more, *unmatched, *told])
 
 

@@ -22,7 +22,7 @@ from ...protocol.schema import spec
 from ..recording.decoding import request_value, response_value
 from ..recording.exchange import Ending, Exchange
 from ..releases import api_names
-from .learning import error_codes, learn
+from .learning import TELL_NAMES, error_codes, learn, learn_names, topics_without
 from .mapping import Ids
 from .roles import Roles
 from .sessions import FetchSessions
@@ -69,6 +69,9 @@ class Sending:
         self._translate = translate
         self._sessions = FetchSessions()
         keys = {spec(SyncGroupRequest).api_key}
+        for one in exchanges:
+            if one.api_key in TELL_NAMES and one.response is not None:
+                learn_names(self.ids, response_value(one))
         self.roles = Roles(request_value(one) for one in exchanges if one.api_key in keys)
 
     def unknown_members(self, exchange: Exchange) -> bool:
@@ -77,6 +80,16 @@ class Sending:
             return False
         request = request_value(exchange)
         return request is not None and any(one.member_id not in self.ids.members for one in request.assignments)
+
+    def unknown_topics(self, exchange: Exchange) -> frozenset[str]:
+        """The topics that a request names by ids of which the right has not told yet."""
+        return frozenset(topics_without(self.ids, request_value(exchange)))
+
+    def told_topic(self, name: str, topic_id: bytes) -> None:
+        """Takes in what the right calls a topic."""
+        for left, known in self.ids.topic_names.items():
+            if known == name and left not in self.ids.topic_ids:
+                self.ids.topic_ids[left] = topic_id
 
     def outgoing(self, exchange: Exchange) -> Outgoing:
         """What is sent. Raises NotSent."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from ...protocol.errors import MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_response_header, request_header
 from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ...protocol.messages.metadata import MetadataRequest, MetadataResponse
+from ...protocol.primitives import ZERO_UUID
 from ...protocol.schema import Versions, spec
 from ..releases import profile
 
@@ -28,6 +29,7 @@ ANSWER_BYTES_MAX = 100 << 20
 WITHOUT_VERSIONS = "0.9"  # the newest release that closes the connection when it is asked what it serves
 _SIZE, _CORRELATION = struct.Struct(">i"), struct.Struct(">i")
 _METADATA = 4  # or older: it tells the id of the cluster, and takes an empty list of topics for none
+_METADATA_WITH_IDS = 10
 Address = tuple[str, int]
 
 
@@ -166,6 +168,21 @@ async def look(bootstrap: Address, patience_s: float) -> Target:
     told = await _ask(bootstrap, MetadataRequest(topics=[]), version, MetadataResponse, patience_s)
     nodes = {one.node_id: (one.host, one.port) for one in told.brokers}
     return Target(bootstrap, versions, served is not None, told.cluster_id, nodes)
+
+
+async def topic_ids(target: Target, names: Sequence[str], patience_s: float) -> dict[str, bytes]:
+    """Name -> id of topics that the broker has, as far as it tells: its answers to the recorded requests did not."""
+    ends = target.versions.get(spec(MetadataRequest).api_key, Versions(0, 0))
+    version = min(ends.last, _METADATA_WITH_IDS)
+    if version < _METADATA_WITH_IDS:
+        return {}
+    topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    try:
+        told = await _ask(target.bootstrap, request, version, MetadataResponse, patience_s)
+    except Unreachable:
+        return {}
+    return {one.name: bytes(one.topic_id) for one in told.topics if one.name and one.topic_id != ZERO_UUID}
 
 
 async def _ask(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...protocol.messages.delete_topics import DeleteTopicsRequest
+from ...protocol.messages.describe_configs import DescribeConfigsRequest
 from ...protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ...protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ...protocol.messages.metadata import MetadataRequest
@@ -141,6 +142,7 @@ _SHAPES: dict[type, Callable[[Any, int], Any]] = {
     OffsetFetchRequest: _offset_fetch,
     DeleteTopicsRequest: _delete_topics,
     MetadataRequest: _metadata,
+    DescribeConfigsRequest: _without_flags,
     TxnOffsetCommitRequest: _without_flags,
 }
 

@@ -1,0 +1,165 @@
+"""Sessions of real clients, recorded and played again: the same release answers the same, another one differs as the
+table of releases says, and in nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recorded_sessions import PARTITIONS, SESSIONS
+
+from ottla.broker import Embedded
+from ottla.broker.cli import main
+from ottla.broker.recording.exchange import Exchange, Peer
+from ottla.broker.release_table import difference
+from ottla.broker.releases import api_names, profile
+from ottla.broker.replaying.comparing import Comparison, Pair, Why, compare
+from ottla.broker.replaying.foretold import Foretelling
+from ottla.broker.replaying.playing import Playing, PlayOptions, play
+from ottla.broker.router import apis_of
+
+RECORDED = "4.3"
+PATIENCE_SECONDS = 20.0  # for what hangs, never waited for in a passing test
+
+
+class Kept:
+    """A sink that keeps everything, without a file."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[Exchange] = []
+
+    def begun(self, exchange: Exchange) -> None:
+        self.exchanges.append(exchange)
+
+    def ended(self, exchange: Exchange) -> None:
+        pass
+
+    def opened(self, peer: Peer) -> None:
+        pass
+
+    def closed(self, peer: Peer) -> None:
+        pass
+
+
+def recorded(session: Callable[[str, str], None], release: str = RECORDED) -> list[Exchange]:
+    kept = Kept()
+    with Embedded(release) as broker:
+        listen_to(broker, kept)
+        session(broker.bootstrap, "played")
+    return kept.exchanges
+
+
+def listen_to(broker: Embedded, kept: Kept) -> None:
+    """Past the public face: a file would be read by another test."""
+    running: Any = broker._operations.running  # type: ignore[union-attr]
+    assert broker._loop is not None
+    broker._loop.call_soon_threadsafe(running.connections.listen, kept)
+
+
+@cache
+def recording_of(client: str) -> list[Exchange]:
+    """One session for all tests of a process."""
+    return recorded(SESSIONS[client])
+
+
+def played(exchanges: list[Exchange], release: str, *, translate: bool = False) -> tuple[Playing, Comparison]:
+    with Embedded(release) as broker:
+        host, _, port = broker.bootstrap.rpartition(":")
+        options = PlayOptions(patience_s=PATIENCE_SECONDS, translate=translate)
+        done = asyncio.run(play(exchanges, (host, int(port)), options))
+    pairs = [Pair(step.exchange, step.played, step.not_sent, step.foretold) for step in done.steps]
+    foretelling = Foretelling(profile(RECORDED), profile(release))
+    return done, compare(pairs, nodes=done.nodes, foretelling=foretelling)
+
+
+def told(found: Comparison) -> str:
+    """What is not foretold, for the failure's text."""
+    return "\n".join(str(one) for one in found.findings if one.why is not Why.FORETOLD)
+
+
+@pytest.mark.parametrize("client", SESSIONS)
+def test_same_release_answers_the_same(client: str) -> None:
+    exchanges = recording_of(client)
+    done, found = played(exchanges, RECORDED)
+    assert len(exchanges) > 40 and found.exchanges == len(exchanges)
+    assert not found.counts and not found.not_sent and not done.notes, told(found)
+    assert found.compared >= len(exchanges) - 3  # the last answers of a client that went may not be in it
+
+
+# Beside the versions and configs: which behaviours the session meets in that release.
+BEHAVIOURS = {
+    "3.9": {"eligible_leaders", "features of 4.3 and 3.9", "group_configs"},
+    "2.8": {"eligible_leaders", "features of 4.3 and 2.8", "group_configs"},
+    "0.11": {"features of 4.3 and 0.11"},
+}
+
+
+@pytest.mark.parametrize("client", SESSIONS)
+@pytest.mark.parametrize("release", BEHAVIOURS)
+def test_other_releases_differ_as_foretold(client: str, release: str) -> None:
+    """With requests in the versions that a client would have chosen there."""
+    _, found = played(recording_of(client), release, translate=True)
+    assert not found.counts[Why.UNEXPLAINED] and not found.counts[Why.MOMENT], told(found)
+    reasons = {one.reason for one in found.findings if one.why is Why.FORETOLD}
+    table = difference(profile(RECORDED), profile(release))
+    configs = {f"config {name}" for scope in table["configs"].values() for kind in scope.values() for name in kind}
+    left = {reason for reason in reasons if not reason.startswith(("versions of ", "sent as v", "config "))}
+    assert left <= BEHAVIOURS[release]
+    # A config is new, gone or of another default; or it has moved in its kind, values or text.
+    assert any(reason in configs for reason in reasons) or release == "0.11"
+    ends = [apis_of(profile(name)).advertised for name in (RECORDED, release)]
+    moved = {api_names()[key] for key in {**ends[0], **ends[1]} if ends[0].get(key) != ends[1].get(key)}
+    assert {f"versions of {name}" for name in moved} == {one for one in reasons if one.startswith("versions of ")}
+
+
+@pytest.mark.parametrize("client", SESSIONS)
+def test_versions_that_are_not_served_are_not_sent(client: str) -> None:
+    done, found = played(recording_of(client), "2.8")
+    assert not found.counts[Why.UNEXPLAINED], told(found)
+    served = done.target.versions
+    for step in done.steps:
+        is_served = step.exchange.api_version in served[step.exchange.api_key] or step.exchange.api_key == 18
+        assert (step.played is not None) == is_served and step.foretold != is_served
+    assert sum(found.not_sent.values()) == sum(step.played is None for step in done.steps)
+
+
+def test_commands_read_what_was_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From `record` to `ottla replay` and `ottla diff`, in both kinds of files."""
+    paths = [tmp_path / "one.jsonl", tmp_path / "two.pcapng"]
+    for path in paths:
+        with Embedded(RECORDED, record=path) as broker:
+            SESSIONS["aiokafka"](broker.bootstrap, "played")
+    with Embedded(RECORDED) as broker:
+        assert main(["replay", str(paths[0]), "--bootstrap", broker.bootstrap]) == 0
+    out = capsys.readouterr().out
+    assert "no difference" in out and f"as the table of releases has {RECORDED} and {RECORDED}" in out
+    with Embedded("3.9") as broker:
+        assert main(["replay", str(paths[1]), "--bootstrap", broker.bootstrap, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["counts"]["foretold"] and not document["counts"]["unexplained"]
+    assert {one["why"] for one in document["differences"]} == {"foretold"}
+    assert main(["diff", str(paths[0]), str(paths[1])]) == 0
+    assert "no difference" in capsys.readouterr().out
+    with Embedded(RECORDED) as one, Embedded("3.9") as other:
+        both = one.bootstrap, other.bootstrap
+        assert main(["diff", *both, "--recording", str(paths[0])]) == 0
+    assert "foretold" in capsys.readouterr().out
+
+
+def test_what_the_table_does_not_know_is_a_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A broker that has other defaults than it had when it was recorded."""
+    path = tmp_path / "session.jsonl"
+    with Embedded(RECORDED, record=path) as broker:
+        SESSIONS["aiokafka"](broker.bootstrap, "played")
+    with Embedded(RECORDED, {"log.cleanup.policy": "compact"}) as broker:
+        assert main(["replay", str(path), "--bootstrap", broker.bootstrap]) == 1
+    out = capsys.readouterr().out
+    assert ".configs[cleanup.policy].value: delete <> compact" in out
+    assert PARTITIONS > 1 and "without an explanation" in out
