@@ -1,0 +1,381 @@
+"""Metrics against what was done: counts to the last one, over the wire."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from controlling import Api, controlled
+from harness import Broker, Client, fetch, frame, ping, produce, records
+from metering import OPENMETRICS, Told, scraped
+
+from ottla.broker.metrics.counters import BOUNDS, RequestMetrics
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.records import batch, legacy
+from ottla.protocol.records.compression import Codec
+
+REQUESTS = "kafka_network_requestmetrics_requests_total"
+ERRORS = "kafka_network_requestmetrics_errors_total"
+TIMES = "kafka_network_requestmetrics_totaltime_seconds"
+TOPICS = "kafka_server_brokertopicmetrics_"
+PURGATORY = "kafka_server_delayedoperationpurgatory_purgatorysize"
+LAG = "kafka_consumergroup_lag"
+
+
+class Metered:
+    """A broker, its control plane and what that tells."""
+
+    def __init__(self, broker: Broker, api: Api) -> None:
+        self.broker = broker
+        self.api = api
+
+    async def told(self) -> Told:
+        told = await scraped(self.api.url)
+        assert told.problems() == []
+        return told
+
+    async def topic_values(self, name: str, **labels: str) -> dict[str, float | None]:
+        told = await self.told()
+        return {word: told.value(f"{TOPICS}{word}_total", **labels) for word in name.split()}
+
+
+@contextlib.asynccontextmanager
+async def metered(folder: Path, **more: Any) -> AsyncIterator[Metered]:
+    async with controlled(folder, **more) as (broker, api):
+        yield Metered(broker, api)
+
+
+class Timer:
+    """One that its owner moves: each look at it takes `step_ns`."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.step_ns = 0
+
+    def __call__(self) -> int:
+        self.now_ns += self.step_ns
+        return self.now_ns
+
+
+def commit(topic: str, partition: int, offset: int, group_id: str = "g") -> OffsetCommitRequest:
+    asked = OffsetCommitRequest.OffsetCommitRequestTopic
+    one = asked.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset, committed_metadata="")
+    return OffsetCommitRequest(group_id=group_id, topics=[asked(name=topic, partitions=[one])])
+
+
+async def test_requests_are_counted_by_version_and_their_errors_by_name(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        client = await metered_broker.broker.client()
+        await metered_broker.broker.topic("t", partitions=2)
+        sizes = []
+        for version, request in (
+            *((9, produce(records(b"a", b"b"), partition=index)) for index in (0, 1, 7)),
+            (7, produce(records(b"c"))),
+            (9, produce(bytes(records(b"bad crc"))[:-1] + b"!")),
+        ):
+            sizes.append(len(frame(request, version, 1)) - 4)
+            await client.call(request, version)
+        await client.call(fetch(("t", 0, 0), ("t", 1, 99)), 11)
+        await client.call(MetadataRequest(topics=None), 9)
+        told = await metered_broker.told()
+        counted = {labels: value for labels, value in told.all(REQUESTS).items() if labels[0] != "ApiVersions"}
+        assert counted == {("Produce", "9"): 4, ("Produce", "7"): 1, ("Fetch", "11"): 1, ("Metadata", "9"): 1}
+        errors = {labels: value for labels, value in told.all(ERRORS).items() if value}
+        assert errors == {
+            ("NONE", "Produce"): 3,
+            ("UNKNOWN_TOPIC_OR_PARTITION", "Produce"): 1,
+            ("CORRUPT_MESSAGE", "Produce"): 1,
+            ("NONE", "Fetch"): 2,  # one is that of the whole, as of Metadata
+            ("OFFSET_OUT_OF_RANGE", "Fetch"): 1,
+            ("NONE", "Metadata"): 4,
+        }
+        assert told.value("kafka_network_requestmetrics_requestbytes_sum", request="Produce") == sum(sizes)
+        assert told.value("kafka_network_requestmetrics_requestbytes_count", request="Produce") == 5
+        assert told.value("ottla_protocol_violations_total") == 0
+
+
+async def test_bytes_of_answers_are_those_on_the_wire(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        client = await metered_broker.broker.client()
+        for version in (0, 3):
+            await client.send(ping(), version)
+        sizes = [len(await client.receive_bytes()) for _ in range(2)]
+        told = await metered_broker.told()
+        assert told.value("ottla_response_bytes_sum", request="ApiVersions") == sum(sizes)
+        assert told.value("ottla_response_bytes_count", request="ApiVersions") == 2
+        assert told.all(REQUESTS) == {("ApiVersions", "0"): 1, ("ApiVersions", "3"): 1}
+
+
+async def test_times_add_up_to_what_a_timer_measured(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        timer = Timer()
+        client = await metered_broker.broker.client()
+        metered_broker.broker.running.connections.observe(RequestMetrics(timer))
+        steps_ns = [round(bound * 1e9) + more for bound in BOUNDS for more in (-1, 0, 1)]
+        for step_ns in steps_ns:
+            timer.step_ns = step_ns
+            await client.call(ping(), 0)
+        told = await metered_broker.told()
+        assert told.value(f"{TIMES}_sum", request="ApiVersions") == pytest.approx(sum(steps_ns) / 1e9, abs=1e-9)
+        assert told.value(f"{TIMES}_count", request="ApiVersions") == len(steps_ns)
+        for bound in BOUNDS:  # what takes as long as the bound is within it
+            below = sum(step_ns <= round(bound * 1e9) for step_ns in steps_ns)
+            assert told.value(f"{TIMES}_bucket", request="ApiVersions", le=bound) == below
+        assert told.value(f"{TIMES}_bucket", request="ApiVersions", le="+Inf") == len(steps_ns)
+
+
+async def test_the_time_of_one_that_waits_is_that_until_its_answer(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        timer = Timer()
+        broker = metered_broker.broker
+        await broker.topic("t")
+        reader, writer = await broker.client(), await broker.client()
+        broker.running.connections.observe(RequestMetrics(timer))
+        await reader.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
+        while not any(connection.waiting() for connection in broker.running.connections.open):
+            await asyncio.sleep(0)
+        timer.now_ns += 3_000_000_000
+        await writer.call(produce(records(b"x")), 9)
+        await reader.receive()
+        told = await metered_broker.told()
+        assert told.value(f"{TIMES}_sum", request="Fetch") == 3
+        assert told.value(f"{TIMES}_sum", request="Produce") == 0
+
+
+async def test_what_goes_into_topics_and_out_of_them(tmp_path: Path) -> None:
+    names = "messagesin bytesin bytesout totalproducerequests totalfetchrequests failedproducerequests bytesrejected"
+    async with metered(tmp_path, overrides={"message.max.bytes": "2000"}) as metered_broker:
+        broker = metered_broker.broker
+        client = await broker.client()
+        first, second = await broker.topic("first"), await broker.topic("second")
+        three, one, large = records(b"a", b"b", b"c"), records(b"d"), records(b"x" * 3000)
+        await client.call(produce(three, "first"), 9)
+        await client.call(produce(one, topic="", topic_id=second), 13)
+        await client.call(produce(large, "first"), 9)
+        await client.send(produce(one, "first", acks=0), 9)
+        await client.call(ping(), 0)
+        got = await client.call(fetch((first, 0, 0), (second, 0, 0)), 13)
+        out = {topic.topic_id: len(topic.partitions[0].records) for topic in got.responses}
+        assert await metered_broker.topic_values(names, topic="first") == {
+            "messagesin": 4,
+            "bytesin": len(three) + len(one),
+            "bytesout": out[first],
+            "totalproducerequests": 3,
+            "totalfetchrequests": 1,
+            "failedproducerequests": 0,  # too large is the client's affair
+            "bytesrejected": len(large),
+        }
+        everything = await metered_broker.topic_values(names)
+        assert (everything["messagesin"], everything["bytesout"]) == (5, sum(out.values()))
+        broker.state.topics.delete(broker.state.topics.named("first"), 0)
+        assert await metered_broker.topic_values("messagesin", topic="first") == {"messagesin": None}
+        assert await metered_broker.topic_values(names) == everything
+
+
+async def test_a_duplicate_counts_and_what_fails_unexpectedly_is_a_failure(tmp_path: Path) -> None:
+    names = "messagesin totalproducerequests failedproducerequests"
+    async with metered(tmp_path) as metered_broker:
+        client = await metered_broker.broker.client()
+        await metered_broker.broker.topic("t")
+        numbered = [records(b"x", producer_id=1, producer_epoch=0, base_sequence=n) for n in (0, 0, 5)]
+        codes = [
+            (await client.call(produce(data), 9)).responses[0].partition_responses[0].error_code for data in numbered
+        ]
+        assert codes == [0, 0, 45]
+        assert await metered_broker.topic_values(names, topic="t") == {
+            "messagesin": 2,
+            "totalproducerequests": 3,
+            "failedproducerequests": 1,
+        }
+        assert (await metered_broker.told()).value("kafka_server_replicamanager_produceridcount") == 1
+
+
+async def test_conversions_are_counted_both_ways(tmp_path: Path) -> None:
+    names = "producemessageconversions fetchmessageconversions messagesin"
+    async with metered(tmp_path) as metered_broker:
+        client = await metered_broker.broker.client()
+        await metered_broker.broker.topic("old")
+        await metered_broker.broker.topic("packed", configs={"compression.type": "gzip"})
+        sent = [batch.Record(n, 1_700_000_000_000, b"key", b"value", ()) for n in range(3)]
+        await client.call(produce(legacy.build(sent, magic=1), "old"), 2)
+        await client.call(produce(records(b"as it is stored"), "old"), 9)
+        await client.call(produce(records(b"a", b"b"), "packed"), 9)
+        await client.call(produce(records(b"c", codec=Codec.GZIP), "packed"), 9)
+        assert await metered_broker.topic_values(names, topic="old") == {
+            "producemessageconversions": 3,
+            "fetchmessageconversions": 0,
+            "messagesin": 4,
+        }
+        assert (await metered_broker.topic_values(names, topic="packed"))["producemessageconversions"] == 2
+        await client.call(fetch(("old", 0, 0)), 11)
+        assert (await metered_broker.topic_values(names, topic="old"))["fetchmessageconversions"] == 0
+        await client.call(fetch(("old", 0, 0)), 2)
+        assert (await metered_broker.topic_values(names, topic="old"))["fetchmessageconversions"] == 4
+
+
+async def test_who_waits_is_in_the_purgatory(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        broker = metered_broker.broker
+        await broker.topic("t")
+        readers = [await broker.client() for _ in range(3)]
+        for reader in readers:
+            await reader.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
+        while (told := await metered_broker.told()).value(PURGATORY, delayedoperation="Fetch") != 3:
+            await asyncio.sleep(0)
+        assert told.value(PURGATORY, delayedoperation="Produce") == 0
+        assert told.value(PURGATORY, delayedoperation="Rebalance") == 0
+        assert told.value(REQUESTS, request="Fetch", version=11) is None
+        await (await broker.client()).call(produce(records(b"x")), 9)
+        for reader in readers:
+            await reader.receive()
+        told = await metered_broker.told()
+        assert told.value(PURGATORY, delayedoperation="Fetch") == 0
+        assert told.value("ottla_requests_waiting", request="Fetch") == 0
+        assert told.value(REQUESTS, request="Fetch", version=11) == 3
+
+
+async def test_lag_is_what_lies_behind_the_committed_offset(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        client = await metered_broker.broker.client()
+        await metered_broker.broker.topic("t", partitions=2)
+        for index, values in ((0, (b"a", b"b", b"c")), (1, (b"d",))):
+            await client.call(produce(records(*values), partition=index), 9)
+        for index, offset in ((0, 1), (1, 1)):
+            answer = await client.call(commit("t", index, offset), 8)
+            assert answer.topics[0].partitions[0].error_code == 0
+        told = await metered_broker.told()
+        assert told.all(LAG) == {("g", "0", "t"): 2, ("g", "1", "t"): 0}
+        assert told.all("kafka_consumergroup_current_offset") == {("g", "0", "t"): 1, ("g", "1", "t"): 1}
+        assert told.value("kafka_consumergroup_members", consumergroup="g") == 0
+        assert told.value("kafka_coordinator_group_groupmetadatamanager_numgroups") == 1
+        assert told.value("kafka_coordinator_group_groupmetadatamanager_numgroupsempty") == 1
+        assert told.value("kafka_coordinator_group_groupmetadatamanager_numoffsets") == 2
+        await client.call(produce(records(*[b"e"] * 5)), 9)
+        assert (await metered_broker.told()).value(LAG, consumergroup="g", topic="t", partition=0) == 7
+        state = metered_broker.broker.state
+        state.topics.delete(state.topics.named("t"), 0)  # its offsets stay where the wire is passed by
+        assert (await metered_broker.told()).all(LAG) == {}
+
+
+async def test_logs_nodes_and_leaders(tmp_path: Path) -> None:
+    async with metered(tmp_path, brokers=3) as metered_broker:
+        broker = metered_broker.broker
+        await broker.topic("t", partitions=3, configs={"min.insync.replicas": "3"})
+        leader = broker.state.topics.partition("t", 0).leader
+        client = await broker.client(leader - 1)
+        await client.call(produce(records(b"x", b"y")), 9)
+        told = await metered_broker.told()
+        log = broker.log("t")
+        at = {"topic": "t", "partition": "0"}
+        assert told.value("kafka_log_log_size", **at) == log.size_bytes
+        assert told.value("kafka_log_log_logstartoffset", **at) == 0
+        assert told.value("kafka_log_log_logendoffset", **at) == 2
+        assert told.value("kafka_log_log_numlogsegments", **at) == 1
+        replicas, nodes = "kafka_server_replicamanager_", "123"
+        assert told.all(f"{replicas}partitioncount") == {(node,): 3 for node in nodes}
+        assert told.all(f"{replicas}leadercount") == {(node,): 1 for node in nodes}
+        assert told.all(f"{replicas}atminisrpartitioncount") == {(node,): 1 for node in nodes}
+        assert told.all(f"{replicas}underreplicatedpartitions") == {(node,): 0 for node in nodes}
+        broker.state.topology.stop_node(3)
+        broker.state.topology.take_offline("t", 0)
+        told = await metered_broker.told()
+        leads = told.all(f"{replicas}leadercount")
+        assert leads[("3",)] == 0 and sum(leads.values()) == 2
+        assert sum(told.all(f"{replicas}underreplicatedpartitions").values()) == 2
+        assert sum(told.all(f"{replicas}underminisrpartitioncount").values()) == 2
+        assert told.all("kafka_server_kafkaserver_brokerstate") == {("1",): 3, ("2",): 3, ("3",): 0}
+        controller = "kafka_controller_kafkacontroller_"
+        wanted = {"activebrokercount": 2, "fencedbrokercount": 1, "activecontrollercount": 1, "globaltopiccount": 1}
+        wanted |= {"globalpartitioncount": 3, "offlinepartitionscount": 1}
+        assert {name: told.value(controller + name) for name in wanted} == wanted
+
+
+async def test_connections_and_what_they_were_closed_for(tmp_path: Path) -> None:
+    sockets = "kafka_server_socket_server_metrics_"
+    async with metered(tmp_path) as metered_broker:
+        broker = metered_broker.broker
+        first, second = await broker.client(), await broker.client()
+        request = ping()
+        request.client_software_name, request.client_software_version = "some-client", "1.2"
+        await first.call(request, 3)
+        await second.send_bytes(b"\0\0\0\x0a" + b"\x7f" * 10)
+        assert await second.is_closed()
+        told = await metered_broker.told()
+        of_it = {"listener": "PLAINTEXT", "software": "some-client", "version": "1.2"}
+        assert told.value(f"{sockets}connections", **of_it) == 1
+        assert told.value(f"{sockets}connection_creation_total", listener="PLAINTEXT") == 2
+        assert told.value(f"{sockets}connection_close_total", listener="PLAINTEXT") == 1
+        assert told.value("ottla_protocol_violations_total") == 1
+
+
+async def test_faults_that_fire(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        fault = await metered_broker.api.ask("POST", "/faults", {"action": "error", "code": 29, "api": "Metadata"})
+        client = await metered_broker.broker.client()
+        await metered_broker.broker.topic("t")
+        for _ in range(2):
+            await client.call(MetadataRequest(topics=None), 9)
+        told = await metered_broker.told()
+        assert told.value("ottla_faults") == 1
+        assert told.value("ottla_fault_fired_total", fault=fault["id"], action="error") == 2
+        assert told.value(ERRORS, request="Metadata", error="TOPIC_AUTHORIZATION_FAILED") == 2
+
+
+async def test_counters_outlive_a_reset(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        client = await metered_broker.broker.client()
+        await metered_broker.api.ask("POST", "/topics", {"name": "t"})
+        await client.call(produce(records(b"x")), 9)
+        await metered_broker.api.ask("POST", "/state/reset")
+        told = await metered_broker.told()
+        messages = f"{TOPICS}messagesin_total"
+        assert told.value(messages) == 1 and told.value(messages, topic="t") is None
+        await metered_broker.api.ask("POST", "/topics", {"name": "t"})
+        client = await Client.connect(metered_broker.broker.ports[0])
+        await client.call(produce(records(b"x", b"y")), 9)
+        client.close()
+        told = await metered_broker.told()
+        assert told.value(messages) == 3 and told.value(messages, topic="t") == 2
+
+
+async def test_both_formats_say_the_same(tmp_path: Path) -> None:
+    async with metered(tmp_path) as metered_broker:
+        client = await metered_broker.broker.client()
+        await metered_broker.broker.topic("t")
+        await client.call(produce(records(b"x")), 9)
+        text = await metered_broker.told()
+        more = await scraped(metered_broker.api.url, Accept=OPENMETRICS)
+        assert more.content_type.startswith("application/openmetrics-text; version=1.0.0")
+        assert text.content_type == "text/plain; version=0.0.4; charset=utf-8"
+        assert more.problems() == []
+
+        def ours(told: Told) -> dict[Any, float]:
+            return {
+                (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+                for sample in told.samples()
+                if sample.name.startswith(("kafka_", "ottla_")) and "loop_lag" not in sample.name
+            }
+
+        assert ours(text) == ours(more) and len(ours(text)) > 80
+        assert {name for name, family in text.families.items() if family.type == "histogram"} == {
+            TIMES,
+            "ottla_event_loop_lag_seconds",
+        }
+        for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
+            assert (text.value(name) or 0) > 0
+
+
+async def test_without_a_control_plane_nothing_is_counted(tmp_path: Path) -> None:
+    import harness
+
+    async with harness.running(tmp_path) as broker:
+        connections = broker.running.connections
+        assert connections.metrics is None and broker.state.topic_metrics is None
+        await broker.topic("t")
+        client = await broker.client()
+        assert (await client.call(produce(records(b"x")), 9)).responses[0].partition_responses[0].error_code == 0

@@ -1,0 +1,256 @@
+"""How a control plane is scraped and asked for its health; that a scrape holds nobody up; the walk to error codes."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+from controlling import controlled
+from harness import fetch, ping, response_class
+from metering import Told, scraped
+
+from ottla.broker.control.views import OperationError
+from ottla.broker.handlers import HANDLERS
+from ottla.broker.metrics import gather as gathering
+from ottla.broker.metrics.counters import Histogram, RequestMetrics, TopicCounters, TopicMetrics
+from ottla.broker.metrics.errors import code_of, name_of, noting
+from ottla.broker.metrics.families import FAMILIES
+from ottla.broker.metrics.gather import Buckets, Rows, gather
+from ottla.broker.metrics.loop_lag import EVERY_SECONDS, LoopLag
+from ottla.broker.router import ROUTES
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.schema import Value, empty_value, types_of
+from ottla.storage.errors import StorageError
+
+
+async def asked(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    async with aiohttp.ClientSession(auto_decompress=False) as http, http.request(method, url, headers=headers) as got:
+        return got.status, dict(got.headers), await got.read()
+
+
+async def test_a_scrape_may_be_packed_and_a_head_has_no_body(tmp_path: Path) -> None:
+    async with controlled(tmp_path) as (_, api):
+        url = f"{api.url}/metrics"
+        status, headers, body = await asked(url, **{"Accept-Encoding": "deflate, gzip;q=1.0"})
+        assert (status, headers["Content-Encoding"]) == (200, "gzip")
+        assert Told(gzip.decompress(body).decode(), headers["Content-Type"]).families
+        status, headers, body = await asked(url, **{"Accept-Encoding": "identity"})
+        assert "Content-Encoding" not in headers and body.startswith(b"# HELP ")
+        for path in ("/metrics", "/health", "/ready"):
+            status, headers, body = await asked(api.url + path, "HEAD")
+            assert (status, body) == (200, b"") and int(headers["Content-Length"]) > 0
+            assert (await asked(api.url + path, "POST"))[0] == 405
+
+
+async def test_every_family_is_told_even_without_a_series(tmp_path: Path) -> None:
+    async with controlled(tmp_path) as (_, api):
+        told = await scraped(api.url)
+        assert {family.name for family in FAMILIES} <= told.families.keys()
+        for family in FAMILIES:
+            assert told.families[family.name].documentation == family.help
+            assert {name for sample in told.families[family.name].samples for name in sample.labels} <= {
+                *family.labels,
+                "le",
+            }
+
+
+async def test_two_scrapes_at_once(tmp_path: Path) -> None:
+    async with controlled(tmp_path) as (broker, api):
+        await broker.topic("t", partitions=50)
+        for told in await asyncio.gather(*(scraped(api.url) for _ in range(4))):
+            assert told.problems() == [] and len(told.all("kafka_log_log_size")) == 50
+
+
+async def test_alive_and_ready(tmp_path: Path) -> None:
+    async with controlled(tmp_path) as (broker, api):
+
+        async def both() -> tuple[int, int, Any]:
+            health, _, told = await asked(f"{api.url}/health")
+            assert json.loads(told)["cluster_id"] == broker.state.cluster_id
+            ready, _, told = await asked(f"{api.url}/ready")
+            return health, ready, json.loads(told)["reason"]
+
+        running = broker.running
+        assert await both() == (200, 200, None)
+        running.refuse()
+        assert await both() == (200, 503, "no listener accepts connections")
+        running.accept()
+        assert await both() == (200, 200, None)
+        running.connections.stopping = True
+        assert await both() == (200, 503, "the broker is being stopped, or restored")
+        running.connections.stopping = False
+        broker.state.failed.set_result("the disk is gone")
+        await asyncio.sleep(0)
+        assert await both() == (503, 503, "the disk is gone")
+        await api.ask("POST", "/state/reset")
+        assert await both() == (200, 200, None)
+
+
+async def test_a_scrape_gives_way_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock by which each look takes a millisecond, others get their turn at every third partition or so."""
+    async with controlled(tmp_path) as (broker, api):
+        await broker.topic("t", partitions=100)
+        await scraped(api.url)
+        now = iter(range(1_000_000))
+        monkeypatch.setattr(gathering, "time", SimpleNamespace(perf_counter=lambda: next(now) / 1000))
+        turns, is_over = 0, False
+
+        async def others() -> None:
+            nonlocal turns
+            while not is_over:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.ensure_future(others())
+        metrics = broker.running.connections.metrics
+        assert metrics is not None
+        rows = await gather(broker.running, metrics, LoopLag(broker.state.loop))
+        is_over = True
+        await beside
+        assert len(rows.found["kafka_log_log_size"]) == 100 and turns > 25
+
+
+async def test_what_goes_while_it_is_scraped_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with controlled(tmp_path) as (broker, api):
+        for name in "abc":
+            await broker.topic(name, partitions=3)
+        reader = await broker.client()
+        await reader.send(fetch(("a", 0, 0), max_wait_ms=60_000), 11)
+        await scraped(api.url)
+        monkeypatch.setattr(gathering, "SLICE_SECONDS", -1)  # a turn for others after each row
+        topics, metrics = broker.state.topics, broker.running.connections.metrics
+        assert metrics is not None
+        scraping = asyncio.ensure_future(gather(broker.running, metrics, LoopLag(broker.state.loop)))
+        for name in "bca":
+            await asyncio.sleep(0)
+            topics.delete(topics.named(name), 0)
+        rows = await scraping
+        assert len(rows.found["kafka_log_log_size"]) <= 9
+        assert (await scraped(api.url)).all("kafka_log_log_size") == {}
+
+
+def test_too_many_series_are_counted_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "SERIES_MAX", 2)
+    rows = Rows()
+    for index in range(5):
+        rows.add("kafka_log_log_size", 1, "t", str(index))
+    assert len(rows.found["kafka_log_log_size"]) == 2 and rows.left_out == {"kafka_log_log_size": 3}
+
+
+def test_buckets_hold_what_is_at_most_their_bound() -> None:
+    seen = Histogram((0.001, 0.002))
+    for ns in (0, 1_000_000, 1_000_001, 2_000_000, 2_000_001):
+        seen.add(ns)
+    made = Buckets(seen)
+    assert made.buckets == [("0.001", 2), ("0.002", 4), ("+Inf", 5)]
+    assert (made.count, made.sum_seconds) == (5, 0.006000002)
+
+
+async def test_the_lag_of_the_loop_is_how_late_it_comes() -> None:
+    loop = asyncio.get_running_loop()
+    now_ns = 0
+    lag = LoopLag(loop, lambda: now_ns)
+    called: list[Any] = []
+
+    def call_later(seconds: float, callback: Any) -> Any:
+        assert seconds == EVERY_SECONDS
+        called.append(callback)
+        return SimpleNamespace(cancel=lambda: called.clear())
+
+    lag._loop = SimpleNamespace(call_later=call_later)  # type: ignore[assignment]
+    lag.begin()
+    for late_ns in (0, 3_000_000, 700_000_000):
+        now_ns += round(EVERY_SECONDS * 1e9) + late_ns
+        called.pop()()
+    assert (sum(lag.seen.buckets), lag.seen.sum_ns) == (3, 703_000_000)
+    lag.end()
+    assert called == []
+
+
+def test_topics_that_are_gone_stay_in_the_sum() -> None:
+    topics = TopicMetrics()
+    for number, name in enumerate("ab", 1):
+        topics.of(name).messages_in = number
+        topics.of(name).bytes_out = 10 * number
+    topics.forget(lambda name: name if name == "a" else None)
+    assert topics.get("b") is None and topics.gone.messages_in == 2
+    found = topics.all()
+    assert (found.messages_in, found.bytes_out, found.fetch_requests) == (3, 30, 0)
+    assert all(isinstance(getattr(found, name), int) for name in TopicCounters.__slots__)
+
+
+# The walk to error codes
+
+
+def filled(cls: type, code: int) -> Any:
+    """A value with two entries in each of its arrays, and that code wherever there is one."""
+    value = empty_value(cls)
+    for name, hint in types_of(cls).items():
+        inner = [arg for arg in (hint, *getattr(hint, "__args__", ())) if isinstance(arg, type)]
+        groups = [arg for arg in inner if issubclass(arg, Value)]
+        if name == "error_code":
+            value.error_code = code
+        elif groups and "list" in str(hint):
+            setattr(value, name, [filled(groups[0], code) for _ in range(2)])
+        elif groups:
+            setattr(value, name, filled(groups[0], code))
+    return value
+
+
+def codes_in(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(codes_in, value))
+    if not isinstance(value, Value):
+        return 0
+    return sum(1 if name == "error_code" else codes_in(getattr(value, name)) for name in value._fields)
+
+
+@pytest.mark.parametrize("route", ROUTES.values(), ids=lambda route: route.name)
+def test_every_code_of_an_answer_is_counted(route: Any) -> None:
+    of = response_class(route.request_class)
+    value = filled(of, ErrorCode.NOT_COORDINATOR)
+    counts: dict[int, int] = {}
+    noting(of)(value, counts)
+    assert sum(counts.values()) == codes_in(value) > 0 and set(counts) == {ErrorCode.NOT_COORDINATOR}
+
+
+def test_each_handler_has_a_walk_of_its_own() -> None:
+    assert len(ROUTES) == len(HANDLERS)
+    assert noting(response_class(ROUTES[0].request_class)) is noting(response_class(ROUTES[0].request_class))
+
+
+def test_codes_have_names_and_exceptions_have_codes() -> None:
+    assert (name_of(0), name_of(-1), name_of(3), name_of(4242)) == (
+        "NONE",
+        "UNKNOWN_SERVER_ERROR",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "4242",
+    )
+    assert (code_of(StorageError("x")), code_of(OperationError("x"))) == (56, -1)
+
+
+async def test_a_handler_that_raises_is_counted_by_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(request: Any, context: Any) -> Any:
+        raise StorageError("no disk")
+
+    async with controlled(tmp_path) as (broker, api):
+        route = ROUTES[18]
+        monkeypatch.setitem(ROUTES, 18, route._replace(handler=broken))
+        broker.state.readers.clear()
+        client = await broker.client()
+        assert (await client.call(ping(), 3)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        told = await scraped(api.url)
+        errors = told.all("kafka_network_requestmetrics_errors_total")
+        assert errors == {("KAFKA_STORAGE_ERROR", "ApiVersions"): 1}
+        broker.state.readers.clear()
+
+
+def test_metrics_begin_with_nothing() -> None:
+    metrics = RequestMetrics()
+    assert (metrics.apis, metrics.topics.by_name, metrics.violations) == ({}, {}, 0)
