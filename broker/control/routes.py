@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import acts, log_levels, steering
+from . import acts, log_levels, seen, steering
 from .overview import about
 from .plane import Plane
 from .route import Call, Route
@@ -150,4 +150,14 @@ _STATE = (
     ),
 )  # fmt: skip
 
-ROUTES: tuple[Route, ...] = (*_GENERAL, *_LOGS, *_FAULTS, *_TOPOLOGY, *_CLOCK, *_STATE, *_TOPICS, *_CLIENTS)
+ROUTES: tuple[Route, ...] = (
+    *_GENERAL,
+    *_LOGS,
+    *seen.ROUTES,
+    *_FAULTS,
+    *_TOPOLOGY,
+    *_CLOCK,
+    *_STATE,
+    *_TOPICS,
+    *_CLIENTS,
+)

@@ -6,15 +6,18 @@ Only keywords that `shapes.check` knows. Every object is closed: a name that is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ..faults.actions import ACTIONS, BYTES_MAX, MS_MAX, ON, WHEN
 from ..logs import Levels
+from .request_schemas import NUMBER, REQUESTS
+from .schema_parts import FLAG, INT16_MAX, INT32_MAX, INT64_MAX, TEXT
+from .schema_parts import list_of as _list
+from .schema_parts import object_of as _object
+from .schema_parts import ref as ref
+from .schema_parts import text_of as _text
+from .schema_parts import whole as _whole
 from .shapes import Schema
 
-INT16_MAX = 2**15 - 1
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
 MAX_NAME = 249  # letters of a topic's name
 MAX_ID = 32_767  # letters of a group's or a client's id, as long as the protocol has room for
 MAX_RECORDS = 10_000  # in one request or one answer
@@ -47,30 +50,6 @@ TOTALS = (
 LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
 
-def _whole(least: int, most: int, text: str = "", **more: Any) -> Schema:
-    return {"type": "integer", "minimum": least, "maximum": most} | ({"description": text} if text else {}) | more
-
-
-def _text(most: int, text: str = "", least: int = 0) -> Schema:
-    return {"type": "string", "minLength": least, "maxLength": most} | ({"description": text} if text else {})
-
-
-def _list(of: str | Schema, most: int | None = None) -> Schema:
-    return {"type": "array", "items": ref(of) if isinstance(of, str) else of} | ({"maxItems": most} if most else {})
-
-
-def _object(properties: Mapping[str, Any], optional: tuple[str, ...] | None = (), text: str = "") -> Schema:
-    """A closed object; `optional` None: all of it."""
-    required = [name for name in properties if optional is not None and name not in optional]
-    found: dict[str, Any] = {"type": "object", "properties": dict(properties), "additionalProperties": False}
-    return found | ({"required": required} if required else {}) | ({"description": text} if text else {})
-
-
-def ref(name: str) -> Schema:
-    """A reference to one of SCHEMAS."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
 TOPIC = _text(MAX_NAME, "a topic's name", 1)
 PARTITION = _whole(0, INT32_MAX, "a partition")
 NODE = _whole(0, INT32_MAX, "a node's id")
@@ -79,8 +58,6 @@ TIME_MS = _whole(-1, INT64_MAX, "milliseconds since 1970")
 COUNT = _whole(0, INT64_MAX)
 LIMIT = _whole(1, MAX_LIMIT, "how many entries of each list at most", default=DEFAULT_LIMIT)
 CONTAINS = _text(MAX_NAME, "only entries with this in their names, in whatever case")
-FLAG: Schema = {"type": "boolean"}
-TEXT: Schema = {"type": "string"}
 CONFIGS: Schema = {
     "type": "object",
     "additionalProperties": {"type": "string"},
@@ -95,6 +72,7 @@ PATH_PARAMETERS: Mapping[str, Schema] = {
     "fault": FAULT_ID,
     "group": GROUP_ID,
     "node": NODE,
+    "request": NUMBER,
     "snapshot": SNAPSHOT_NAME,
     "topic": TOPIC,
 }
@@ -484,5 +462,5 @@ _LOGS: dict[str, Schema] = {
 }
 
 SCHEMAS: dict[str, Schema] = (
-    _GENERAL | _LOGS | _OVERVIEW | _TOPICS | _RECORDS | _CLIENTS | _FAULTS | _TOPOLOGY | _TIME | _STATE
+    _GENERAL | _LOGS | REQUESTS | _OVERVIEW | _TOPICS | _RECORDS | _CLIENTS | _FAULTS | _TOPOLOGY | _TIME | _STATE
 )

@@ -6,10 +6,10 @@ Owns the way to the ring. What is decoded is decoded in another thread than the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from .expectations import Expected, Verdict, Which, Words, verdict
+from .expectations import Expected, Verdict, Words, verdict
 from .seen import SeenRequest, TopicNames
 
 if TYPE_CHECKING:
@@ -82,25 +82,14 @@ class RequestsView:
     def __init__(self, call: Callable[[Callable[[Running], Awaitable[Any]]], Any]) -> None:
         self._call = call
 
-    def __call__(
-        self,
-        api: str | Collection[str] | None = None,
-        client_id: str | None = None,
-        version: int | None = None,
-        software: str | None = None,
-        node: int | None = None,
-        topic: str | None = None,
-        since: int | None = None,
-    ) -> list[SeenRequest]:
-        """Those that fit all that is said, oldest first: all APIs, or one or several by Kafka's names; texts may hold
-        `*` and `?`; `since` is a `mark`. Raises ValueError, TypeError."""
-        which = Which.of(api, client_id, software, node, topic, since)
+    def __call__(self, **words: Unpack[Words]) -> list[SeenRequest]:
+        """Those that are as all words say that are no counts, oldest first. Raises ValueError, TypeError."""
+        wanted = Expected.filter(**words)
 
         async def work(running: Running) -> Look:
-            return look(running, which.since)
+            return look(running, wanted.which.since)
 
-        found = self._call(work).seen
-        return [one for one in found if (version is None or one.version == version) and which.fits(one)]
+        return [one for one in self._call(work).seen if wanted.is_met_by(one)]
 
     def mark(self) -> int:
         """The number that the next request will have: `since=` it leaves out all that came before."""

@@ -18,6 +18,7 @@ import yarl
 from ottla.broker.control.app import start_control
 from ottla.broker.control.operations import Operations
 from ottla.broker.faults import Faults
+from ottla.broker.recording.ring import Ring
 from ottla.broker.virtual_clock import VirtualClock
 
 PATIENCE_SECONDS = 30
@@ -71,10 +72,10 @@ class Api:
 
 @contextlib.asynccontextmanager
 async def controlled(folder: Path, **more: Any) -> AsyncIterator[tuple[harness.Broker, Api]]:
-    """A broker in `folder` with a clock that can be moved and with faults, and its control plane; both are stopped at
-    the end."""
+    """A broker in `folder` with a clock that can be moved, with faults and with a ring, and its control plane; both are
+    stopped at the end."""
     clock: Any = VirtualClock(asyncio.get_running_loop())
-    async with harness.running(folder, clock=clock, faults=Faults(), **more) as broker:
+    async with harness.running(folder, clock=clock, faults=Faults(), ring=Ring(), **more) as broker:
         operations = Operations(broker.running)
         await operations.keep_start()
         server = await start_control(operations)

@@ -23,6 +23,7 @@ from ottla.broker.clock import ManualClock
 from ottla.broker.config import Config
 from ottla.broker.faults import Faults
 from ottla.broker.options import serve_options
+from ottla.broker.recording.ring import Ring
 from ottla.broker.releases import profile
 from ottla.broker.topology import NOTHING_NOTED, TopologyNote
 from ottla.protocol.compiler import build, parse
@@ -190,12 +191,13 @@ async def running(
     brokers: int = 1,
     note: TopologyNote = NOTHING_NOTED,
     faults: Faults | None = None,
+    ring: Ring | None = None,
 ) -> AsyncIterator[Broker]:
     """A broker over data directories, of one node or several, stopped at the end."""
     clock = clock or ManualClock()
     loop = asyncio.get_running_loop()
     asked = options(folders, overrides, release, brokers)
-    started = await server.start(asked, loop, clock, files=files, note=note, faults=faults)
+    started = await server.start(asked, loop, clock, files=files, note=note, faults=faults, ring=ring)
     broker = Broker(started, clock)
     try:
         yield broker

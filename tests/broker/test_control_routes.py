@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from controlling import Api, controlled
-from harness import produce, records
+from harness import Broker, produce, records
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from ottla.broker.clock import SystemClock
@@ -21,6 +22,7 @@ from ottla.broker.control.plane import Plane
 from ottla.broker.control.route import BASE
 from ottla.broker.control.routes import ROUTES
 from ottla.broker.control.schemas import SCHEMAS
+from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.storage.memory_files import MemoryFiles
 
 NOBODY: Any = None
@@ -352,6 +354,21 @@ async def test_a_snapshot_is_taken_while_others_come(tmp_path: Path) -> None:
         assert {status for status, _ in await asyncio.gather(*asked)} == {200, 201}
 
 
+async def requests(broker: Broker, api: Api) -> None:
+    assert (await api.ask("GET", "/requests"))["requests"] == []
+    client = await broker.client()
+    await client.call(MetadataRequest(topics=[]), 12)
+    client.close()
+    (one,) = (await api.ask("GET", "/requests?order=newest&show=fields"))["requests"]
+    assert (one["api"], one["version"], one["ending"], one["request"]["topics"]) == ("Metadata", 12, "answered", [])
+    whole = await api.ask("GET", f"/requests/{one['number']}")
+    assert bytes.fromhex(whole["request_hex"])[:4] == struct.pack(">hh", 3, 12)
+    assert (await api.ask("POST", "/requests/assert", {"api": "Metadata", "max_version": 12}))["passed"]
+    assert await api.ask("DELETE", "/requests") == {"removed": 1}
+    assert (await api.ask("GET", "/requests"))["requests"] == []
+    await api.ask("GET", f"/requests/{one['number']}", status=404)
+
+
 async def test_every_route_is_called(tmp_path: Path) -> None:
     """What the document lists is what a broker does, to the last route."""
     async with controlled(tmp_path, brokers=3, files=MemoryFiles(lambda: 0)) as (broker, api):
@@ -368,6 +385,7 @@ async def test_every_route_is_called(tmp_path: Path) -> None:
             await part(api)
             await api.ask("POST", "/state/reset")
         await topics_and_records(api)
+        await requests(broker, api)
         assert await api.ask("GET", "/groups") == {"groups": []}
         assert await api.ask("GET", "/producers?topic=orders") == {"producers": []}
         await api.ask("GET", "/groups/none", status=404)
