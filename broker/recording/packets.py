@@ -60,15 +60,22 @@ def ends(peer: Peer) -> tuple[End, End]:
     )
 
 
-def segment(
-    source: End, target: End, sequence: int, acknowledged: int, flags: int, data: bytes | memoryview = b""
+def headers(
+    source: End,
+    target: End,
+    sequence: int,
+    acknowledged: int,
+    flags: int,
+    head: bytes = b"",
+    data: bytes | memoryview = b"",
 ) -> bytes:
-    """One packet, from the Ethernet on. A SYN has the options that let its stream have large segments."""
+    """What stands in front of the bytes of one packet, of `head` (an even number of them) and `data`: from the Ethernet
+    on. A SYN has the options that let its stream have large segments."""
     options = _SYN_OPTIONS if flags & SYN else b""
     offset = (_TCP.size + len(options)) // 4 << 4
-    length = _TCP.size + len(options) + len(data)
+    length = _TCP.size + len(options) + len(head) + len(data)
     fields = source.port, target.port, sequence, acknowledged if flags & ACK else 0, offset, flags, _WINDOW
-    total = ones_sum(_TCP.pack(*fields, 0, 0)) + ones_sum(options) + ones_sum(data)
+    total = ones_sum(_TCP.pack(*fields, 0, 0) + options + head) + ones_sum(data)
     total += ones_sum(source.address) + ones_sum(target.address) + 6 + length
     tcp = _TCP.pack(*fields, _checksum(total), 0)
     if len(source.address) == 16:
@@ -79,7 +86,7 @@ def segment(
         fixed = 0x45, 0, 20 + length, 0, 0x4000, 64, 6
         ip = _IPV4.pack(*fixed, 0, source.address, target.address)
         ip = _IPV4.pack(*fixed, _checksum(ones_sum(ip)), source.address, target.address)
-    return b"".join((target.mac, source.mac, kind, ip, tcp, options, data))
+    return b"".join((target.mac, source.mac, kind, ip, tcp, options))
 
 
 class Segment(NamedTuple):
@@ -93,7 +100,7 @@ class Segment(NamedTuple):
 
 
 def parsed(packet: memoryview) -> Segment:
-    """Reads a packet that `segment` made. Raises ValueError for any other."""
+    """Reads a packet that begins with what `headers` made. Raises ValueError for any other."""
     try:
         if packet[12:14] == b"\x86\xdd":
             position = _ETHERNET_BYTES + _IPV6.size

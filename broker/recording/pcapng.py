@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .exchange import Ending, Exchange, Peer
-from .packets import ACK, FIN, PUSH, SYN, Segment, ends, parsed, segment
-from .recorded import Recording, exchange_of, note_software, peer_facts, peer_of
+from .packets import ACK, FIN, PUSH, SYN, Segment, ends, headers, parsed
+from .recorded import Parts, Recording, exchange_of, note_software, peer_facts, peer_of
 
+NOTHING = memoryview(b"")
 SEGMENT_BYTES = 60_000  # of a frame in one packet
 COMMENT_BYTES_MAX = 65_000  # an option's length has 16 bits
 
@@ -69,12 +70,13 @@ def section(meta: Mapping[str, Any]) -> bytes:
     return b"".join(blocks)
 
 
-def _packet(interface: int, time_ns: int, data: bytes, comment: Mapping[str, Any] | None) -> bytes:
+def _packet(interface: int, time_ns: int, data: Parts, comment: Mapping[str, Any] | None) -> Parts:
     options = _commented(comment)
-    padding = -len(data) % 4
-    size = 32 + len(data) + padding + len(options)
-    head = _PACKET_HEAD.pack(_PACKET, size, interface, time_ns >> 32 & _WORD, time_ns & _WORD, len(data), len(data))
-    return b"".join((head, data, bytes(padding), options, struct.pack("<I", size)))
+    length = sum(map(len, data))
+    padding = -length % 4
+    size = 32 + length + padding + len(options)
+    head = _PACKET_HEAD.pack(_PACKET, size, interface, time_ns >> 32 & _WORD, time_ns & _WORD, length, length)
+    return [head + data[0], *data[1:], bytes(padding) + options + struct.pack("<I", size)]
 
 
 # --- writing
@@ -96,15 +98,16 @@ class _Stream:
         is_client: bool,
         time_ns: int,
         flags: int,
-        data: bytes | memoryview = b"",
+        head: bytes = b"",
+        data: memoryview = NOTHING,
         comment: Mapping[str, Any] | None = None,
-    ) -> bytes:
+    ) -> Parts:
         """One more that the client sends, or the broker; it acknowledges all that the other side sent."""
         if is_client:
-            made = segment(self.client, self.broker, self.client_next, self.broker_next, flags, data)
+            made = headers(self.client, self.broker, self.client_next, self.broker_next, flags, head, data)
         else:
-            made = segment(self.broker, self.client, self.broker_next, self.client_next, flags, data)
-        return _packet(self.interface, time_ns, made, comment or None)
+            made = headers(self.broker, self.client, self.broker_next, self.client_next, flags, head, data)
+        return _packet(self.interface, time_ns, [made + head, data], comment or None)
 
     def advance(self, is_client: bool, count: int) -> None:
         """That side has sent so much."""
@@ -142,26 +145,22 @@ class PcapngWriter:
         stream = self._stream(peer)
         return stream.client_next, stream.broker_next
 
-    def introduction(self, peer: Peer, mark: Mark, time_ms: int) -> bytes:
+    def introduction(self, peer: Peer, mark: Mark, time_ms: int) -> Parts:
         """What has to stand in a file before anything else of a connection, which was so far then: its handshake."""
         stream = self._stream(peer)
         client_next, broker_next = mark
         before, interface, time_ns = (client_next - 1) & _WORD, stream.interface, time_ms * 1_000_000
-        one = segment(stream.client, stream.broker, before, 0, SYN, b"")
-        other = segment(stream.broker, stream.client, (broker_next - 1) & _WORD, client_next, SYN | ACK, b"")
-        last = segment(stream.client, stream.broker, client_next, broker_next, ACK, b"")
+        one = headers(stream.client, stream.broker, before, 0, SYN)
+        other = headers(stream.broker, stream.client, (broker_next - 1) & _WORD, client_next, SYN | ACK)
+        last = headers(stream.client, stream.broker, client_next, broker_next, ACK)
         comment = {"connection": peer_facts(peer)}
-        return (
-            _packet(interface, time_ns, one, comment)
-            + _packet(interface, time_ns, other, None)
-            + _packet(interface, time_ns, last, None)
-        )
+        return [
+            *_packet(interface, time_ns, [one], comment),
+            *_packet(interface, time_ns, [other], None),
+            *_packet(interface, time_ns, [last], None),
+        ]
 
-    def opened(self, peer: Peer) -> bytes:
-        """The introduction says it all."""
-        return b""
-
-    def begun(self, exchange: Exchange) -> bytes:
+    def begun(self, exchange: Exchange) -> Parts:
         """A request: its segments."""
         stream = self._stream(exchange.peer)
         time_ns = self._begun_ns[exchange.number] = self._time_ns(exchange)
@@ -170,7 +169,7 @@ class PcapngWriter:
             comment["request_bytes"] = exchange.request_bytes
         return self._frame(stream, True, time_ns, exchange.request, exchange.request_bytes, comment)
 
-    def ended(self, exchange: Exchange) -> bytes:
+    def ended(self, exchange: Exchange) -> Parts:
         """An answer: its segments; a bare acknowledgement that tells the rest, where there is none."""
         stream = self._stream(exchange.peer)
         time_ns = self._begun_ns.pop(exchange.number, exchange.time_ms * 1_000_000) + max(0, exchange.duration_ns)
@@ -182,30 +181,29 @@ class PcapngWriter:
         if exchange.ending is not Ending.ANSWERED or exchange.response is None:
             comment |= {"exchange": exchange.number, "ending": exchange.ending.value}
         if exchange.response is None and not exchange.response_bytes:
-            return stream.packet(False, time_ns, ACK, b"", comment)
+            return stream.packet(False, time_ns, ACK, comment=comment)
         is_cut = exchange.ending is Ending.CLOSED
         if exchange.response is None or is_cut:
             comment["response_bytes"] = exchange.response_bytes
         return self._frame(stream, False, time_ns, exchange.response, exchange.response_bytes, comment, is_cut)
 
-    def closed(self, peer: Peer, time_ms: int) -> bytes:
+    def closed(self, peer: Peer, time_ms: int) -> Parts:
         """The end of a connection."""
         stream = self._streams.pop(peer.number, None)
         if stream is None:
-            return b""
+            return []
         time_ns = time_ms * 1_000_000
-        packets = []
+        parts: Parts = []
         for is_client in (True, False):
-            packets.append(stream.packet(is_client, time_ns, FIN | ACK))
+            parts += stream.packet(is_client, time_ns, FIN | ACK)
             stream.advance(is_client, 1)
-        packets.append(stream.packet(True, time_ns, ACK))
-        return b"".join(packets)
+        return parts + stream.packet(True, time_ns, ACK)
 
-    def noted(self, count: Mapping[str, Any], time_ms: int) -> bytes:
+    def noted(self, count: Mapping[str, Any], time_ms: int) -> Parts:
         """Counts, as statistics of the first interface."""
         time_ns = time_ms * 1_000_000
         options = _option(_DROPPED, struct.pack("<Q", count.get("dropped", 0))) + _commented(count)
-        return _block(_STATISTICS, struct.pack("<III", 0, time_ns >> 32 & _WORD, time_ns & _WORD) + options)
+        return [_block(_STATISTICS, struct.pack("<III", 0, time_ns >> 32 & _WORD, time_ns & _WORD) + options)]
 
     def _stream(self, peer: Peer) -> _Stream:
         found = self._streams.get(peer.number)
@@ -232,20 +230,21 @@ class PcapngWriter:
         size_bytes: int,
         comment: Mapping[str, Any],
         is_cut: bool = False,
-    ) -> bytes:
+    ) -> Parts:
         """The segments of a frame; of one that was not kept a packet that says so, and a gap behind it. One that is cut
         claims to be longer than it is."""
         if frame is None:
-            made = stream.packet(is_client, time_ns, ACK, b"", comment)
+            made = stream.packet(is_client, time_ns, ACK, comment=comment)
             stream.advance(is_client, 4 + size_bytes)
             return made
-        data = memoryview(_SIZE.pack(len(frame) + is_cut) + frame)
-        packets = []
-        for start in range(0, len(data), SEGMENT_BYTES):
+        parts: Parts = []
+        head, data = _SIZE.pack(len(frame) + is_cut), memoryview(frame)
+        for start in range(0, len(data) or 1, SEGMENT_BYTES):
             part = data[start : start + SEGMENT_BYTES]
-            packets.append(stream.packet(is_client, time_ns, PUSH | ACK, part, None if start else comment))
-            stream.advance(is_client, len(part))
-        return b"".join(packets)
+            parts += stream.packet(is_client, time_ns, PUSH | ACK, head, part, None if start else comment)
+            stream.advance(is_client, len(head) + len(part))
+            head = b""
+        return parts
 
 
 # --- reading

@@ -7,6 +7,7 @@ first note is JSON, of what is to be written; a connection is JSON, too, as ther
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ _DROPPED = struct.Struct("<IBQq")
 _ENDINGS = tuple(Ending)
 _NUMBERS: Mapping[Ending, int] = {ending: number for number, ending in enumerate(_ENDINGS)}
 _TEXT_BYTES_MAX = 60_000
+READ_BYTES = 1 << 20
 _PACKED_BEGUN, _PACKED_ENDED = _BEGUN.size - HEAD.size, _ENDED.size - HEAD.size
 
 
@@ -115,27 +117,51 @@ class Ended(NamedTuple):
     fault: str | None
 
 
-def notes(buffer: bytearray) -> Iterator[tuple[int, bytes]]:
-    """(kind, bytes behind the head) of each whole note; they are taken out of `buffer`."""
-    position, end = 0, len(buffer)
-    try:
-        with memoryview(buffer) as view:
-            while end - position >= HEAD.size:
+class Notes:
+    """Reads notes from a pipe, without copying them."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(READ_BYTES)
+        self._end = 0
+
+    def read(self, fd: int) -> bool:
+        """Reads what there is, at most what there is room for; False at the end of the pipe."""
+        with memoryview(self._buffer) as view, view[self._end :] as room:
+            count = os.readv(fd, [room])
+        self._end += count
+        return count > 0
+
+    def whole(self) -> Iterator[tuple[int, memoryview]]:
+        """(kind, what follows the head) of each whole note, valid until the next is asked for. To be exhausted before
+        the next `read`."""
+        position = needed = 0
+        with memoryview(self._buffer) as view:
+            while self._end - position >= HEAD.size:
                 size, kind = HEAD.unpack_from(view, position)
-                if position + HEAD.size + size > end:
-                    return
-                position += HEAD.size + size
-                yield kind, bytes(view[position - size : position])
-    finally:
-        del buffer[:position]
+                needed = HEAD.size + size
+                if position + needed > self._end:
+                    break
+                with view[position + HEAD.size : position + needed] as note:
+                    yield kind, note
+                position += needed
+                needed = 0
+            rest = bytes(view[position : self._end]) if position else b""
+        if position:
+            self._buffer[: len(rest)] = rest
+            self._end = len(rest)
+        wanted = max(READ_BYTES, needed)
+        if len(self._buffer) < wanted:
+            self._buffer += bytes(wanted - len(self._buffer))
+        elif self._end == 0 and len(self._buffer) > READ_BYTES:
+            self._buffer = bytearray(READ_BYTES)
 
 
-def read_begun(data: bytes, peers: Mapping[int, Peer]) -> Exchange:
+def read_begun(data: memoryview, peers: Mapping[int, Peer]) -> Exchange:
     """A request. Raises KeyError for a connection that is not among `peers`."""
     number, connection, time_ms, begun_ns, key, version, correlation_id, size, kept = struct.unpack_from(
         "<QQqqhhiIi", data
     )
-    rest = data[_PACKED_BEGUN:]
+    rest = bytes(data[_PACKED_BEGUN:])
     frame = rest if kept >= 0 else None
     client_id: str | None = None
     if frame is None:
@@ -145,11 +171,11 @@ def read_begun(data: bytes, peers: Mapping[int, Peer]) -> Exchange:
     return Exchange(number, peers[connection], time_ms, begun_ns, key, version, correlation_id, client_id, frame, size)
 
 
-def read_ended(data: bytes) -> Ended:
+def read_ended(data: memoryview) -> Ended:
     """An answer."""
     number, duration_ns, size, kept, ending, reason, fault = struct.unpack_from("<QqIiBHH", data)
-    texts = data[_PACKED_ENDED : _PACKED_ENDED + reason + fault]
-    frame = data[_PACKED_ENDED + reason + fault :] if kept >= 0 else None
+    texts = bytes(data[_PACKED_ENDED : _PACKED_ENDED + reason + fault])
+    frame = bytes(data[_PACKED_ENDED + reason + fault :]) if kept >= 0 else None
     return Ended(
         number,
         duration_ns,
@@ -161,6 +187,6 @@ def read_ended(data: bytes) -> Ended:
     )
 
 
-def read_counts(data: bytes) -> tuple[int, int]:
+def read_counts(data: memoryview) -> tuple[int, int]:
     """The two numbers of a note that a connection is gone, or of one that exchanges were dropped."""
     return struct.unpack_from("<Qq", data)

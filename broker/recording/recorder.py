@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 BACKLOG_BYTES = 64 << 20
 GATHER_BYTES = 128 << 10  # handed on at once
+ALONE_BYTES = 16 << 10  # a frame that is not worth another copy
 GATHER_S = 0.02  # what is less waits so long
 CLOSING_TURNS = 3
 STOP_S = 60.0  # for the other process to write what it was told
@@ -250,8 +251,15 @@ class _Recording:
         self._ready.append(head)
         self._ready_bytes += len(head)
         if frame is not None:
+            size = len(frame)
+            if size >= ALONE_BYTES:
+                self._gather()
+                self._chunks.append(memoryview(frame))
+                self._chunk_bytes += size
+                self._hand_on()
+                return
             self._ready.append(frame)
-            self._ready_bytes += len(frame)
+            self._ready_bytes += size
         if self._ready_bytes >= GATHER_BYTES:
             self._hand_on()
         elif self._timer is None:
@@ -262,13 +270,16 @@ class _Recording:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._gather()
+        if not self._waits_for_pipe:
+            self._write()
+
+    def _gather(self) -> None:
         if self._ready:
             self._chunks.append(memoryview(b"".join(self._ready)))
             self._chunk_bytes += self._ready_bytes
             self._ready.clear()
             self._ready_bytes = 0
-        if not self._waits_for_pipe:
-            self._write()
 
     def _write(self) -> None:
         chunks = self._chunks

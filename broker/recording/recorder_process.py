@@ -25,14 +25,18 @@ from .files import FORMER
 from .jsonl import JsonWriter
 from .pcapng import PcapngWriter
 from .record_options import Format
-from .recorded import origin_of, peer_of
+from .recorded import Parts, origin_of, peer_of
 from .secrets import blanked
 
 NICENESS = 19  # what the broker and its clients need comes first
-_READ_BYTES = 1 << 20
 _WRITE_BYTES = 1 << 20
+_PIECES = 1000  # of one call; the system takes 1024
 _END_BYTES = 1024  # of the limit of a file; kept for what is said last
 _LOOK_S = 1.0  # where a copy of the broker's process holds the pipe open
+
+
+def _bytes(parts: Parts) -> int:
+    return sum(map(len, parts))
 
 
 class Full(Exception):
@@ -46,15 +50,15 @@ class Writer(Protocol):
 
     def mark(self, peer: Peer) -> Any: ...
 
-    def introduction(self, peer: Peer, mark: Any, time_ms: int) -> bytes: ...
+    def introduction(self, peer: Peer, mark: Any, time_ms: int) -> Parts: ...
 
-    def begun(self, exchange: Exchange) -> bytes: ...
+    def begun(self, exchange: Exchange) -> Parts: ...
 
-    def ended(self, exchange: Exchange) -> bytes: ...
+    def ended(self, exchange: Exchange) -> Parts: ...
 
-    def closed(self, peer: Peer, time_ms: int) -> bytes: ...
+    def closed(self, peer: Peer, time_ms: int) -> Parts: ...
 
-    def noted(self, count: dict[str, Any], time_ms: int) -> bytes: ...
+    def noted(self, count: dict[str, Any], time_ms: int) -> Parts: ...
 
 
 class Output:
@@ -67,55 +71,57 @@ class Output:
         self._limit: int = (task["max_bytes"] // 2 if self._ring else task["max_bytes"]) - _END_BYTES
         self._meta: dict[str, Any] = task["meta"]
         self._writer = writer
-        self._waiting = bytearray()
+        self._waiting: Parts = []
+        self._waiting_bytes = 0
         self._size: int = task["size"]
         self._told: set[int] = set()  # connections that this file has been told of
         writer.head(self._meta)
 
-    def put(self, peer: Peer, make: Callable[[], bytes], time_ms: int) -> bool:
+    def put(self, peer: Peer, make: Callable[[], Parts], time_ms: int) -> bool:
         """Writes what `make` makes, behind what has to be known of its connection. False if it is too large for any
         file."""
         mark = self._writer.mark(peer)
-        head = b"" if peer.number in self._told else self._writer.introduction(peer, mark, time_ms)
-        data = make()
-        if not data and not head:
+        parts = [] if peer.number in self._told else self._writer.introduction(peer, mark, time_ms)
+        made = make()
+        if not made and not parts:
             return True
-        if self._size + len(head) + len(data) > self._limit:
+        if self._size + _bytes(parts) + _bytes(made) > self._limit:
             if not self._ring:
                 raise Full
             self._turn()
-            head = self._writer.introduction(peer, mark, time_ms)
-            if self._size + len(head) + len(data) > self._limit:
+            parts = self._writer.introduction(peer, mark, time_ms)
+            if self._size + _bytes(parts) + _bytes(made) > self._limit:
                 return False
         self._told.add(peer.number)
-        self._add(head + data)
+        self._add(parts + made)
         return True
 
-    def note(self, data: bytes) -> None:
+    def note(self, parts: Parts) -> None:
         """Writes what is of no connection."""
-        if self._size + len(data) <= self._limit + _END_BYTES:
-            self._add(data)
+        if self._size + _bytes(parts) <= self._limit + _END_BYTES:
+            self._add(parts)
 
     def forget(self, peer: Peer) -> None:
         """A connection is gone."""
         self._told.discard(peer.number)
 
-    def _add(self, data: bytes) -> None:
-        self._waiting += data
-        self._size += len(data)
-        if len(self._waiting) >= _WRITE_BYTES:
+    def _add(self, parts: Parts) -> None:
+        size = _bytes(parts)
+        self._waiting += parts
+        self._waiting_bytes += size
+        self._size += size
+        if self._waiting_bytes >= _WRITE_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Writes what has gathered: all of it, or nothing."""
         if not self._waiting:
             return
-        start = self._size - len(self._waiting)
+        start = self._size - self._waiting_bytes
+        position = start
         try:
-            with memoryview(self._waiting) as view:
-                done = 0
-                while done < len(view):
-                    done += os.pwrite(self._fd, view[done:], start + done)
+            for first in range(0, len(self._waiting), _PIECES):
+                position = self._write(self._waiting[first : first + _PIECES], position)
         except OSError:
             self._size = start
             with contextlib.suppress(OSError):
@@ -123,6 +129,17 @@ class Output:
             raise
         finally:
             self._waiting.clear()
+            self._waiting_bytes = 0
+
+    def _write(self, parts: Parts, position: int) -> int:
+        """Where the file then ends. A call may write less than it was given, as on a disk that is getting full."""
+        size = _bytes(parts)
+        written = os.pwritev(self._fd, parts, position)
+        if written < size:
+            with memoryview(b"".join(parts)) as whole:
+                while written < size:
+                    written += os.pwrite(self._fd, whole[written:], position + written)
+        return position + size
 
     def _turn(self) -> None:
         """What was written is the older file from now on; a new one begins."""
@@ -134,7 +151,7 @@ class Output:
         self._fd, self._size = fd, 0
         self._told.clear()
         self._meta["part"] += 1
-        self._add(self._writer.head(self._meta))
+        self._add([self._writer.head(self._meta)])
 
 
 class Recording:
@@ -154,18 +171,18 @@ class Recording:
         self._written = 0
         self.has_ended = False
 
-    def take(self, kind: int, data: bytes) -> None:
+    def take(self, kind: int, data: memoryview) -> None:
         """One note. Raises Full, OSError."""
         if kind == pipe.BEGUN:
             self._begun(pipe.read_begun(data, self._peers))
         elif kind == pipe.ENDED:
             self._ended(pipe.read_ended(data))
         elif kind == pipe.OPENED:
-            peer = peer_of(json.loads(data))
+            peer = peer_of(json.loads(bytes(data)))
             self._peers[peer.number] = peer
-            self._put(peer, bytes, max(peer.opened_ms, self._begin_ms))
+            self._put(peer, list, max(peer.opened_ms, self._begin_ms))
         elif kind == pipe.SOFTWARE:
-            number, name, version = json.loads(data)
+            number, name, version = json.loads(bytes(data))
             peer = self._peers[number]
             peer.origin = origin_of(peer.listener, name, version)
         elif kind == pipe.CLOSED:
@@ -179,7 +196,7 @@ class Recording:
         elif kind == pipe.END:
             self.has_ended = True
 
-    def _put(self, peer: Peer, make: Callable[[], bytes], time_ms: int | None = None) -> bool:
+    def _put(self, peer: Peer, make: Callable[[], Parts], time_ms: int | None = None) -> bool:
         return self.output.put(peer, make, self._time_ms if time_ms is None else time_ms)
 
     def _note_dropped(self, count: int) -> None:
@@ -233,24 +250,23 @@ def _tell(**value: Any) -> None:
         os.write(1, json.dumps(value).encode() + b"\n")
 
 
-def _read(parent: int) -> bytes:
-    """More of the input; nothing when there will be no more."""
+def _is_there(parent: int) -> bool:
+    """Whether there is something to read, or an end; False when there will be neither."""
     while not select.select([0], [], [], _LOOK_S)[0]:
         if os.getppid() != parent:
-            return b""
-    return os.read(0, _READ_BYTES)
+            return False
+    return True
 
 
 def record(parent: int, fd: int) -> None:
     """Writes what comes until nothing does."""
-    buffer = bytearray()
+    notes = pipe.Notes()
     recording: Recording | None = None
     try:
-        while data := _read(parent):
-            buffer += data
-            for kind, note in pipe.notes(buffer):
+        while _is_there(parent) and notes.read(0):
+            for kind, note in notes.whole():
                 if recording is None:
-                    recording = Recording(json.loads(note), fd)
+                    recording = Recording(json.loads(bytes(note)), fd)
                 else:
                     recording.take(kind, note)
             if recording is not None:
@@ -278,8 +294,9 @@ def main() -> None:
     """The parent's id and the file's descriptor are the arguments."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the broker gets them, too, and ends this in its turn
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, AttributeError):
         os.nice(NICENESS)
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     record(int(sys.argv[1]), int(sys.argv[2]))
 
 
