@@ -529,7 +529,14 @@ class TopicConfig:
         return ConfigEntry(name, value, source, fact.read_only, fact.sensitive, fact.type_code, tuple(told))
 
 
-def validate_topic_configs(configs: Mapping[str, str | None], known: Mapping[str, Fact] | None = None) -> None:
+def without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
+    """The configs of a topic, if each has a value. Raises ConfigError."""
+    if nulls := [name for name, text in configs.items() if text is None]:
+        raise ConfigError(f"Null value not supported for topic configs: {','.join(nulls)}")
+    return {name: text for name, text in configs.items() if text is not None}
+
+
+def validate_topic_configs(configs: Mapping[str, str], known: Mapping[str, Fact] | None = None) -> None:
     """Checks the configs of CreateTopics and AlterConfigs, of which a release knows `known`.
 
     Raises ConfigError, whose text goes with INVALID_CONFIG.
@@ -539,8 +546,6 @@ def validate_topic_configs(configs: Mapping[str, str | None], known: Mapping[str
     for name, text in configs.items():
         if (fact := known.get(name)) is None:
             raise ConfigError(f"Unknown topic config name: {name}")
-        if text is None:
-            raise ConfigError(f"Null value not supported for topic configs: {name}")
         values[name] = parse_value(fact, text)
     low, high = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms", 2**63 - 1)
     if low > high:

@@ -76,18 +76,44 @@ def check_broker_name(name: str, node_id: int, *, asked: str, expected: str) -> 
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unexpected {expected} but received {name}")
 
 
-def alter(context: RequestContext, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
-    """IncrementalAlterConfigs: changes a resource, all or none. A node's configs are those of all nodes, which are one
-    broker. Raises Refused, ConfigError or StorageError."""
+def check_changes(context: RequestContext, kind: int, name: str, changes: Sequence[Change]) -> None:
+    """What is looked at before a resource's own configs are, with KRaft before the controller is asked. Raises
+    Refused."""
     behaviour = context.broker.profile.behaviour
     _check_changes(changes, behaviour, is_whole=False)
     _check_kind(kind, behaviour, is_whole=False)
+    if kind == BROKER and name:
+        _check_node(context, name)
+
+
+def alter(
+    context: RequestContext,
+    kind: int,
+    name: str,
+    changes: Sequence[Change],
+    *,
+    validate_only: bool,
+    refused: Refused | None = None,
+) -> None:
+    """IncrementalAlterConfigs: changes a resource, all or none. A node's configs are those of all nodes, which are one
+    broker. `refused` is why the controller does nothing of the request: nodes and loggers come before that.
+    Raises Refused, ConfigError or StorageError."""
+    check_changes(context, kind, name, changes)
     if kind == BROKER_LOGGER:
         _set_levels(context, name, changes, validate_only=validate_only)
         return
-    if kind == BROKER and name:
-        _check_node(context, name)
-    _change(context, kind, name, changes, validate_only=validate_only)
+    if refused is None or kind == BROKER:
+        _change(context, kind, name, changes, validate_only=validate_only or refused is not None)
+    if refused is not None:
+        raise refused
+
+
+def unknown_operation(changes: Iterable[Change]) -> Refused | None:
+    """Why such changes cannot be made, if one of them is of no known kind."""
+    for change in changes:
+        if not SET <= change.operation <= SUBTRACT:
+            return Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
+    return None
 
 
 def replace(
@@ -220,8 +246,8 @@ def _changed(
             configs.pop(change.name, None)
         elif change.operation == SET:
             configs[change.name] = change.value or ""
-        elif change.operation not in (APPEND, SUBTRACT):
-            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {change.operation}")
+        elif (refused := unknown_operation([change])) is not None:
+            raise refused
         else:
             fact = known.get(change.name)
             _check_list(change, fact, kind, broker.profile.behaviour)

@@ -22,7 +22,7 @@ from ..protocol.messages.metadata_records import (
     TopicRecord,
 )
 from ..storage.errors import DirectoryFailed, StorageError
-from .config import Config, ConfigError, TopicConfig
+from .config import Config, ConfigError, TopicConfig, without_nulls
 from .durability import Durability
 from .errors import Refused
 from .format_rules import topic_warning
@@ -210,8 +210,7 @@ class Topics:
     def check_new(self, name: str, configs: Mapping[str, str | None]) -> dict[str, str]:
         """Whether a topic may be created so; the configs as they would be kept. Raises Refused or ConfigError."""
         self.check_free(name)
-        # A null value means "the default", which is to say: not set.
-        kept = {key: value for key, value in configs.items() if value is not None}
+        kept = without_nulls(configs)
         TopicConfig(self._config, kept).check_tiered()
         return kept
 

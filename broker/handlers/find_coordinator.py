@@ -48,7 +48,8 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
                 host=host,
                 port=port,
                 error_code=error,
-                error_message="" if error is ErrorCode.NONE or error in REFUSAL_TEXTS else message or error.name,
+                # Kafka has words here for what is wrong with the whole request alone.
+                error_message=message if error is ErrorCode.INVALID_REQUEST else "",
             )
         )
     return FindCoordinatorResponse(coordinators=coordinators)

@@ -27,6 +27,7 @@ from ottla.protocol.primitives import ZERO_UUID
 
 RELEASES = ("2.8", "3.9", "4.3")
 TOO_FEW = "The target replication factor of 3 cannot be reached because only 1 broker(s) are registered"
+CONFIG = CreateTopicsRequest.CreatableTopic.CreatableTopicConfig
 REPLICA = CreateTopicsRequest.CreatableTopic.CreatableReplicaAssignment
 
 
@@ -74,6 +75,13 @@ CREATED: dict[str, tuple[Any, list[tuple[int, str]]]] = {
         [
             (37, "Number of partitions must be larger than 0."),
             *[(37, "Number of partitions was set to an invalid non-positive value.")] * 2,
+        ],
+    ),
+    "configs without values": (
+        new_topic("n", 0, configs=[CONFIG(name="segment.ms", value=None), CONFIG(name="nope", value=None)]),
+        [
+            (42, "Null value not supported for topic configs : segment.ms,nope"),
+            *[(40, "Null value not supported for topic configs: segment.ms,nope")] * 2,
         ],
     ),
     "a bad name": (

@@ -17,6 +17,7 @@ from ottla.broker.config import (
     ConfigType,
     TopicConfig,
     validate_topic_configs,
+    without_nulls,
 )
 from ottla.broker.config_facts import _table, check_of, facts, format_value, parse_value
 from ottla.broker.config_sources import MAX_FILE_BYTES, from_environment, parse_properties
@@ -479,7 +480,6 @@ def test_what_nobody_knows_is_kept_secret() -> None:
     ("configs", "message"),
     [
         ({"retention": "1"}, "Unknown topic config name: retention"),
-        ({"retention.ms": None}, "Null value not supported for topic configs: retention.ms"),
         (
             {"retention.ms": "-2"},
             "Invalid value -2 for configuration retention.ms: Value must be at least -1",
@@ -494,10 +494,17 @@ def test_what_nobody_knows_is_kept_secret() -> None:
         ),
     ],
 )
-def test_topic_configs_are_checked(configs: dict[str, str | None], message: str) -> None:
+def test_topic_configs_are_checked(configs: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_topic_configs(configs)
     assert str(caught.value) == message
+
+
+def test_topic_configs_have_values() -> None:
+    with pytest.raises(ConfigError) as caught:
+        without_nulls({"retention.ms": None, "segment.ms": "5", "nope": None})
+    assert str(caught.value) == "Null value not supported for topic configs: retention.ms,nope"
+    assert without_nulls({"segment.ms": "5"}) == {"segment.ms": "5"}
 
 
 def test_good_topic_configs_pass_those_of_3_9_too() -> None:

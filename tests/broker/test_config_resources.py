@@ -275,6 +275,34 @@ async def test_with_zookeeper_a_null_value_had_all_refused(tmp_path: Path) -> No
         assert broker.state.topics.named("t").config.overrides == {}
 
 
+@pytest.mark.parametrize(("release", "codes"), [("2.8", [0, 0, 42, 42]), ("4.3", [42, 42, 42, 42])])
+async def test_an_unknown_change_has_all_that_a_controller_is_asked_for_refused(
+    tmp_path: Path, release: str, codes: list[int]
+) -> None:
+    async with running(tmp_path / "data", release=release, overrides={"broker.id": "1"}) as broker:
+        await broker.topic("t")
+        await broker.topic("u")
+        client = await broker.client()
+        asked: list[tuple[int, str, list[Any]]] = [
+            (TOPIC, "t", [("retention.ms", SET, "5")]),
+            (BROKER, "", [("background.threads", SET, "7")]),
+            (TOPIC, "u", [("retention.ms", SET, "5"), ("segment.ms", 4, "5")]),
+            (BROKER, "1", [("background.threads", SET, "x")]),
+        ]
+        answers = (await client.call(changing(*asked), 1)).responses
+        assert [one.error_code for one in answers] == codes
+        told = [one.error_message for one in answers]
+        assert told[2] == "Unknown operations type 4" and "x" in told[3]
+        assert broker.state.topics.named("u").config.overrides == {}
+        changed = release == "2.8"
+        assert broker.state.topics.named("t").config.overrides == ({"retention.ms": "5"} if changed else {})
+        assert broker.state.config["background.threads"] == (7 if changed else 10)
+        # A change of a node that is as wrong is refused by the node alone.
+        asked = [(TOPIC, "t", [("retention.ms", SET, "6")]), (BROKER, "", [("background.threads", -1, "5")])]
+        answers = (await client.call(changing(*asked), 1)).responses
+        assert [one.error_code for one in answers] == [0, 42]
+
+
 async def test_a_resource_is_named_once(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
