@@ -66,7 +66,8 @@ def _operations(request: Any) -> set[int]:
 def _of_unseen_group(theirs: Any, ours: Any) -> bool:
     if isinstance(ours, dict):
         return theirs == "<absent>" and ours["group_state"] in ("", "Empty") and ours["protocol_type"] == ""
-    return (theirs, ours) in (("Dead", "Empty"), (69, 0)) or (ours is None and "not found" in str(theirs))
+    is_told = (theirs, ours) in (("Dead", "Empty"), (69, 0)) or (ours is None and "not found" in str(theirs))
+    return is_told or (theirs == -(1 << 31) and isinstance(ours, int))  # the operations on what is not there
 
 
 def _of_encoded_user(theirs: Any, ours: Any) -> bool:
@@ -198,9 +199,10 @@ REASONS = Reasons(
         Reason(
             "IncrementalAlterConfigs",
             r"\.error_(code|message)$",
-            "an unknown operation, and APPEND to what a Kafka up to 4.1 has beside its configs, fail unexpectedly",
-            lambda theirs, ours: theirs in (-1, None),
-            about=lambda request: not {0, 1, 3} >= _operations(request),
+            "KRaft's controller fails unexpectedly for all that is asked when one operation is unknown",
+            lambda theirs, ours: theirs in (-1, None) and (ours == 42 or "Unknown operations type" in str(ours)),
+            ("3.9", "4.3"),
+            lambda request: not {0, 1, 2, 3} >= _operations(request),
         ),
         Reason(
             "IncrementalAlterConfigs",
@@ -209,6 +211,25 @@ REASONS = Reasons(
             lambda theirs, ours: theirs in (-1, None) and (ours == 40 or "Unknown config name" in str(ours)),
             ("2.8",),
             lambda request: bool({2, 3} & _operations(request)),
+        ),
+        Reason(
+            "IncrementalAlterConfigs",
+            r"^\.responses\[4,.*\.error_(code|message)$",
+            "up to 4.1 the throttled rates of replication are no configs to which something can be added",
+            lambda theirs, ours: theirs in (-1, None),
+            ("2.8", "3.9"),
+            lambda request: any(
+                config.name.endswith(".replication.throttled.rate") and config.config_operation in (2, 3)
+                for one in request.resources
+                for config in one.configs
+            ),
+        ),
+        Reason(
+            "DescribeConfigs IncrementalAlterConfigs",
+            r"^\.(results|responses)\[8,",
+            "that Kafka is started without Log4j, by which it knows loggers",
+            lambda theirs, ours: theirs in (-1, None, "<absent>"),
+            ("2.8", "3.9"),
         ),
         Reason(
             "IncrementalAlterConfigs",
@@ -230,6 +251,22 @@ REASONS = Reasons(
             "ListOffsets",
             r"\.old_style_offsets",
             "v0 goes by the times of files there, and by those of records here: a copied directory answers the same",
+        ),
+        Reason(
+            "ListOffsets",
+            r"\.(offset|timestamp|leader_epoch)$",
+            "the largest timestamp is looked for in records that DeleteRecords took away, too",
+            lambda theirs, ours: isinstance(theirs, int) and theirs >= 0 and theirs != ours,
+            ("3.9", "4.3"),
+            lambda request: any(one.timestamp == -3 for topic in request.topics for one in topic.partitions),
+        ),
+        Reason(
+            "FindCoordinator",
+            r"\.error_(code|message)$",
+            "share groups are not served, and their coordinators refused as those of a kind that there is not",
+            lambda theirs, ours: theirs in (15, "") and (ours == 42 or "malformed" in str(ours)),
+            ("3.9", "4.3"),
+            lambda request: request.key_type == 2,
         ),
         Reason(
             "OffsetForLeaderEpoch ListOffsets DeleteRecords",
