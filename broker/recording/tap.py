@@ -144,5 +144,5 @@ class Tap:
 
     def _failed(self, sink: Sink) -> None:
         """Whoever listens does no harm to those who are heard."""
-        get_logger().exception("a listener failed, and listens no more", listener=type(sink).__name__)
+        get_logger().exception("somebody who listened failed, and is told no more", sink=type(sink).__name__)
         self.remove(sink)

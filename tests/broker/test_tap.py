@@ -1,0 +1,482 @@
+"""Who listens is told of every request, read or not, served or not, faulted or parked, and as the client saw it."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, frame, produce, records, running
+from structlog.testing import capture_logs
+
+from ottla.broker.faults import Faults, Rule, actions
+from ottla.broker.logs import get_logger
+from ottla.broker.recording import decoding
+from ottla.broker.recording.exchange import Ending, Exchange, Peer
+from ottla.broker.recording.ring import Ring
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest as Alter
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.storage.memory_files import MemoryFiles
+
+FOLDER = Path("/tapped")
+
+
+class Heard:
+    """A sink that keeps all it is told, and checks the order of it."""
+
+    def __init__(self) -> None:
+        self.peers: list[Peer] = []
+        self.gone: list[Peer] = []
+        self.begun_ones: list[Exchange] = []
+        self.ended_ones: list[Exchange] = []
+        self.news = asyncio.Event()
+
+    def opened(self, peer: Peer) -> None:
+        assert peer.number not in {one.number for one in self.peers}
+        self.peers.append(peer)
+        self.news.set()
+
+    def begun(self, exchange: Exchange) -> None:
+        assert exchange.peer in self.peers and exchange.peer not in self.gone
+        assert exchange.ending is Ending.PENDING and exchange.duration_ns == -1
+        assert not self.begun_ones or exchange.number > self.begun_ones[-1].number
+        self.begun_ones.append(exchange)
+        self.news.set()
+
+    def ended(self, exchange: Exchange) -> None:
+        assert exchange in self.begun_ones and exchange not in self.ended_ones
+        assert exchange.ending is not Ending.PENDING and exchange.duration_ns >= 0
+        assert exchange.peer not in self.gone
+        self.ended_ones.append(exchange)
+        self.news.set()
+
+    def closed(self, peer: Peer) -> None:
+        pending = [one.number for one in self.begun_ones if one.peer is peer and one.ending is Ending.PENDING]
+        assert peer in self.peers and peer not in self.gone and not pending
+        self.gone.append(peer)
+        self.news.set()
+
+    async def until(self, what: str, count: int) -> list[Any]:
+        while len(found := getattr(self, what)) < count:
+            self.news.clear()
+            async with asyncio.timeout(15):
+                await self.news.wait()
+        assert len(found) == count
+        return found
+
+
+def memory(**more: Any) -> Any:
+    return running(FOLDER, files=MemoryFiles(lambda: 0), faults=Faults(), **more)
+
+
+def listen(broker: Broker) -> Heard:
+    heard = Heard()
+    broker.running.connections.listen(heard)
+    return heard
+
+
+def fetch(topic: str, wait_ms: int = 0, offset: int = 0) -> FetchRequest:
+    part = FetchRequest.FetchTopic.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        topics=[FetchRequest.FetchTopic(topic=topic, partitions=[part])],
+    )
+
+
+async def test_a_request_and_its_answer_are_told_with_their_bytes() -> None:
+    async with memory() as broker:
+        heard = listen(broker)
+        client = await broker.client()
+        request = frame(MetadataRequest(topics=[]), 12, 77, "me")
+        await client.send_bytes(request)
+        answer = await client.receive_bytes()
+        (one,) = heard.ended_ones
+        assert (one.request, one.request_bytes) == (request[4:], len(request) - 4)
+        assert (one.response, one.response_bytes) == (answer, len(answer))
+        assert (one.api_key, one.api_version, one.correlation_id, one.client_id) == (3, 12, 77, "me")
+        assert (one.ending, one.reason, one.fault) == (Ending.ANSWERED, "", None)
+        assert one.time_ms == broker.state.clock.now_ms() and one.number == 1
+        peer = one.peer
+        assert (peer.listener, peer.local_port, peer.client_host) == ("PLAINTEXT", broker.ports[0], "127.0.0.1")
+        assert (peer.node_id, peer.opened_ms) == (broker.state.node_id, one.time_ms)
+        assert peer.client_port == client.writer.get_extra_info("sockname")[1]
+        client.close()
+        assert await heard.until("gone", 1) == [peer]
+
+
+async def test_the_software_is_known_from_when_it_is_told() -> None:
+    async with memory() as broker:
+        heard = listen(broker)
+        client = await broker.client()
+        await client.call(MetadataRequest(topics=[]), 12)
+        assert heard.ended_ones[0].software_name is None
+        await client.call(ApiVersionsRequest(client_software_name="lib", client_software_version="1.2"), 3)
+        await client.call(MetadataRequest(topics=[]), 12)
+        assert (heard.ended_ones[-1].software_name, heard.ended_ones[-1].software_version) == ("lib", "1.2")
+
+
+async def test_answers_are_told_in_the_order_in_which_they_leave() -> None:
+    """A parked Fetch holds up the answers behind it, and what is told of them."""
+    async with memory() as broker:
+        await broker.topic("t")
+        heard = listen(broker)
+        client = await broker.client()
+        await client.send(fetch("t", 60_000), 11)
+        await heard.until("begun_ones", 1)
+        await client.send(MetadataRequest(topics=[]), 12)
+        await heard.until("begun_ones", 2)
+        assert [one.ending for one in heard.begun_ones] == [Ending.PENDING] * 2
+        other = await broker.client()
+        await other.call(produce(records(b"x")), 9)
+        await client.receive()
+        await client.receive()
+        assert [one.number for one in heard.ended_ones if one.peer.number == heard.begun_ones[0].peer.number] == [1, 2]
+
+
+async def test_acks_0_is_silent() -> None:
+    async with memory() as broker:
+        await broker.topic("t")
+        heard = listen(broker)
+        client = await broker.client()
+        await client.send(produce(records(b"x"), acks=0), 9)
+        (one,) = await heard.until("ended_ones", 1)
+        assert (one.ending, one.response, one.response_bytes) == (Ending.SILENT, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("data", "key", "version", "client_id", "why"),
+    [
+        (b"\x00\x03", -1, -1, None, "a request of 2 bytes has no header"),
+        (struct.pack(">hhih", 999, 1, 5, 2) + b"me", 999, 1, "me", "API key 999 is not served"),
+        (struct.pack(">hhih", 3, 99, 5, -1), 3, 99, None, "Metadata v99 is not served"),
+        (struct.pack(">hhih", 3, 1, 5, 2) + b"me" + b"\x7f\xff\xff\xff", 3, 1, "me", "topics: 2147483647 items"),
+        (struct.pack(">hhih", 3, 1, 5, 2) + b"\xff\xfe", 3, 1, "\ufffd\ufffd", "client id is not UTF-8"),
+    ],
+)
+async def test_what_cannot_be_read_or_is_not_served_is_told(
+    data: bytes, key: int, version: int, client_id: str | None, why: str
+) -> None:
+    async with memory() as broker:
+        heard = listen(broker)
+        client = await broker.client()
+        await client.send_bytes(struct.pack(">i", len(data)) + data)
+        assert await client.is_closed()
+        (one,) = heard.ended_ones
+        assert (one.api_key, one.api_version, one.client_id, one.request) == (key, version, client_id, data)
+        assert (one.ending, one.response) == (Ending.CLOSED, None) and why in one.reason
+        await heard.until("gone", 1)
+
+
+async def test_an_unserved_version_of_api_versions_is_answered_and_told() -> None:
+    async with memory() as broker:
+        heard = listen(broker)
+        client = await broker.client()
+        data = struct.pack(">hhih", 18, 99, 5, -1)
+        await client.send_bytes(struct.pack(">i", len(data)) + data)
+        await client.receive_bytes()
+        (one,) = heard.ended_ones
+        assert one.ending is Ending.ANSWERED and one.api_version == 99
+        answered: Any = decoding.response_value(one)
+        assert answered.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+async def test_a_frame_that_breaks_the_protocol_closes_those_before_it() -> None:
+    async with memory() as broker:
+        await broker.topic("t")
+        heard = listen(broker)
+        client = await broker.client()
+        await client.send(fetch("t", 60_000), 11)
+        await heard.until("begun_ones", 1)
+        await client.send_bytes(struct.pack(">i", -5))
+        assert await client.is_closed()
+        (one,) = await heard.until("ended_ones", 1)
+        assert one.ending is Ending.CLOSED and "a frame of -5 bytes" in one.reason
+
+
+async def test_a_parked_fetch_whose_client_goes_is_closed() -> None:
+    async with memory() as broker:
+        await broker.topic("t")
+        heard = listen(broker)
+        client = await broker.client()
+        await client.send(fetch("t", 60_000), 11)
+        await heard.until("begun_ones", 1)
+        client.close()
+        (one,) = await heard.until("ended_ones", 1)
+        assert (one.ending, one.reason) == (Ending.CLOSED, "the client closed the connection")
+        await heard.until("gone", 1)
+
+
+async def test_a_cut_and_a_stop_are_told() -> None:
+    async with memory() as broker:
+        await broker.topic("t")
+        heard = listen(broker)
+        for _ in range(2):
+            client = await broker.client()
+            await client.send(fetch("t", 60_000), 11)
+        await heard.until("begun_ones", 2)
+        broker.running.cut()
+        for one in await heard.until("ended_ones", 2):
+            assert (one.ending, one.reason) == (Ending.CLOSED, "the broker cut the connection")
+        client = await broker.client()
+        await client.send(fetch("t", 60_000), 11)
+        await heard.until("begun_ones", 3)
+    assert heard.ended_ones[2].ending is Ending.ANSWERED, "a stop answers what waits"
+    assert len(heard.gone) == len(heard.peers) == 3
+
+
+@pytest.mark.parametrize(
+    ("action", "ending", "fault"),
+    [
+        (actions.error("UNKNOWN_SERVER_ERROR"), Ending.ANSWERED, "fault 1: error"),
+        (actions.delay(1), Ending.ANSWERED, "fault 1: delay"),
+        (actions.disconnect(), Ending.CLOSED, "fault 1: disconnect"),
+        (actions.disconnect("after"), Ending.CLOSED, "fault 1: disconnect"),
+        (actions.truncate(6), Ending.CLOSED, "fault 1: truncate"),
+        (actions.garble(), Ending.ANSWERED, "fault 1: garble"),
+        (actions.throttle(1), Ending.ANSWERED, "fault 1: throttle"),
+    ],
+    ids=lambda value: value.name if isinstance(value, actions.Action) else None,
+)
+async def test_of_a_faulted_request_is_told_what_the_client_saw(
+    action: actions.Action, ending: Ending, fault: str
+) -> None:
+    async with memory() as broker:
+        await broker.topic("t")
+        heard = listen(broker)
+        broker.running.faults.add(Rule(action=action, api="Metadata", seed=1))
+        client = await broker.client()
+        topic = MetadataRequest.MetadataRequestTopic(name="t")
+        await client.send(MetadataRequest(topics=[topic]), 1)
+        seen = await client.reader.read(4)
+        size = struct.unpack(">i", seen)[0] if seen else 0
+        seen = b""
+        while len(seen) < size and (more := await client.reader.read(size - len(seen))):
+            seen += more
+        (one,) = await heard.until("ended_ones", 1)
+        assert (one.ending, one.fault) == (ending, fault)
+        assert (one.response or b"", one.response_bytes) == (seen, len(seen))
+        assert ("fault 1" in one.reason) == (ending is Ending.CLOSED)
+
+
+async def test_a_held_request_whose_client_goes_names_its_fault() -> None:
+    async with memory() as broker:
+        heard = listen(broker)
+        broker.running.faults.add(Rule(action=actions.stall(), api="Metadata"))
+        client = await broker.client()
+        await client.send(MetadataRequest(topics=[]), 12)
+        await heard.until("begun_ones", 1)
+        client.close()
+        (one,) = await heard.until("ended_ones", 1)
+        assert (one.ending, one.fault) == (Ending.CLOSED, "fault 1: stall")
+
+
+async def test_a_spoilt_fetch_is_told_as_it_was_sent() -> None:
+    async with memory() as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await client.call(produce(records(b"x")), 9)
+        heard = listen(broker)
+        broker.running.faults.add(Rule(action=actions.wrong_crc()))
+        await client.call(fetch("t"), 11)
+        (one,) = heard.ended_ones
+        assert one.fault == "fault 1: wrong_crc"
+        told = decoding.response_plain(one)
+        assert told is not None
+        (entry,) = told["responses"][0]["partitions"][0]["records"]["batches"]
+        assert entry["damaged"] == "the CRC is another one"
+
+
+async def test_nodes_are_told_apart() -> None:
+    async with memory(brokers=3) as broker:
+        heard = listen(broker)
+        for number in range(3):
+            client = await broker.client(number)
+            await client.call(MetadataRequest(topics=[]), 12)
+        assert [(one.peer.node_id, one.peer.local_port) for one in heard.ended_ones] == [
+            (node, port) for node, port in zip(broker.state.nodes.ids, broker.ports, strict=True)
+        ]
+
+
+# Listening and not
+
+
+async def test_nobody_listens_unless_somebody_does() -> None:
+    async with memory() as broker:
+        connections = broker.running.connections
+        assert connections.tap is None
+        client = await broker.client()
+        await client.call(MetadataRequest(topics=[]), 12)
+        heard = listen(broker)
+        assert connections.tap is not None and not heard.peers
+        await client.call(MetadataRequest(topics=[]), 12)
+        assert [one.number for one in heard.ended_ones] == [1], "numbers begin when somebody listens"
+        assert [one.number for one in heard.peers] == [1]
+        second = listen(broker)
+        assert second.peers == heard.peers, "those that are open are told at once"
+        connections.unlisten(heard)
+        assert connections.tap is not None
+        connections.unlisten(second)
+        connections.unlisten(second)
+        assert connections.tap is None
+        await client.call(MetadataRequest(topics=[]), 12)
+        assert len(heard.ended_ones) == 1 and not second.begun_ones
+        third = listen(broker)
+        await client.call(MetadataRequest(topics=[]), 12)
+        assert [one.number for one in third.ended_ones] == [2]
+
+
+async def test_what_was_under_way_before_anybody_listened_is_not_told() -> None:
+    async with memory() as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await client.send(fetch("t", 60_000), 11)
+        other = await broker.client()
+        await other.call(MetadataRequest(topics=[]), 12)
+        heard = listen(broker)
+        await client.send(MetadataRequest(topics=[]), 12)
+        await heard.until("begun_ones", 1)
+        await other.call(produce(records(b"x")), 9)
+        await client.receive()
+        await client.receive()
+        assert sorted(one.api_key for one in heard.ended_ones) == [0, 3]
+
+
+class Failing(Heard):
+    """A sink with a defect."""
+
+    def ended(self, exchange: Exchange) -> None:
+        raise RuntimeError("a defect")
+
+
+async def test_a_listener_that_fails_harms_nobody() -> None:
+    async with memory() as broker:
+        failing = Failing()
+        broker.running.connections.listen(failing)
+        heard = listen(broker)
+        client = await broker.client()
+        get_logger()  # configures structlog, which the capture then replaces
+        with capture_logs() as log:
+            for _ in range(3):
+                await client.call(MetadataRequest(topics=[]), 12)
+        assert len(heard.ended_ones) == 3 and len(failing.begun_ones) == 1
+        assert [(one["log_level"], one["sink"]) for one in log] == [("error", "Failing")]
+
+
+async def test_frames_that_nobody_wants_are_not_copied() -> None:
+    async with memory() as broker:
+        await broker.topic("t")
+        heard = Heard()
+        broker.running.connections.listen(heard, 200)
+        client = await broker.client()
+        await client.call(produce(records(b"x" * 1000)), 9)
+        await client.call(fetch("t"), 11)
+        sent, fetched = heard.ended_ones
+        assert sent.request is None and sent.request_bytes > 1000 and sent.response is not None
+        assert fetched.request is not None and fetched.response is None and fetched.response_bytes > 1000
+        everything = listen(broker)
+        await client.call(fetch("t"), 11)
+        assert everything.ended_ones[0].response is not None
+
+
+async def test_a_tap_outlives_a_state() -> None:
+    async with memory() as broker:
+        heard = listen(broker)
+        broker.running.attach(broker.state)
+        client = await broker.client()
+        await client.call(MetadataRequest(topics=[]), 12)
+        assert len(heard.ended_ones) == 1
+
+
+# The ring
+
+
+def exchange(number: int, request: int = 10, key: int = 3) -> Exchange:
+    found: Any = Exchange(number, None, 0, 0, key, 0, 0, None, bytes(request), request)  # type: ignore[arg-type]
+    return found
+
+
+def answer(one: Exchange, size: int) -> Exchange:
+    one.response, one.response_bytes, one.ending = bytes(size), size, Ending.ANSWERED
+    return one
+
+
+def test_the_ring_keeps_the_newest() -> None:
+    ring = Ring(exchanges=5)
+    for number in range(1, 13):
+        ring.begun(exchange(number))
+        assert ring.next_number == number + 1
+    assert [one.number for one in ring.list()] == [8, 9, 10, 11, 12]
+    assert [one.number for one in ring.list(11)] == [11, 12]
+    assert ring.find(8) is not None and ring.find(7) is None and ring.find(13) is None
+    assert (ring.forgotten(), ring.forgotten(6), ring.forgotten(8)) == (7, 2, 0)
+    assert ring.clear() == 5 and ring.list() == [] and ring.forgotten() == 0
+    ring.ended(exchange(12))
+    assert ring.list() == []
+    ring.begun(exchange(13))
+    assert [one.number for one in ring.list()] == [13]
+
+
+def test_the_ring_is_bounded_by_bytes() -> None:
+    ring = Ring(exchanges=1000, size_bytes=20_000, frame_bytes=5_000)
+    for number in range(1, 101):
+        one = exchange(number, 1000)
+        ring.begun(one)
+        ring.ended(answer(one, 2000))
+        assert sum(len(kept.request or b"") + len(kept.response or b"") for kept in ring.list()) <= 20_000
+    assert [one.number for one in ring.list()] == [96, 97, 98, 99, 100]
+    ring.ended(answer(exchange(3), 100))  # gone already
+    assert ring._size == sum(ring._sizes)
+
+
+def test_the_ring_keeps_no_large_frames_and_changes_nobodys_exchange() -> None:
+    ring = Ring(frame_bytes=100)
+    large, small = exchange(1, 101), exchange(2, 100)
+    for one in (large, small):
+        ring.begun(one)
+        ring.ended(answer(one, 100))
+    assert (ring.list()[0].request, ring.list()[0].request_bytes) == (None, 101)
+    assert ring.list()[0].response == bytes(100) and ring.list()[1] is small
+    ring.begun(three := exchange(3))
+    ring.ended(answer(three, 101))
+    assert ring.list()[2].response is None and ring.list()[2].response_bytes == 101
+    assert large.request == bytes(101) and three.response == bytes(101)
+    assert ring._size == sum(ring._sizes)
+
+
+async def test_the_ring_keeps_no_credentials() -> None:
+    ring = Ring()
+    async with memory(ring=ring) as broker:
+        heard = listen(broker)
+        client = await broker.client()
+        one = Alter.ScramCredentialUpsertion(
+            name="alice", mechanism=1, iterations=4096, salt=b"SALTSALT", salted_password=b"SECRETSECRET"
+        )
+        await client.call(Alter(deletions=[], upsertions=[one]), 0)
+    (kept,), (told,) = ring.list(), heard.ended_ones
+    assert b"SECRET" in (told.request or b"")
+    assert kept.request is not None and b"SECRET" not in kept.request and b"SALT" not in kept.request
+    assert b"alice" in kept.request and kept.ending is Ending.ANSWERED
+
+
+async def test_waiting_for_a_change_of_the_ring() -> None:
+    ring = Ring()
+    await ring.changed(ring.changes + 1, 15)
+    await ring.changed(ring.changes, 0.001)
+    waits = asyncio.create_task(ring.changed(ring.changes, 15))
+    await asyncio.sleep(0)
+    ring.begun(one := exchange(1))
+    await waits
+    waits = asyncio.create_task(ring.changed(ring.changes, 15))
+    await asyncio.sleep(0)
+    ring.ended(answer(one, 5))
+    await waits
+    assert not ring._waiting
