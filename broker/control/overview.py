@@ -70,17 +70,19 @@ class _Scores:
     """How active things were of late: the growth of a counter of each, halved every HALF_LIFE_NS."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, tuple[int, float]] = {}
+        self._known: dict[Hashable, tuple[int, float]] | None = None
         self._at_ns = 0
 
     def updated(self, counters: Iterable[tuple[Hashable, int]], now_ns: int) -> dict[Hashable, float]:
         """The score of each name; what is not named any more is forgotten."""
         faded = 0.5 ** ((now_ns - self._at_ns) / HALF_LIFE_NS)
-        known, self._at_ns, self._known = self._known, now_ns, {}
+        known, found = self._known, {}
         for name, counter in counters:
-            before, score = known.get(name, (counter, 0.0))
-            self._known[name] = counter, score * faded + max(0, counter - before)
-        return {name: score for name, (_, score) in self._known.items()}
+            # All that was there at the first look is old; what is new has come to its counter since the last one.
+            before, score = (counter, 0.0) if known is None else known.get(name, (0, 0.0))
+            found[name] = counter, score * faded + max(0, counter - before)
+        self._known, self._at_ns = found, now_ns
+        return {name: score for name, (_, score) in found.items()}
 
 
 class _Looking:

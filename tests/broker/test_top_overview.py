@@ -1,0 +1,277 @@
+"""GET /v1/overview against what was done, and the counting of what clients do, with times that the test sets."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from controlling import controlled
+from harness import fetch, frame, produce, records
+
+from ottla.broker.client_ledger import Origin
+from ottla.broker.control.overview import Asked, Overviews
+from ottla.broker.recording.activity import (
+    CLIENTS_MAX,
+    SLOW_OF_A_SECOND,
+    SLOW_SECONDS,
+    TEXT_MAX,
+    Activity,
+)
+from ottla.broker.recording.exchange import Ending, Exchange, Peer
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.storage.memory_files import MemoryFiles
+
+SECOND = 1_000_000_000
+METADATA, FETCH, JOIN_GROUP = 3, 1, 11
+NUMBERS = itertools.count(1)
+
+
+def peer(software: str | None = None, host: str = "10.0.0.1") -> Peer:
+    return Peer(
+        next(NUMBERS), 1, "PLAINTEXT", "127.0.0.1", 9092, host, 50_000, 0, Origin("PLAINTEXT", software, None, True)
+    )
+
+
+def exchange(of: Peer, begun_ns: int, client_id: str | None = "app", key: int = METADATA, **more: Any) -> Exchange:
+    return Exchange(next(NUMBERS), of, 0, begun_ns, key, 4, 1, client_id, more.pop("request", None), 100, **more)
+
+
+def end(activity: Activity, one: Exchange, duration_ns: int, ending: Ending = Ending.ANSWERED) -> None:
+    one.duration_ns, one.ending, one.response_bytes = duration_ns, ending, 40
+    activity.ended(one)
+
+
+def done(activity: Activity, one: Exchange, duration_ns: int, ending: Ending = Ending.ANSWERED) -> None:
+    activity.begun(one)
+    end(activity, one, duration_ns, ending)
+
+
+def test_clients_are_told_apart_and_counted() -> None:
+    activity = Activity(lambda: 10 * SECOND)
+    first, second, silent = peer("java"), peer("java", "10.0.0.2"), peer()
+    for one in (first, second, silent):
+        activity.opened(one)
+    for one, client_id in ((first, "a"), (second, "a"), (first, "b"), (first, "b")):
+        done(activity, exchange(one, SECOND, client_id), 5)
+    told = {client.client_id: client for client in activity.clients}
+    assert {name: (client.requests, client.connections, dict(client.hosts)) for name, client in told.items()} == {
+        "a": (2, 1, {"10.0.0.2": 1}),
+        "b": (2, 1, {"10.0.0.1": 1}),
+    }
+    assert (activity.connections, activity.requests, activity.request_bytes, activity.response_bytes) == (
+        3,
+        4,
+        400,
+        160,
+    )
+    assert activity.client_of(first) is told["b"] and activity.client_of(silent) is None
+    first.origin = Origin("PLAINTEXT", "librdkafka", "2", True)  # it tells its software
+    waits = exchange(first, 2 * SECOND, "b")
+    activity.begun(waits)
+    assert list(activity.waiting()) == [waits] and activity.client_of(first) is told["b"]
+    end(activity, waits, 7)
+    found = activity.client_of(first)
+    assert found is not None and (found.software_name, found.requests, told["b"].connections) == ("librdkafka", 1, 0)
+    assert list(activity.waiting()) == []
+    done(activity, exchange(first, SECOND, "b", key=999), 5, Ending.CLOSED)
+    assert found.apis == {METADATA: 4}, "an API that is not there is none that it knows"
+    for one in (first, second, silent):
+        activity.closed(one)
+    assert activity.connections == 0 and all(client.connections == 0 for client in activity.clients)
+
+
+def test_clients_that_invent_names_take_no_room() -> None:
+    activity = Activity(lambda: 0)
+    for number in range(3 * CLIENTS_MAX):
+        gone = peer()
+        activity.opened(gone)
+        done(activity, exchange(gone, number, f"{number}-" + "x" * 1000), 1)
+        activity.closed(gone)
+    assert len(activity.clients) <= CLIENTS_MAX
+    assert all(len(client.client_id or "") <= TEXT_MAX for client in activity.clients)
+    newest = [client for client in activity.clients if (client.client_id or "").startswith(f"{3 * CLIENTS_MAX - 1}-")]
+    assert len(newest) == 1, "those of long ago are forgotten first"
+    there = [peer() for _ in range(CLIENTS_MAX + 5)]
+    for number, one in enumerate(there):
+        activity.opened(one)
+        done(activity, exchange(one, number, f"there-{number}"), 1)
+    nameless = [client for client in activity.clients if client.client_id is None]
+    assert len(activity.clients) <= CLIENTS_MAX + 1
+    assert [client.connections for client in nameless] == [CLIENTS_MAX + 5 - (len(activity.clients) - 1)]
+
+
+def test_the_slowest_of_the_last_minute_are_kept() -> None:
+    now_ns = 0
+    activity, one, dice = Activity(lambda: now_ns), peer(), random.Random(5)
+    activity.opened(one)
+    durations: list[tuple[int, int]] = []  # (ended, duration)
+    for now_ns in range(0, 100 * SECOND, SECOND // 40):
+        duration_ns = dice.randrange(SECOND)
+        done(activity, exchange(one, now_ns - duration_ns), duration_ns)
+        durations.append((now_ns, duration_ns))
+    second = now_ns // SECOND
+    expected: list[int] = []
+    for at in range(second - SLOW_SECONDS + 1, second + 1):
+        of_it = sorted((d for ended, d in durations if ended // SECOND == at), reverse=True)
+        expected += of_it[:SLOW_OF_A_SECOND]
+    assert [slow.duration_ns for slow in activity.slow()] == sorted(expected, reverse=True)
+    now_ns += SLOW_SECONDS * SECOND
+    assert activity.slow() == []
+
+
+def test_who_asked_to_wait_is_not_slow() -> None:
+    activity, one = Activity(lambda: SECOND), peer()
+    activity.opened(one)
+    asked = frame(fetch(("t", 0, 0), max_wait_ms=500), 12, 1)[4:]
+    done(activity, exchange(one, 0, key=FETCH, request=asked), 500_900_000)  # v4 in its head is v12 in its bytes
+    done(activity, exchange(one, 0, key=JOIN_GROUP), SECOND)
+    done(activity, exchange(one, 0, key=FETCH, request=None), SECOND)
+    assert activity.slow() == []
+    late = exchange(one, 0, key=FETCH, request=asked)
+    late.api_version, late.fault = 12, "delay"
+    done(activity, late, 502 * 1_000_000)
+    assert [(slow.number, slow.fault) for slow in activity.slow()] == [(late.number, "delay")]
+
+
+async def test_the_overview_tells_what_was_done(tmp_path: Path) -> None:
+    async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, api):
+        first = await api.ask("GET", "/overview")
+        assert first["topics"] == first["groups"] == first["producers"] == first["clients"] == first["waiting"] == []
+        assert {name for name, number in first["totals"].items() if number} == set()
+        for name, partitions in (("orders", 2), ("Quiet", 3)):
+            await broker.topic(name, partitions)
+        client = await broker.client()
+        software = ApiVersionsRequest(client_software_name="py", client_software_version="1")
+        await client.call(software, 3, "app")
+        sent = records(b"one", b"two", b"three", producer_id=4000, producer_epoch=7, base_sequence=0)
+        await client.call(produce(sent, "orders"), 9, "app")
+        answer = await client.call(fetch(("orders", 0, 0)), 12, "app")
+        read = len(answer.responses[0].partitions[0].records)
+        await client.call(_commit("billing", "orders", 0, 1), 8, "app")
+        waiting = await broker.client()
+        await waiting.send(fetch(("orders", 1, 0), max_wait_ms=60_000), 12, "reader")
+        await broker.settle()
+        await api.ask("POST", "/faults", {"action": "delay", "ms": 5, "api": "Heartbeat"})
+        told = await api.ask("GET", "/overview")
+
+        assert [topic["name"] for topic in told["topics"][:1]] == ["orders"], "what is active comes first"
+        topics = {topic["name"]: topic for topic in told["topics"]}
+        log = broker.log("orders")
+        assert topics["orders"] == {
+            "name": "orders",
+            "is_internal": False,
+            "partitions": 2,
+            "offline_partitions": 0,
+            "size_bytes": log.size_bytes,
+            "records": 3,
+            "records_in": 3,
+            "bytes_in": len(sent),
+            "bytes_out": read,
+        }
+        assert topics["Quiet"]["records_in"] == 0 and topics["__consumer_offsets"]["is_internal"]
+        (group,) = told["groups"]
+        assert {
+            name: group[name] for name in ("id", "state", "members", "topics", "partitions", "committed", "lag")
+        } == {
+            "id": "billing",
+            "state": "Empty",
+            "members": 0,
+            "topics": ["orders"],
+            "partitions": 1,
+            "committed": 1,
+            "lag": 2,
+        }
+        (producer,) = told["producers"]
+        assert (producer["producer_id"], producer["producer_epoch"], producer["last_sequence"]) == (4000, 7, 2)
+        clients = {one["client_id"]: one for one in told["clients"]}
+        app = clients["app"]
+        assert (app["software_name"], app["software_version"], app["hosts"]) == ("py", "1", ["127.0.0.1"])
+        assert (app["connections"], app["waiting"], app["requests"]) == (1, 0, 4)
+        assert app["apis"] == {"ApiVersions": 3, "Fetch": 12, "OffsetCommit": 8, "Produce": 9}
+        (parked,) = told["waiting"]
+        assert (parked["api"], parked["client_id"], parked["waits_for"]) == ("Fetch", "reader", "records")
+        assert {one["api"] for one in told["slow"]} >= {"Produce", "OffsetCommit", "ApiVersions"}
+        assert told["totals"]["waiting"] == 1 and told["totals"]["faults"] == len(told["faults"]) == 1
+        assert told["totals"]["requests"] == first["totals"]["requests"] + sum(c["requests"] for c in told["clients"])
+        assert told["nodes"] == [
+            {**(await api.ask("GET", "/topology"))["nodes"][0], "leads": told["totals"]["partitions"]}
+        ]
+        assert (
+            told["broker"]["instance"] == first["broker"]["instance"]
+            and told["broker"]["state"] == first["broker"]["state"]
+        )
+
+        await waiting.send(produce(sent, "none"), 9, "reader")  # its answer has to wait for the other
+        found = await api.ask("GET", "/overview?contains=QUI&limit=1")
+        assert [topic["name"] for topic in found["topics"]] == ["Quiet"] and found["groups"] == found["clients"] == []
+        assert found["totals"]["topics"] == told["totals"]["topics"]
+        assert len((await api.ask("GET", "/overview?limit=2"))["topics"]) == 2
+        assert "limit is 0" in await api.ask("GET", "/overview?limit=0", status=400)
+        await api.ask("POST", "/state/reset")
+        assert (await api.ask("GET", "/overview"))["broker"]["state"] == told["broker"]["state"] + 1
+
+
+def _commit(group: str, topic: str, partition: int, offset: int) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[
+            OffsetCommitRequest.OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
+                        partition_index=partition, committed_offset=offset, committed_metadata=""
+                    )
+                ],
+            )
+        ],
+    )
+
+
+async def test_transactions_and_times(tmp_path: Path) -> None:
+    """What waits, and for how long, by a clock that the test sets; a transactional id that no partition knows yet."""
+    async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, _):
+        now_ns = 0
+        overviews = Overviews(broker.running, lambda: now_ns)
+        await broker.topic("t")
+        client = await broker.client()
+        asked = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
+        answer = await client.call(asked, 4)
+        told = await overviews.taken()
+        (producer,) = told["producers"]
+        assert (producer["topic"], producer["partition"], producer["transactional_id"]) == (None, -1, "tx")
+        assert (producer["producer_id"], producer["transaction_state"]) == (answer.producer_id, "Empty")
+        assert (told["totals"]["producers"], told["totals"]["open_transactions"]) == (1, 0)
+        waits = exchange(next(iter(overviews.activity._seats.values())).peer, 3 * SECOND, key=FETCH)
+        overviews.activity.begun(waits)
+        now_ns = 5 * SECOND
+        told = await overviews.taken(Asked(contains="APP"))
+        assert told["broker"]["uptime_ms"] == 5000 and told["producers"] == []
+        assert [(one["number"], one["waiting_ms"]) for one in told["waiting"]] == [(waits.number, 2000)]
+        assert (await overviews.taken(Asked(contains="x")))["waiting"] == []
+        overviews.close()
+        await client.call(asked, 4)
+        assert (await overviews.taken())["totals"]["requests"] == told["totals"]["requests"]
+
+
+async def test_thousands_of_partitions_give_others_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.broker.control.overview.PARTITIONS_AT_ONCE", 10)
+    async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, _):
+        overviews = Overviews(broker.running)
+        for number in range(12):
+            await broker.topic(f"t{number}", 5)
+        looking = overviews.taken(Asked(limit=3))
+        turns = 0
+        try:
+            while True:
+                looking.send(None)
+                turns += 1
+        except StopIteration as stop:
+            told = stop.value
+        assert turns == 60 // 10 and told["totals"]["partitions"] == 60 and len(told["topics"]) == 3
