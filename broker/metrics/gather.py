@@ -267,5 +267,10 @@ def _others(rows: Rows, running: Running, lag: LoopLag) -> None:
     rows.add("ottla_faults", len(faults))
     for standing in faults:
         rows.add("ottla_fault_fired", standing.fired, str(standing.id), standing.rule.action.name)
+    recorder = running.recorder
+    rows.add("ottla_recording", int(recorder.is_running))
+    if (recording := recorder.state) is not None:
+        rows.add("ottla_recording_exchanges", recording.exchanges)
+        rows.add("ottla_recording_dropped", recording.dropped)
     rows.add("ottla_event_loop_lag_seconds", Buckets(lag.seen))
     rows.add("ottla_build_info", 1, version("ottla"), state.profile.name, state.cluster_id)

@@ -157,6 +157,10 @@ def test_a_mounted_file_says_what_the_environment_does_not(tmp_path: Path) -> No
         ({"OTTLA_CONTROL": "0.0.0.0:9644"}, ("--release", "4.3", "--control", "0.0.0.0:9644")),
         ({"OTTLA_CONTROL": "http://0.0.0.0:9644/"}, ("--release", "4.3", "--control", "0.0.0.0:9644")),
         ({"OTTLA_LOG_FORMAT": "json", "OTTLA_CONTROL": ""}, ("--release", "4.3", "--log-format", "json")),
+        (
+            {"OTTLA_LOG_LEVEL": "request_log=DEBUG, WARN"},
+            ("--release", "4.3", "--log-level", "request_log=DEBUG", "--log-level", "WARN"),
+        ),
     ],
 )
 def test_variables_of_its_own_are_flags(environ: dict[str, str], arguments: tuple[str, ...]) -> None:

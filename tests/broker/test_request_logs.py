@@ -1,0 +1,229 @@
+"""What is logged says whose request it is, also behind a wait; levels are chosen at the start and changed later."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from controlling import controlled
+from harness import Broker, ping, process, produce, records, running
+from test_control_ctl import refused, told
+
+from ottla.broker import logs
+from ottla.broker.commands import parse_serve, serve
+from ottla.broker.config import ConfigError
+from ottla.broker.logs import LOGGERS, REQUEST_LOGGER, Levels, get_logger, level_of, levels
+from ottla.broker.metrics.counters import RequestMetrics
+from ottla.broker.router import ROUTES
+from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+METADATA = 3
+
+
+@pytest.fixture
+def events() -> Iterator[list[Any]]:
+    """What is logged in this thread, as values; the levels are those of a start again at the end."""
+    get_logger()
+    processors = structlog.get_config()["processors"]
+    before, captured = list(processors), structlog.testing.LogCapture()
+    processors[:] = [logs._with_request, captured]
+    try:
+        yield captured.entries
+    finally:
+        processors[:] = before
+        levels().reset()
+
+
+def of_requests(events: list[Any], event: str) -> list[Any]:
+    return [one for one in events if one["event"] == event]
+
+
+async def test_a_handler_logs_whose_request_it_is_also_behind_a_wait(
+    tmp_path: Path, events: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gates: list[asyncio.Future[None]] = []
+
+    async def behind_it() -> None:
+        get_logger().warning("background")
+
+    async def talkative(request: Any, context: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        get_logger().warning("before", asked=context.client_id)
+        context.broker.beside = loop.create_task(behind_it())
+        gates.append(loop.create_future())
+        await gates[-1]
+        get_logger().warning("behind", asked=context.client_id)
+        return MetadataResponse(brokers=[], topics=[])
+
+    monkeypatch.setitem(ROUTES, METADATA, ROUTES[METADATA]._replace(handler=talkative))
+    async with running(tmp_path) as broker:
+        broker.state.readers.clear()
+        clients = [await broker.client() for _ in range(2)]
+        for name, client in zip("ab", clients, strict=True):
+            await client.call(ping(), 0)
+            sent = await client.send(MetadataRequest(topics=None), 9, name)
+            assert sent == 2
+        while len(gates) < 2:
+            await asyncio.sleep(0)
+        for gate, client in reversed(list(zip(gates, clients, strict=True))):
+            gate.set_result(None)
+            await client.receive()
+        broker.state.readers.clear()
+    for event in ("before", "behind"):
+        found = {one["asked"]: one for one in of_requests(events, event)}
+        for number, name in enumerate("ab", 1):
+            said = {key: found[name][key] for key in ("connection", "api", "client_id", "correlation_id")}
+            assert said == {"connection": number, "api": "Metadata", "client_id": name, "correlation_id": 2}
+    background = of_requests(events, "background")
+    assert len(background) == 2
+    assert all(one.keys() == {"event", "log_level"} for one in background)
+    assert logs.handling().told() == {}
+
+
+async def test_a_connection_that_is_closed_says_which_it_was(tmp_path: Path, events: list[Any]) -> None:
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await client.call(ping(), 0)
+        await client.send(produce(None, acks=0), 9, "sloppy")
+        assert await client.is_closed()
+        other = await broker.client()
+        await other.send_bytes(b"\0\0\0\x0a" + b"\x7f" * 10)
+        assert await other.is_closed()
+    first, second = of_requests(events, "connection closed")
+    assert (first["connection"], first["api"], first["client_id"], first["correlation_id"]) == (
+        1,
+        "Produce",
+        "sloppy",
+        2,
+    )
+    assert second["connection"] == 2 and "correlation_id" not in second and second["client"] == "127.0.0.1"
+
+
+async def test_each_request_is_told_to_whoever_asks(tmp_path: Path, events: list[Any]) -> None:
+    now_ns = 0
+
+    def timer() -> int:
+        nonlocal now_ns
+        now_ns += 2_500_000
+        return now_ns
+
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        assert not levels().tells_requests
+        await client.call(ping(), 0)
+        assert of_requests(events, "request") == []
+        levels().set(REQUEST_LOGGER, "DEBUG")
+        broker.running.connections.observe(RequestMetrics(timer))
+        await client.call(ping(), 2, None)
+        await client.call(produce(records(b"x"), "none"), 9, "a")
+        levels().set(REQUEST_LOGGER, None)
+        await client.call(ping(), 0)
+    first, second = of_requests(events, "request")
+    sizes = [(one.pop("request_bytes"), one.pop("response_bytes")) for one in (first, second)]
+    assert min(min(sizes)) >= 10
+    common = {"event": "request", "log_level": "debug", "connection": 1, "duration_us": 2500}
+    assert first == {**common, "api": "ApiVersions", "client_id": "", "correlation_id": 2, "version": 2}
+    assert second == {
+        **common,
+        "api": "Produce",
+        "client_id": "a",
+        "correlation_id": 3,
+        "version": 9,
+        "errors": "UNKNOWN_TOPIC_OR_PARTITION",
+    }
+
+
+async def test_levels_over_the_control_plane(tmp_path: Path, events: list[Any]) -> None:
+    async with controlled(tmp_path) as (broker, api):
+        assert (await api.ask("GET", "/log-levels"))["levels"] == dict.fromkeys(("root", *LOGGERS), "INFO")
+        found = await api.ask("PUT", "/log-levels", {"logger": "request_log", "level": "DEBUG"})
+        assert found["levels"][REQUEST_LOGGER] == "DEBUG" == levels().of(REQUEST_LOGGER)
+        await (await broker.client()).call(ping(), 0)
+        assert len(of_requests(events, "request")) == 1
+        found = await api.ask("PUT", "/log-levels", {"logger": REQUEST_LOGGER, "level": None})
+        assert set(found["levels"].values()) == {"INFO"}
+        found = await api.ask("PUT", "/log-levels", {"logger": "root", "level": "ERROR"})
+        assert set(found["levels"].values()) == {"ERROR"}
+        get_logger().warning("not told")
+        assert of_requests(events, "not told") == []
+        assert "did you mean cleaner?" in await api.ask(
+            "PUT", "/log-levels", {"logger": "clener", "level": "INFO"}, 404
+        )
+        assert "always" in await api.ask("PUT", "/log-levels", {"logger": "root", "level": None}, 400)
+        assert "level" in await api.ask("PUT", "/log-levels", {"logger": "root", "level": "LOUD"}, 400)
+        await api.ask("POST", "/state/reset")
+        assert set((await api.ask("GET", "/log-levels"))["levels"].values()) == {"INFO"}
+
+
+async def test_levels_from_the_command_line(tmp_path: Path, events: list[Any]) -> None:
+    async with controlled(tmp_path) as (_, api):
+        lines = await told(api, "log-levels")
+        assert lines[:2] == ["LOGGER LEVEL", "root INFO"] and len(lines) == 2 + len(LOGGERS)
+        lines = await told(api, "log-levels", "set", "request_log=debug", "warn")
+        assert f"{REQUEST_LOGGER} DEBUG" in lines and "root WARN" in lines
+        assert f"{REQUEST_LOGGER} WARN" in await told(api, "log-levels", "reset", "request_log")
+        assert "there is no logger 'x'" in await refused(api, "log-levels", "set", "x=INFO")
+        assert "a level is one of DEBUG" in await refused(api, "log-levels", "set", "root=loud")
+
+
+def test_a_broker_begins_with_the_levels_that_are_asked_for(tmp_path: Path) -> None:
+    with process(
+        tmp_path, "--log-format", "json", "--log-level", "request_log=DEBUG", "--log-level", "ERROR"
+    ) as broker:
+        asyncio.run(ask_once(broker.ports[0]))
+        assert broker.end() == 0
+        found = [json.loads(line) for line in broker.error.splitlines()]
+    assert {one["level"] for one in found} == {"debug"}
+    assert [(one["event"], one["api"], one["connection"]) for one in found] == [("request", "ApiVersions", 1)]
+
+
+async def ask_once(port: int) -> None:
+    from harness import Client
+
+    client = await Client.connect(port)
+    await client.call(ping(), 3)
+    client.close()
+
+
+def test_levels_that_there_are_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options, _ = parse_serve(["--data-dir", "d", "--log-level", "debug", "--log-level", "state=Warn"], {})
+    assert options.log_levels == (("root", "DEBUG"), ("ottla.broker.state", "WARN"))
+    for text, reason in (("loud", "a level is one of"), ("stat=INFO", "did you mean state?"), ("=", "there is no logger")):
+        with pytest.raises(ConfigError, match="--log-level: .*" + reason.replace("?", r"\?")):
+            parse_serve(["--data-dir", "d", "--log-level", text], {})
+    assert serve(["--data-dir", str(tmp_path), "--log-level", "none=INFO"]) == 2
+    assert capsys.readouterr().err == "ottla serve: --log-level: there is no logger 'none'\n"
+
+
+def test_levels_go_back_to_those_of_the_start() -> None:
+    found = Levels("INFO")
+    assert not found.are_changed and not found.tells_requests
+    found.begin(dict(map(level_of, ["request_log=TRACE", "ERROR"])))
+    assert found.are_changed and found.tells_requests
+    assert (found.of("ottla.broker.state"), found.of(REQUEST_LOGGER)) == ("ERROR", "TRACE")
+    found.set("root", "DEBUG")
+    found.set(REQUEST_LOGGER, "INFO")
+    assert found.lets("ottla.broker.state", "debug") and not found.tells_requests
+    found.reset()
+    assert (found.of("ottla.broker.state"), found.tells_requests) == ("ERROR", True)
+    found.begin({})
+    assert not found.are_changed
+
+
+async def test_the_level_of_requests_follows_the_root(tmp_path: Path, events: list[Any]) -> None:
+    async with running(tmp_path) as broker:
+        assert_quiet(broker)
+        levels().set("root", "DEBUG")
+        await (await broker.client()).call(ping(), 0)
+        assert len(of_requests(events, "request")) == 1
+
+
+def assert_quiet(broker: Broker) -> None:
+    assert broker.running.connections.levels is levels() and not levels().tells_requests
