@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
@@ -56,6 +57,7 @@ STATES = {
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PLANE = web.AppKey("plane", Plane)
+_ANY = re.compile(r"\{([a-z_]+)\}")  # else aiohttp takes no braces for a part of a path, which a group's id may have
 
 
 class ControlServer:
@@ -111,7 +113,8 @@ def application(plane: Plane, routes: Iterable[Route] = ROUTES) -> web.Applicati
 
     for route in routes:
         handler = openapi if route.name == "getOpenapi" else partial(_serve, plane, route)
-        app.router.add_route(route.method, BASE + route.path, handler, name=route.name)
+        path = _ANY.sub(r"{\1:[^/]+}", route.path)
+        app.router.add_route(route.method, BASE + path, handler, name=route.name)
     site.add_to(app, plane)
     observing.add_to(app, plane)
     return app

@@ -35,7 +35,7 @@ LOOK_BYTES = 8 * 1024 * 1024  # of slices, in one look
 LOOK_RECORDS = 100_000  # that are compared with a text
 OPENED_BYTES = 16 * 1024 * 1024  # of one batch, decompressed
 KEPT_BYTES = 600  # of a key or a value in a list
-BACK_STEPS = 14  # each four times as far as the one before: farther than any log is long
+BACK_STEPS = 33  # each four times as far as the one before: to the beginning of any log
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
 

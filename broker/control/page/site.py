@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
+from ...releases import OWN
 from ..route import Refusal
 from ..views import AlreadyExists, BrokerFailed, NotFound, OperationError
 from .answer import Answer, Ask, Download, Moved, Page
@@ -68,7 +69,7 @@ VIEWS = (
     View("/messages/{topic}/{partition:[0-9]+}/{offset:[0-9]+}/{what}", "messages_view:download"),
     View("/groups", "clients_view:groups"),
     View("/groups/delete", None, "forms:delete_group"),
-    View("/groups/{group}", "clients_view:group"),
+    View("/groups/{group:[^/]+}", "clients_view:group"),
     View("/producers", "clients_view:producers"),
     View("/producers/{topic}/{partition:[0-9]+}/{producer:[0-9]+}", "clients_view:producer"),
     View("/transactions", "clients_view:transactions"),
@@ -186,6 +187,7 @@ def plane_facts(plane: Plane) -> dict[str, Any]:
     clock = state.clock
     return {
         "release": state.profile.name,
+        "is_own_profile": state.profile.name == OWN,
         "addresses": running.addresses,
         "cluster_id": state.cluster_id,
         "now_ms": clock.now_ms(),

@@ -1,0 +1,134 @@
+"""What the page's forms do where it may change something, and how they say no."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+import pytest
+from paged import HURTFUL, Visitor
+
+from ottla.broker import Embedded
+
+
+@pytest.fixture
+def broker() -> Iterator[Embedded]:
+    with Embedded(control="127.0.0.1:0", control_write=True) as started:
+        yield started
+
+
+@pytest.fixture
+def visitor(broker: Embedded) -> Visitor:
+    assert broker.control_url
+    return Visitor(broker.control_url)
+
+
+def done(visitor: Visitor, path: str, **form: object) -> str:
+    """What the page that a form ends with says was done."""
+    where = visitor.post(path, 303, **form).headers["Location"]
+    assert where.startswith("/")
+    (text,) = [one.text for one in visitor.page(where).all("p") if one.attributes.get("role") == "status"][:1]
+    assert unquote(where.partition("done=")[2]) in text
+    return " ".join(text.split())
+
+
+def refused(visitor: Visitor, path: str, status: int, **form: object) -> str:
+    """Why a form is refused; it is there once more with what was typed."""
+    page = visitor.post(path, status, **form).document
+    fields = [one for one in page.all() if one.name in ("input", "textarea") or "selected" in one.attributes]
+    typed = {one.attributes.get("value") or one.text for one in fields}
+    alerts = [one.text for one in page.all("p") if one.attributes.get("role") == "alert"]
+    if alerts:
+        assert {
+            str(value)
+            for name, value in form.items()
+            if name not in ("do", "action") and str(value).isprintable() and value
+        } <= typed
+    return " ".join((alerts or [page.one("main").text])[0].split())
+
+
+def test_topics(visitor: Visitor, broker: Embedded) -> None:
+    form = {"name": "orders", "partitions": "3", "configs": "cleanup.policy = compact\r\n\r\nretention.ms=1000"}
+    assert done(visitor, "/topics", **form) == "Done. Topic orders is made."
+    made = broker.topic("orders")
+    assert (len(made.partitions), made.configs) == (3, {"cleanup.policy": "compact", "retention.ms": "1000"})
+    assert "TOPIC_ALREADY_EXISTS" in refused(visitor, "/topics", 409, **form)
+    assert "INVALID_TOPIC_EXCEPTION" in refused(visitor, "/topics", 400, name=f"no {HURTFUL}")
+    assert "NAME=VALUE" in refused(visitor, "/topics", 400, name="more", configs="retention.ms")
+    assert "INVALID_CONFIG" in refused(visitor, "/topics", 400, name="more", configs="retention.ms=soon")
+    assert "partitions is 1001" in refused(visitor, "/topics", 400, name="more", partitions="1001")
+    assert [topic.name for topic in broker.topics()] == ["orders"]
+    assert "box is ticked" in refused(visitor, "/topics/orders/delete", 400)
+    assert done(visitor, "/topics/orders/delete", sure="yes") == "Done. Topic orders is deleted."
+    assert broker.topics() == []
+    refused(visitor, "/topics/orders/delete", 404, sure="yes")
+
+
+def test_records(visitor: Visitor, broker: Embedded) -> None:
+    broker.create_topic("orders", 2)
+    assert done(visitor, "/messages/orders", key="k", value="two\r\nlines é", headers="a: 1\r\nb:", partition="1") == (
+        "Done. A record is appended at offset 0."
+    )
+    done(visitor, "/messages/orders", value="00ff", value_as="hex", partition="0", timestamp="2026-01-31T12:00:00Z")
+    done(visitor, "/messages/orders", key="AP8=", key_as="base64", tombstone="yes", value="not this", partition="0")
+    first, second, third = broker.records("orders")
+    assert (first.value, first.key, first.timestamp_ms) == (b"\x00\xff", None, 1_769_860_800_000)
+    assert (second.value, second.key) == (None, b"\x00\xff")
+    assert (third.value, third.key, third.headers) == ("two\nlines é".encode(), b"k", (("a", b"1"), ("b", b"")))
+    assert "the value is no hex" in refused(visitor, "/messages/orders", 400, value="0x", value_as="hex")
+    assert "the key is no base64" in refused(visitor, "/messages/orders", 400, key="?", key_as="base64")
+    assert "NAME: VALUE" in refused(visitor, "/messages/orders", 400, headers="nothing")
+    assert "no partition 2" in refused(visitor, "/messages/orders", 404, partition="2")
+    assert "no time" in refused(visitor, "/messages/orders", 400, timestamp="soon")
+    assert "MESSAGE_TOO_LARGE" in refused(visitor, "/messages/orders", 400, value="x" * 1_100_000)
+    assert "no topic none" in refused(visitor, "/messages/none", 404, value="x")  # and none is made
+    assert visitor.ask("POST", "/messages/orders", "x" * 2_200_000).status == 413
+    assert len(broker.records("orders")) == 3 and len(broker.topics()) == 1
+
+
+def test_faults(visitor: Visitor, broker: Embedded) -> None:
+    form = {"action": "error", "code": "NOT_LEADER_OR_FOLLOWER", "api": "Produce", "topic": "orders*", "times": "2"}
+    assert done(visitor, "/faults", **form) == "Done. Fault 1 is in force."
+    assert broker.faults.list()[0].rule.to_json() == {**form, "times": 2}
+    done(visitor, "/faults", action="delay", ms="50", client_id="x", code="")
+    done(visitor, "/faults", action="stall", api="Fetch")
+    assert "no error code" in refused(visitor, "/faults", 400, action="error", code="NOPE_NOPE")
+    assert "delay needs ms" in refused(visitor, "/faults", 400, action="delay")
+    assert "no API" in refused(visitor, "/faults", 400, action="stall", api="Nothing")
+    assert "one of error, delay" in refused(visitor, "/faults", 400, action="disk_error")
+    assert done(visitor, "/faults/remove", id="2") == "Done. Fault 2 is removed."
+    refused(visitor, "/faults/remove", 404, id="2")
+    assert done(visitor, "/faults/remove", id="all") == "Done. 2 faults removed."
+    assert broker.faults.list() == []
+
+
+def test_the_clock(visitor: Visitor, broker: Embedded) -> None:
+    assert "stands still" in done(visitor, "/clock", do="freeze")
+    before = broker.clock.now_ms
+    done(visitor, "/clock", do="advance", by="1h30m")
+    done(visitor, "/clock", do="advance", by="500", keep_members="yes")
+    assert broker.clock.now_ms == before + 5_400_500
+    assert "no duration" in refused(visitor, "/clock", 400, do="advance", by="soon enough")
+    assert "a hundred years" in refused(visitor, "/clock", 400, do="advance", by="99999d")
+    assert "frozen, run or advanced" in refused(visitor, "/clock", 400, do="stop")
+    assert "goes on" in done(visitor, "/clock", do="run")
+    assert not broker.clock.is_frozen
+
+
+def test_groups(visitor: Visitor, broker: Embedded) -> None:
+    assert "GROUP_ID_NOT_FOUND" in refused(visitor, "/groups/delete", 404, id="none", sure="yes")
+    assert "box is ticked" in refused(visitor, "/groups/delete", 400, id="none")
+
+
+def test_forms_are_forms(visitor: Visitor, broker: Embedded) -> None:
+    seen = visitor.ask("POST", "/topics", '{"name": "x"}', Content_Type="application/json")
+    assert seen.status == 400 and "x-www-form-urlencoded" in seen.text
+    seen = visitor.ask("POST", "/topics", "name=x", Content_Type="multipart/form-data; boundary=a")
+    assert seen.status == 400
+    assert visitor.ask("POST", "/topics", "name=x", Origin="http://evil.example").status == 403
+    assert visitor.ask("POST", "/topics", "name=x", Origin=None).status == 403
+    assert visitor.ask("POST", "/requests", "").status == 405
+    assert broker.topics() == []
+    # What was done is told by the page's own address alone where it may write, and is no markup.
+    page = visitor.page("/topics?done=%3Cb%3Ehurt")
+    assert not page.all("b")

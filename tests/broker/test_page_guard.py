@@ -1,0 +1,192 @@
+"""Who is let into the page: its own forms, no page of another site, no name that a stranger has resolve to it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from paged import HURTFUL, Seen, Visitor
+
+from ottla.broker import Embedded
+from ottla.broker.commands import parse_serve
+from ottla.broker.config import ConfigError
+from ottla.broker.control import browsers
+
+CHROME = {"User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Chrome/140", "Accept-Language": "en"}
+# As these send them, asked for http://HOST/.
+PROGRAMS: dict[str, dict[str, str]] = {
+    "curl": {"User-Agent": "curl/7.88.1", "Accept": "*/*"},
+    "urllib": {"User-Agent": "Python-urllib/3.11", "Accept-Encoding": "identity"},
+    "java": {"User-Agent": "Java-http-client/17.0.9", "Connection": "Upgrade, HTTP2-Settings"},
+    "old java": {"User-Agent": "Java/17.0.9", "Accept": "text/html, image/gif, image/jpeg, */*; q=0.2"},
+    "go": {"User-Agent": "Go-http-client/1.1", "Accept-Encoding": "gzip"},
+    "node": {"User-Agent": "node", "Accept": "*/*", "Accept-Language": "*", "Sec-Fetch-Mode": "cors"},
+    "none": {},
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_are_served_under_every_name(name: str) -> None:
+    for host, may_write in itertools.product(("broker.example.com:9080", "127.0.0.1:9080"), (False, True)):
+        for method in ("GET", "POST", "DELETE"):
+            headers = PROGRAMS[name] | {"Host": host}
+            assert browsers.refusal(method, headers, "0.0.0.0", may_write=may_write) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "is_known"),
+    [
+        ("127.0.0.1:9080", True),
+        ("[::1]:9080", True),
+        ("[fe80::1%25eth0]:9080", True),
+        ("192.168.1.7", True),
+        ("localhost:9080", True),
+        ("LOCALHOST.:9080", True),
+        ("ottla:9080", True),
+        ("box.local", True),
+        ("host.docker.internal:9080", True),
+        ("a.b.test", True),
+        ("x.localhost", True),
+        ("broker.example.com:9080", True),  # where it was told to listen
+        ("rebind.example.org:9080", False),
+        ("127.0.0.1.nip.io:9080", False),
+        ("1.2.3", False),
+        ("0x7f.1", False),
+        ("local", True),
+        ("evillocal.example", False),
+        ("", False),
+        (":9080", False),
+        ("[::1", False),
+        ("a b.c", False),
+    ],
+)
+def test_a_browser_is_served_under_names_that_no_stranger_has(host: str, is_known: bool) -> None:
+    headers = CHROME | {"Host": host}
+    assert (browsers.refusal("GET", headers, "Broker.Example.com", may_write=False) is None) is is_known
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "is_own"),
+    [
+        ("http://127.0.0.1:9080", "127.0.0.1:9080", True),
+        ("https://localhost:9080", "localhost:9080", True),  # behind a proxy
+        ("http://localhost", "localhost:80", True),
+        ("https://localhost", "localhost:443", True),
+        ("http://[::1]:9080", "[::1]:9080", True),
+        ("http://localhost:9081", "localhost:9080", False),
+        ("http://127.0.0.1:9080", "localhost:9080", False),
+        ("http://localhost:9080.example.org", "localhost:9080", False),
+        ("http://evil.example", "localhost:9080", False),
+        ("null", "localhost:9080", False),
+        ("file://", "localhost:9080", False),
+        ("http://localhost:99999", "localhost:9080", False),
+        ("", "", False),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("program", ["curl", "chrome"])
+def test_an_origin_has_to_be_its_own(origin: str, host: str, is_own: bool, method: str, program: str) -> None:
+    headers = (CHROME if program == "chrome" else PROGRAMS["curl"]) | {"Host": host, "Origin": origin}
+    assert (browsers.refusal(method, headers, "127.0.0.1", may_write=True) is None) is is_own
+
+
+def test_a_script_does_not_hide_that_it_is_in_a_browser() -> None:
+    plain = {"User-Agent": "curl/8", "Host": "evil.example"}
+    assert not browsers.is_browser(plain)
+    for name in ("Accept-Language", "Referer", "Origin", "Sec-Fetch-Site"):
+        assert browsers.is_browser(plain | {name: ""})
+        assert browsers.refusal("GET", plain | {name: ""}, "127.0.0.1", may_write=True)
+
+
+def test_a_browser_changes_something_only_from_its_page_and_where_it_may() -> None:
+    own = CHROME | {"Host": "localhost:1", "Origin": "http://localhost:1"}
+
+    def refusal(headers: dict[str, str], may_write: bool = True) -> str | None:
+        return browsers.refusal("POST", headers, "127.0.0.1", may_write=may_write)
+
+    assert refusal(own) is None and refusal(own | {"Sec-Fetch-Site": "same-origin"}) is None
+    assert "--control-write" in (refusal(own, may_write=False) or "")
+    assert "whose page" in (refusal({name: own[name] for name in own if name != "Origin"}) or "")
+    for site in ("cross-site", "same-site"):
+        assert "other sites" in (refusal(own | {"Sec-Fetch-Site": site}) or "")
+
+
+@pytest.fixture(scope="module")
+def reading() -> Iterator[Visitor]:
+    with Embedded(control="127.0.0.1:0") as broker:
+        broker.create_topic("orders")
+        broker.send("orders", "one")
+        assert broker.control_url
+        yield Visitor(broker.control_url)
+
+
+def error(seen: Seen, status: int = 403) -> str:
+    assert (seen.status, seen.headers["Content-Type"]) == (status, "application/json")
+    return json.loads(seen.body)["error"]
+
+
+def test_a_page_that_only_reads_has_no_forms_and_does_nothing(reading: Visitor) -> None:
+    for path, page in reading.crawl().items():
+        assert all(one.attributes["method"] != "post" for one in page.all("form")), path
+    assert "reading only" in reading.page("/").one("footer").text
+    assert "--control-write" in error(reading.ask("POST", "/topics", "name=x"))
+    plain: dict[str, Any] = {"Origin": None, "User_Agent": "curl/8", "Accept": "*/*"}
+    assert "--control-write" in error(reading.ask("POST", "/topics", "name=x", **plain))
+    assert [one for one in reading.page("/topics").links if "/x" in one] == []
+
+
+def test_what_programs_ask_for_goes_on_and_browsers_only_read_it(reading: Visitor) -> None:
+    def asked(method: str, path: str, body: Any = None, **headers: str) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(reading.url + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read())
+
+    assert asked("POST", "/v1/topics", {"name": "made"})["name"] == "made"
+    assert asked("DELETE", "/v1/topics/made") == {"removed": 1}
+    assert json.loads(reading.ask("GET", "/v1/topics").body)["topics"][0]["name"] == "orders"
+    assert "--control-write" in error(reading.ask("POST", "/v1/topics", "{}"))
+    assert "--control-write" in error(reading.ask("DELETE", "/v1/topics/orders", Origin=reading.url))
+    assert asked("GET", "/v1/topics")["topics"][0]["name"] == "orders"
+
+
+def test_strangers_learn_nothing(reading: Visitor) -> None:
+    rebound = reading.ask("GET", "/", Host="rebind.example.org:80")
+    assert "rebind.example.org:80 is no name" in error(rebound)
+    assert (
+        error(reading.ask("GET", "/topics/orders", Origin="http://evil.example"))
+        == "pages of other sites are not served"
+    )
+    for name in ("orders", "cluster", "ottla"):
+        assert name not in rebound.text
+    assert "Access-Control-Allow-Origin" not in rebound.headers
+    assert reading.ask("OPTIONS", "/v1/topics", Origin="http://evil.example").status == 403
+    long = reading.ask("GET", "/", Host="a\xe9\x01" + "b" * 300 + ".example")
+    assert long.status in (400, 403)
+
+
+def test_what_is_asked_wrongly_is_said_and_shown_as_it_is(reading: Visitor) -> None:
+    for path in (
+        "/topics?page=x", "/topics?sort=zzz", "/topics?kind=none", "/requests?slower=soon", "/producers?id=-1",
+        "/groups?page=99999999999999999999", f"/topics?q={'x' * 1001}",
+    ):  # fmt: skip
+        assert reading.page(path, 400).one("h1").text == "Not done"
+    from urllib.parse import quote
+
+    hurt = reading.page(f"/topics/{quote(HURTFUL, safe='')}", 404)
+    assert "<script>alert(1)</script>" in hurt.one("main").text and "\\u202e" in hurt.one("main").text
+    assert reading.ask("GET", "/topics/none", Accept="*/*").headers["Content-Type"].startswith("application/json")
+    assert reading.ask("PUT", "/topics", "", Origin=None, User_Agent="curl/8").status == 405
+    assert reading.page("/topics?page=999").all("table")  # the last there is
+
+
+def test_serve_takes_the_flag_with_a_control_plane_only() -> None:
+    flags = ("--listen", "127.0.0.1:0", "--data-dir", "data")
+    assert parse_serve([*flags, "--control", "127.0.0.1:0"], {})[0].control_write is False
+    assert parse_serve([*flags, "--control", "127.0.0.1:0", "--control-write"], {})[0].control_write is True
+    with pytest.raises(ConfigError, match="give --control HOST:PORT, too"):
+        parse_serve([*flags, "--control-write"], {})
