@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from .loop_lag import LoopLag
 
 GZIP_LEVEL = 1  # most of what there is are names that come again
-# A thread that computes keeps the loop waiting for 5 ms whenever it has had nothing to do for a moment. So it lets go of
-# the interpreter more often, for long enough that the loop's thread wakes up.
+# A thread that computes keeps the loop waiting for 5 ms whenever that has had nothing to do for a moment. So it lets go
+# of the interpreter more often, for long enough that the loop's thread wakes up.
 ROWS_AT_ONCE = 200
 GIVE_WAY_SECONDS = 0.0001
 

@@ -1,5 +1,5 @@
 """Writes the generated parts of `README.md`: the served APIs, the releases, the two kinds of configs, the routes of the
-control plane.
+control plane, and its metrics.
 
 Run it after changing one of them:
 
@@ -97,8 +97,21 @@ def routes() -> str:
     return "\n".join(rows)
 
 
+def metrics() -> str:
+    """What `/metrics` tells, from the collector's own table."""
+    from ottla.broker.metrics.families import FAMILIES
+
+    rows = ["| | labels | |", "|---|---|---|"]
+    for family in FAMILIES:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        kind = "" if family.kind in ("counter", "gauge") else f" ({family.kind})"
+        rows.append(f"| `{family.shown}`{kind} | {labels} | {family.help} |")
+    return "\n".join(rows)
+
+
 PARTS = {
     "routes": routes,
+    "metrics": metrics,
     "releases": releases,
     "behaviours": behaviours,
     "served": served,

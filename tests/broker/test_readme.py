@@ -32,7 +32,7 @@ def maker() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("part", ["routes", "releases", "behaviours", "served", "acted-on", "not-acted-on"])
+@pytest.mark.parametrize("part", ["routes", "metrics", "releases", "behaviours", "served", "acted-on", "not-acted-on"])
 def test_the_generated_parts_are_up_to_date(part: str) -> None:
     made = maker()
     found = made.part_of((ROOT / "README.md").read_text(), part)
