@@ -433,25 +433,25 @@ class GroupCoordinator:
         return error, results if error is ErrorCode.NONE else {}
 
     def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: its offsets go, with tombstones, in all groups."""
+        """The topic was deleted: its offsets go, with tombstones; before KIP-848 all groups without any do then."""
         for entry in list(self._entries.values()):
             self._remove_offsets(entry, [partition for partition in entry.offsets.held() if partition[0] == topic])
+            if self.settings.old_group_coordinator:
+                self._drop_if_unused(entry)
 
-    def _remove_offsets(self, entry: Entry, partitions: Iterable[Partition]) -> ErrorCode:
+    def _remove_offsets(self, entry: Entry, partitions: Sequence[Partition]) -> ErrorCode:
         """With what open transactions hold of them: a commit that comes later must not bring them back."""
-        held = entry.offsets.held()
-        gone = [partition for partition in partitions if partition in held]
-        if not gone:
-            return ErrorCode.NONE
+        gone = list(filter(entry.offsets.held().__contains__, partitions))
         try:
             tombstones = [records.offset_record(entry.group.group_id, partition, None) for partition in gone]
-            self._append(entry.partition_index, tombstones, self._clock.now_ms())
+            if tombstones:
+                self._append(entry.partition_index, tombstones, self._clock.now_ms())
         except Exception as error:
             code = self._error_code(error)
             return COMMIT_WRITE_ERRORS.get(code, code)
         for partition in gone:
             entry.offsets.remove(partition)
-        if self.settings.old_group_coordinator:
+        if partitions and self.settings.old_group_coordinator:
             self._drop_if_unused(entry)
         return ErrorCode.NONE
 

@@ -32,6 +32,29 @@ async def test_a_group_that_only_stores_offsets(h: Any) -> None:
     assert h.commit(3, group_id="") is ErrorCode.NONE, "no name is a name here"
 
 
+@pytest.mark.parametrize("old", [True, False])
+async def test_before_kip_848_groups_without_offsets_went_when_any_were_deleted(make_harness: Any, old: bool) -> None:
+    h = make_harness(CoordinatorSettings(old_group_coordinator=old))
+    left = [] if old else ["g"]
+
+    def listed() -> list[str]:
+        return [one.group_id for one in h.coordinator.list_groups()[1]]
+
+    def committed_nothing() -> None:
+        told = h.coordinator.commit("g", member_id="", instance_id=None, generation_id=-1, commits=[])
+        assert told is ErrorCode.NONE
+
+    committed_nothing()
+    assert listed() == ["g"]
+    h.coordinator.forget_topic("another")
+    assert listed() == left
+    committed_nothing()
+    h.coordinator.delete_offsets("g", [])
+    assert listed() == ["g"]
+    h.coordinator.delete_offsets("g", [("t", 0)])
+    assert listed() == left
+
+
 async def test_only_members_commit_to_a_group_that_has_some(h: Any) -> None:
     (a,) = await h.stable(1)
     assert h.commit(1) is ErrorCode.UNKNOWN_MEMBER_ID
