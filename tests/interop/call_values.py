@@ -243,12 +243,14 @@ def not_both(request: Any, world: World, random: Random, version: int) -> None:
 
 def apart(request: Any, world: World, random: Random, version: int) -> None:
     """KRaft's controller looks for names like others among the topics that there were before the request. With
-    ZooKeeper a topic is also made on nodes that there are not, or without replicas, and cannot be deleted then."""
+    ZooKeeper a topic is also made on nodes that there are not, without replicas or with a partition -1, and cannot be
+    deleted then."""
     if "e.f" in {topic.name for topic in request.topics}:
         request.topics = [topic for topic in request.topics if topic.name != "e_f"]
     if not world.with_controller:
         for given in (given for topic in request.topics for given in topic.assignments):
             given.broker_ids = [NODE] * max(1, given.broker_ids.count(NODE))
+            given.partition_index = max(0, given.partition_index)
 
 
 def addressable(request: Any, world: World, random: Random, version: int) -> None:

@@ -28,6 +28,7 @@ from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.metadata import MetadataRequest
@@ -44,6 +45,8 @@ FIRST = [
     Call("OffsetCommit", 2, OffsetCommitRequest(group_id="g0", topics=[_COMMITTED(name="a", partitions=[_COMMIT])])),
     Call("InitProducerId", 0, InitProducerIdRequest(transactional_id="t1", transaction_timeout_ms=60000)),
 ]
+_BROKER = DescribeConfigsRequest.DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
+OF_BROKER = Call("DescribeConfigs", 1, DescribeConfigsRequest(resources=[_BROKER], include_synonyms=True))
 CALLS = int(os.environ.get("OTTLA_DIFFERENCE_CALLS", "3500"))
 SHOWN = 12  # failures in the report; all are in the file
 # A list's elements are told apart by these, in this order.
@@ -243,6 +246,8 @@ class Run:
         """Waits until both show the topics that there are now; where they cannot agree, makes them."""
         for fence in self.fences:
             fence.wait()
+        if not self.fences and call.api in ("AlterConfigs", "IncrementalAlterConfigs"):
+            self.settle_configs()
         end = time.monotonic() + 3
         while not self.learn() or self.is_deleting():
             if time.monotonic() > end:
@@ -252,6 +257,15 @@ class Run:
                 self.make_same()
                 return
             time.sleep(0.02)
+
+    def settle_configs(self) -> None:
+        """Waits, but not for long, until the broker with ZooKeeper has heard of what was changed there."""
+        end = time.monotonic() + 1
+        release = self.pair.release
+        while any(REASONS.of(release, OF_BROKER.api, *one) is None for one in differences(*self.ask(OF_BROKER))):
+            if time.monotonic() > end:
+                return
+            time.sleep(0.01)
 
     def is_deleting(self) -> bool:
         """Whether ZooKeeper still has a topic that no broker knows any more."""

@@ -58,6 +58,11 @@ def _quotas_in(message: Any) -> set[str]:
     return set(re.findall(r"\w+_(?:rate|percentage)\b", str(message)))
 
 
+def _keys_in(message: Any) -> set[str]:
+    """The configs that a refusal of duplicates is about."""
+    return set(str(message).partition(" : ")[2].split(","))
+
+
 def _operations(request: Any) -> set[int]:
     """What a request does with configs."""
     return {config.config_operation for one in request.resources for config in one.configs}
@@ -83,6 +88,8 @@ OF_A_PREVIEW = frozenset(
     sasl.mechanism.controller.protocol""".split()
 )
 OF_THE_LOG = ("metadata.version", "kraft.version")
+UNKNOWN_KIND = "Unexpected resource type UNKNOWN"
+LOGGER_KIND = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
 UNANNOUNCED = "levels of features are told where we have them: the metadata log is always that of 3.9"
 REASONS = Reasons(
     [
@@ -207,10 +214,32 @@ REASONS = Reasons(
         Reason(
             "IncrementalAlterConfigs",
             r"\.error_(code|message)$",
+            "with ZooKeeper an unknown operation fails unexpectedly",
+            lambda theirs, ours: theirs in (-1, None) and (ours == 42 or "Unknown operations type" in str(ours)),
+            ("2.8",),
+            lambda request: not {0, 1, 2, 3} >= _operations(request),
+        ),
+        Reason(
+            "AlterConfigs",
+            r"\.error_message$",
+            "of several kinds of resources that cannot be changed another is told first: Kafka has them in a hash table",
+            lambda theirs, ours: {theirs, ours} == {UNKNOWN_KIND, LOGGER_KIND},
+            ("2.8",),
+        ),
+        Reason(
+            "IncrementalAlterConfigs",
+            r"\.error_(code|message)$",
             "with ZooKeeper it fails unexpectedly to add to a config that there is not, or to take from it",
             lambda theirs, ours: theirs in (-1, None) and (ours == 40 or "Unknown config name" in str(ours)),
             ("2.8",),
             lambda request: bool({2, 3} & _operations(request)),
+        ),
+        Reason(
+            "IncrementalAlterConfigs",
+            r"\.error_message$",
+            "configs that are listed twice are told in the order of a hash table",
+            lambda theirs, ours: "duplicate config keys" in str(theirs) and _keys_in(theirs) == _keys_in(ours),
+            ("2.8",),
         ),
         Reason(
             "IncrementalAlterConfigs",
@@ -246,6 +275,15 @@ REASONS = Reasons(
             lambda theirs, ours: theirs in (-1, None),
             ("2.8",),
             lambda request: all(topic.name in NO_PATHS for topic in request.topics),
+        ),
+        Reason(
+            "ListOffsets",
+            r"\.error_code$",
+            "v0 fails unexpectedly there when fewer than no offsets are asked for",
+            lambda theirs, ours: (theirs, ours) == (-1, 0),
+            about=lambda request: any(
+                partition.max_num_offsets < 0 for topic in request.topics for partition in topic.partitions
+            ),
         ),
         Reason(
             "ListOffsets",
@@ -300,6 +338,12 @@ REASONS = Reasons(
             "the group of a commit whose metadata is too long is seen there from the next write to the log on",
             _of_unseen_group,
             ("4.3",),
+        ),
+        Reason(
+            "DescribeLogDirs",
+            r"\.partition_size$",
+            "what a topic has compressed is a little larger or smaller with another implementation of the codec",
+            lambda theirs, ours: min(theirs, ours) > 0 and abs(theirs - ours) < 0.2 * ours,
         ),
         Reason(
             "DescribeLogDirs",
