@@ -1,7 +1,8 @@
 """`ottla ctl`: asks the control plane of a running broker, for a person at a terminal or a script.
 
 Owns the command line. It needs nothing but the standard library. Exit codes: 0; 1 with one line on stderr where no
-control plane answers, or it failed; 2 with one line for what was asked wrongly, or is not possible now.
+control plane answers, or it failed, or where requests are not as `requests assert` expects them; 2 with one line for
+what was asked wrongly, or is not possible now.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 from ..cli import complain
 from ..tools.command_line import Parser, printing
-from . import ctl_logs, ctl_print, values
+from . import ctl_logs, ctl_print, ctl_recording, ctl_requests, values
 from .ctl_client import Client, Unreachable, Wrong, duration_ms, time_ms
 from .ctl_faults import add_fault_arguments, rule_of
 
@@ -45,7 +46,8 @@ def ctl(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> i
 
     def write_it(write: Callable[[str], object]) -> int:
         write(text if text.endswith("\n") else text + "\n")
-        return 0
+        failed = getattr(parsed, "failed", None)
+        return FAILED if failed is not None and failed(told) else 0
 
     return printing(parser.prog, write_it)
 
@@ -68,7 +70,21 @@ def ctl_parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=_seconds, default=TIMEOUT_SECONDS, metavar="SECONDS", help="to wait for it")
     parser.add_argument("--json", action="store_true", help="print what it answers as JSON")
     resources = parser.add_subparsers(metavar="RESOURCE", required=True, dest="resource")
-    for add in (_health, _faults, _topology, _clock, _state, _snapshots, _topics, _records, _groups, _producers, _logs):
+    for add in (
+        _health,
+        _faults,
+        _topology,
+        _clock,
+        _state,
+        _snapshots,
+        _topics,
+        _records,
+        _groups,
+        _producers,
+        _logs,
+        _requests,
+        _recording,
+    ):
         add(resources)
     return parser
 
@@ -282,6 +298,33 @@ def _logs(resources: Any) -> None:
     change.add_argument("level", nargs="+", metavar="[LOGGER=]LEVEL", help="without a logger it is the root's")
     back = verbs.verb("reset", "have loggers go by the root's level again", ctl_logs.reset, ctl_logs.shown)
     back.add_argument("logger", nargs="+", metavar="LOGGER")
+
+
+def _requests(resources: Any) -> None:
+    verbs = _Verbs(resources, "requests", "what clients asked, and how it ended")
+    verbs.alone(ctl_requests.listed, ctl_requests.show_listed)
+    newest = verbs.verb("list", "the newest", ctl_requests.listed, ctl_requests.show_listed)
+    ctl_requests.add_words(newest, counts=False)
+    newest.add_argument("--limit", type=_whole, metavar="N", help="at most so many")
+    show = verbs.verb("show", "one with its fields and bytes", ctl_requests.one, ctl_requests.show_one)
+    show.add_argument("number", type=_whole, metavar="NUMBER")
+    verbs.verb("clear", "forget all", ctl_requests.cleared, ctl_print.removed)
+    expect = verbs.verb(
+        "assert", "exit with 1 unless they are as expected", ctl_requests.asserted, ctl_requests.show_verdict
+    )
+    ctl_requests.add_words(expect, counts=True)
+    expect.set_defaults(failed=ctl_requests.failed)
+
+
+def _recording(resources: Any) -> None:
+    verbs = _Verbs(resources, "recording", "what clients send and are answered, written to a file")
+    verbs.alone(ctl_recording.get, ctl_recording.shown)
+    begin = verbs.verb("start", "begin one", ctl_recording.start, ctl_recording.shown)
+    begin.add_argument("file", metavar="FILE", help="FILE.jsonl or FILE.pcapng, on the broker's machine")
+    begin.add_argument("--max-bytes", type=_whole, metavar="N", help="end it when it is so large")
+    begin.add_argument("--ring", action="store_true", help="keep the newest instead, in FILE and FILE.1")
+    begin.add_argument("--without-contents", action="store_true", help="leave out keys and values of records")
+    verbs.verb("stop", "end it", ctl_recording.stop, ctl_recording.shown)
 
 
 def _bytes(text: str) -> Any:

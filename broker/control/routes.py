@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import acts, log_levels, seen, steering
+from . import acts, log_levels, recordings, seen, steering
 from .overview import about
 from .plane import Plane
 from .route import Call, Route
@@ -154,6 +154,7 @@ ROUTES: tuple[Route, ...] = (
     *_GENERAL,
     *_LOGS,
     *seen.ROUTES,
+    *recordings.ROUTES,
     *_FAULTS,
     *_TOPOLOGY,
     *_CLOCK,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from ..faults.actions import ACTIONS, BYTES_MAX, MS_MAX, ON, WHEN
 from ..logs import Levels
+from .recording_schemas import RECORDINGS
 from .request_schemas import NUMBER, REQUESTS
 from .schema_parts import FLAG, INT16_MAX, INT32_MAX, INT64_MAX, TEXT
 from .schema_parts import list_of as _list
@@ -462,5 +463,16 @@ _LOGS: dict[str, Schema] = {
 }
 
 SCHEMAS: dict[str, Schema] = (
-    _GENERAL | _LOGS | REQUESTS | _OVERVIEW | _TOPICS | _RECORDS | _CLIENTS | _FAULTS | _TOPOLOGY | _TIME | _STATE
+    _GENERAL
+    | _LOGS
+    | REQUESTS
+    | RECORDINGS
+    | _OVERVIEW
+    | _TOPICS
+    | _RECORDS
+    | _CLIENTS
+    | _FAULTS
+    | _TOPOLOGY
+    | _TIME
+    | _STATE
 )

@@ -2,7 +2,7 @@
 
 Owns the rewriting of Produce requests and Fetch answers, the only ones that carry records. What is left is sound:
 sizes, offsets, times, sequences, header names, codecs (compressed anew, so mostly smaller) and CRCs. Control records,
-which are the broker's, stay. A CRC that was wrong stays as it was; an entry that cannot be read keeps its header alone.
+which are the broker's, stay. An entry that cannot be read, or whose CRC is wrong, keeps its header alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ...protocol.errors import MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_prefix, read_response_header, read_rest
 from ...protocol.messages.fetch import FetchResponse
 from ...protocol.messages.produce import ProduceRequest
-from ...protocol.records import batch, compression, legacy
-from ...protocol.records.batch import CODEC_BITS
+from ...protocol.records import batch, compression, formats, legacy
+from ...protocol.records.batch import CODEC_BITS, BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
 from ...protocol.schema import spec
 
@@ -29,7 +29,7 @@ Buffer = bytes | bytearray | memoryview
 _MAGIC_AT = 16
 _PREFIX_BYTES = 12  # offset and size of an entry
 _HEADER_BYTES = (26, 34, batch.HEADER_BYTES)  # by magic; of old messages with the lengths of key and value
-_BATCH_CRC_AT, _MESSAGE_CRC_AT = 17, 12
+_MESSAGE_CRC_AT = 12
 _INT32, _UINT32 = struct.Struct(">i"), struct.Struct(">I")
 
 
@@ -82,7 +82,7 @@ def zeroed(data: Buffer) -> bytearray:
             out += _header_alone(entry, magic)
             return out
         try:
-            out += _batch(entry) if magic == batch.MAGIC else _message(entry)
+            out += _entry(entry)
         except UNREADABLE:
             out += _header_alone(entry, magic)
         position += size
@@ -94,9 +94,15 @@ def _header_alone(entry: memoryview, magic: int) -> bytes:
     return bytes(entry[:kept]) + bytes(len(entry) - kept)
 
 
-def _batch(entry: memoryview) -> bytearray:
-    """One batch of format v2. Raises UNREADABLE."""
-    header = batch.read_header(entry)
+def _entry(entry: memoryview) -> bytearray:
+    """One entry of any format. Raises UNREADABLE."""
+    header = formats.read_header(entry)
+    if not formats.crc_matches(entry, 0, header):
+        raise CorruptRecords("what is in it cannot be trusted")
+    return _batch(entry, header) if header.magic == batch.MAGIC else _message(entry, header)
+
+
+def _batch(entry: memoryview, header: BatchHeader) -> bytearray:
     if header.is_control:
         return bytearray(entry)
     data = bytearray(batch.payload(entry, 0, header))
@@ -105,32 +111,28 @@ def _batch(entry: memoryview) -> bytearray:
         data[value:value_end] = bytes(value_end - value)
         for _, _, start, stop in spans:
             data[start:stop] = bytes(stop - start)
-    made = batch.with_payload(header, data, header.codec, bits=header.attributes & ~CODEC_BITS)
-    if not batch.crc_matches(entry, 0, header):
-        _UINT32.pack_into(made, _BATCH_CRC_AT, header.crc)
-    return made
+    return batch.with_payload(header, data, header.codec, bits=header.attributes & ~CODEC_BITS)
 
 
-def _message(entry: memoryview) -> bytearray:
-    """One message of format v0 or v1, plain or a wrapper. Raises UNREADABLE."""
-    header = legacy.read_header(entry)
+def _message(entry: memoryview, header: BatchHeader) -> bytearray:
+    """One message of format v0 or v1, plain or a wrapper."""
     if header.codec == 0:
-        made = _plain_message(entry, header.magic)
-    else:
-        inner = legacy.inner(entry, 0, header)
-        messages = bytearray()
-        position = 0
-        while position < len(inner):
-            stop = legacy.message(inner, position, len(inner), header.magic)[5]
-            messages += _plain_message(memoryview(inner)[position:stop], header.magic)
-            position = stop
-        value = compression.compress(header.codec, messages, magic=header.magic)
-        offset, attributes, timestamp, key, _, _ = legacy.message(entry, 0, len(entry), header.magic)
-        made = bytearray()
-        key = None if key is None else bytes(len(key))
-        legacy.put_message(made, offset, header.magic, attributes, timestamp, key, value)
-    if not legacy.crc_matches(entry, 0, header):
-        _UINT32.pack_into(made, _MESSAGE_CRC_AT, header.crc)
+        return _plain_message(entry, header.magic)
+    inner = legacy.inner(entry, 0, header)
+    messages = bytearray()
+    position = 0
+    while position < len(inner):
+        stop = legacy.message(inner, position, len(inner), header.magic)[5]
+        message = memoryview(inner)[position:stop]
+        if zlib.crc32(message[_MAGIC_AT:]) != _UINT32.unpack_from(message, _MESSAGE_CRC_AT)[0]:
+            raise CorruptRecords("what is in it cannot be trusted")
+        messages += _plain_message(message, header.magic)
+        position = stop
+    value = compression.compress(header.codec, messages, magic=header.magic)
+    offset, attributes, timestamp, key, _, _ = legacy.message(entry, 0, len(entry), header.magic)
+    made = bytearray()
+    key = None if key is None else bytes(len(key))
+    legacy.put_message(made, offset, header.magic, attributes, timestamp, key, value)
     return made
 
 
@@ -139,7 +141,4 @@ def _plain_message(entry: memoryview, magic: int) -> bytearray:
     made = bytearray()
     parts = [None if part is None else bytes(len(part)) for part in (key, value)]
     legacy.put_message(made, offset, magic, attributes, timestamp, *parts)
-    (crc,) = _UINT32.unpack_from(entry, _MESSAGE_CRC_AT)
-    if zlib.crc32(entry[_MAGIC_AT:]) != crc:
-        _UINT32.pack_into(made, _MESSAGE_CRC_AT, crc)
     return made

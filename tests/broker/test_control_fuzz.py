@@ -24,6 +24,7 @@ KNOWN: dict[str, st.SearchStrategy[Any]] = {
     "api": st.sampled_from(["Produce", "Fetch", 3, ["Fetch", "Produce"]]),
     "code": st.sampled_from(["NOT_LEADER_OR_FOLLOWER", 7]),
     "fault": st.integers(1, 5),
+    "file": st.sampled_from(["/dev/null/a.jsonl", "/dev/null/a.pcapng", "a.txt"]),  # none that can be written
     "name": st.sampled_from(["a", "b"]),
     "node": st.integers(0, 4),
     "partition": st.integers(0, 2),
