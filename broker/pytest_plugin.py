@@ -12,7 +12,7 @@ module holds for all tests in it; the nearest one wins, config by config.
 
 The session's broker behaves as the ini option `ottla_release` says, and has the configs in `ottla_configs`, one
 `name=value` a line. After each test that uses it the test's topic is deleted, all faults are removed, the clock is the
-machine's again and stopped nodes run; other topics, and groups, stay.
+machine's again, stopped nodes run and the requests that were seen are forgotten; other topics, and groups, stay.
 
 Nothing but pytest is imported until a test asks for one of these; `-p no:ottla` does without even that.
 """
@@ -76,6 +76,7 @@ def put_back(broker: Embedded) -> None:
     from .control.views import BrokerFailed
 
     broker.faults.clear()
+    broker.requests.clear()
     try:
         clock = broker.clock.state()
     except BrokerFailed:

@@ -27,7 +27,7 @@ from ottla.protocol.records.batch import Header, Record
 from ottla.protocol.schema import spec, struct_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
-from values import random_value
+from values import random_value  # type: ignore[import-not-found]
 
 CASES = [(api, version) for api in apis().values() for version in spec(api.request).versions.range()]
 CODECS = range(5)
