@@ -84,6 +84,9 @@ def check_changes(context: RequestContext, kind: int, name: str, changes: Sequen
     _check_kind(kind, behaviour, is_whole=False)
     if kind == BROKER and name:
         _check_node(context, name)
+    refused = unknown_operation(changes)
+    if refused is not None and kind == BROKER and behaviour.kraft_configs:
+        raise refused
 
 
 def alter(

@@ -38,10 +38,11 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
                 committed = _committed(partition, request.retention_time_ms, now_ms)
                 commits.append(((name, partition.partition_index), committed))
     outcome = ErrorCode.NONE
-    if commits and context.api_version == 0 and not context.broker.profile.behaviour.first_offsets:
+    is_judged = any(error in JUDGED for found in errors for error in found)
+    if is_judged and context.api_version == 0 and not context.broker.profile.behaviour.first_offsets:
         refused = ErrorCode.UNSUPPORTED_VERSION
         return _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics])
-    if any(error in JUDGED for found in errors for error in found):
+    if is_judged:
         is_old = context.broker.profile.behaviour.old_group_coordinator  # the coordinator that knows no other code
         member_gone = context.api_version >= UNKNOWN_GROUP_SINCE and not is_old
         outcome = groups.commit(

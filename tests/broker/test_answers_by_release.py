@@ -294,6 +294,11 @@ async def test_the_first_version_of_offsets(tmp_path: Path, release: str, code: 
     async with running(tmp_path, release=release) as broker:
         client = await with_topics(broker)
         (committed,) = (await client.call(commit("g", "t"), 0)).topics
+        long = commit("h", "t")
+        long.topics[0].partitions[0].committed_metadata = "x" * 5000
+        (refused,) = (await client.call(long, 0)).topics
+        assert refused.partitions[0].error_code == (code or 12)
+        assert (broker.state.groups.describe("h")[1] is None) == bool(code)
         topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
         (fetched,) = (await client.call(OffsetFetchRequest(group_id="g", topics=[topic]), 0)).topics
     assert [one.partitions[0].error_code for one in (committed, fetched)] == [code, code]

@@ -298,9 +298,11 @@ async def test_an_unknown_change_has_all_that_a_controller_is_asked_for_refused(
         assert broker.state.topics.named("t").config.overrides == ({"retention.ms": "5"} if changed else {})
         assert broker.state.config["background.threads"] == (7 if changed else 10)
         # A change of a node that is as wrong is refused by the node alone.
-        asked = [(TOPIC, "t", [("retention.ms", SET, "6")]), (BROKER, "", [("background.threads", -1, "5")])]
+        several = [("log.segment.bytes", APPEND, "5"), ("background.threads", -1, "5")]
+        asked = [(TOPIC, "t", [("retention.ms", SET, "6")]), (BROKER, "", several)]
         answers = (await client.call(changing(*asked), 1)).responses
         assert [one.error_code for one in answers] == [0, 42]
+        assert ("Unknown operations" in answers[1].error_message) != changed  # which is looked for first
 
 
 async def test_a_resource_is_named_once(tmp_path: Path) -> None:

@@ -259,6 +259,14 @@ def addressable(request: Any, world: World, random: Random, version: int) -> Non
         request.topics = [topic for topic in request.topics if topic.name in NO_PATHS][:1] or request.topics
 
 
+def unknown_alone(request: Any, world: World, random: Random, version: int) -> None:
+    """KRaft's controller takes changes out of a hash table, and does nothing at all once it meets an unknown one: if
+    it does not meet another wrong one of the resource before."""
+    for resource in request.resources if world.with_controller else ():
+        unknown = [config for config in resource.configs if config.config_operation not in range(4)]
+        resource.configs = unknown[:1] or resource.configs
+
+
 def noted_alike(request: Any, world: World, random: Random, version: int) -> None:
     """The coordinator before KIP-848's waits for ever for a partition whose metadata is too long, if that of another
     is not (UNSTABLE_OFFSET_COMMIT where that is asked for)."""
@@ -499,5 +507,6 @@ TOUCHES: dict[str, Callable[[Any, World, Random, int], None]] = {
 ALWAYS_TOUCHES: dict[str, Callable[[Any, World, Random, int], None]] = {
     "CreatePartitions": addressable,
     "OffsetCommit": noted_alike,
+    "IncrementalAlterConfigs": unknown_alone,
 }
 NEVER_NULL: frozenset[str] = frozenset()
