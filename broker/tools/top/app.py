@@ -96,6 +96,7 @@ class Top(App[None]):
         self._columns: list[Column] = []
         self._rows: list[Row] = []
         self._widths = Widths(TABS[0])
+        self._letters = 80  # in a line
         self._drawn = ""  # the kind of the tab in the table
         self._wake = asyncio.Event()
 
@@ -111,6 +112,7 @@ class Top(App[None]):
     def on_mount(self) -> None:
         """Begins to follow."""
         self._under.query_one(Rows).focus()
+        self._letters = self.size.width
         self._draw()
         self.run_worker(self._follow())
 
@@ -151,7 +153,7 @@ class Top(App[None]):
         return self.screen_stack[0]
 
     def _draw(self) -> None:
-        width = max(20, self.size.width - 2)
+        width = max(20, self._letters - 2)
         self._under.set_class(bool(self._trouble), "stale")
         self._under.query_one("#head", Static).update(self._head(width))
         self._under.query_one(TabBar).show(self._at, self._shown, width)
@@ -186,7 +188,7 @@ class Top(App[None]):
         why = f"nothing here has {wanted!r} in its name" if wanted else tab.none
         none.update(Text("" if self._shown is None else why))
         cells = [[column.shown(row) for column in tab.columns] for row in self._rows]
-        chosen = self._widths.chosen(cells, max(20, self.size.width - 1), place)  # 1: the scroll bar
+        chosen = self._widths.chosen(cells, max(20, self._letters - 1), place)  # 1: the scroll bar
         self._columns = [tab.columns[index] for index, _ in chosen]
         scrolled = table.scroll_offset
         with self.batch_update():
@@ -202,7 +204,8 @@ class Top(App[None]):
             table.scroll_to(y=scrolled.y, animate=False, force=True)
 
     def _key_under_cursor(self, table: Rows) -> tuple[Any, ...] | None:
-        if self._drawn != self.tab.kind or table.cursor_row >= len(self._rows):
+        """Of the row that somebody chose; who is at the top stays there."""
+        if self._drawn != self.tab.kind or not 0 < table.cursor_row < len(self._rows):
             return None
         return key_of(self.tab.kind, self._rows[table.cursor_row])
 
@@ -314,6 +317,7 @@ class Top(App[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         """Other columns may have room."""
+        self._letters = event.size.width  # `size` is still the one before
         self._widths = Widths(self.tab)
         self._draw()
 

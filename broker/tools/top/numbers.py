@@ -31,13 +31,11 @@ def size(number: float | None) -> str:
 
 
 def _scaled(number: float, base: int, units: tuple[str, ...], blank: str = "") -> str:
-    """Three digits and a unit."""
+    """Three digits, or four below 1024, and a unit."""
     power = 0
-    while abs(number) >= base and power < len(units) - 1:
+    while abs(number) >= base - 0.5 and power < len(units) - 1:
         number /= base
         power += 1
-    if abs(number) >= 999.5:
-        return f"{number:.0f}{blank}{units[power]}"
     digits = 2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0
     return f"{number:.{digits}f}{blank}{units[power]}"
 
@@ -51,7 +49,7 @@ def duration(milliseconds: float | None) -> str:
         return f"{milliseconds:.0f} ms" if is_exact else f"{milliseconds:.2f} ms"
     seconds = milliseconds / 1000
     if seconds < 60:
-        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.0f} s"
+        return f"{seconds:.2f} s" if seconds < 9.995 else f"{int(seconds)} s"
     whole = int(seconds)
     for unit, length, lower, part in (("d", 86_400, "h", 3600), ("h", 3600, "m", 60), ("m", 60, "s", 1)):
         if whole >= length:

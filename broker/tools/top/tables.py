@@ -58,7 +58,7 @@ class Tab:
 
     def sorted(self, rows: Sequence[Row], column: Column, *, is_falling: bool) -> list[Row]:
         """Rows by a column; those of the same value by their names, those without one last."""
-        named = sorted(rows, key=lambda row: tuple(str(row[name]) for name in NAMES[self.kind]))
+        named = sorted(rows, key=lambda row: tuple(str(row[name]).casefold() for name in NAMES[self.kind]))
         known = [row for row in named if column.value(row) is not None]
         known.sort(key=column.value, reverse=is_falling)
         return known + [row for row in named if column.value(row) is None]
@@ -295,7 +295,7 @@ def details(tab: Tab, row: Row) -> list[str]:
     found = []
     for name, value in row.items():
         if name == "per_second":
-            found += [(f"{counter} per second", rate(number)) for counter, number in value.items()]
+            found += [(f"{counter} per second".replace("_", " "), rate(number)) for counter, number in value.items()]
         elif isinstance(value, dict):
             found += [(f"{name} {one_line(key)}", one_line(part)) for key, part in value.items()]
         else:

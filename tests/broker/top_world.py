@@ -1,0 +1,89 @@
+"""Overviews as a control plane would answer them, made up by a test, and valid by its document."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import jsonschema
+
+from ottla.broker.control.openapi import document
+from ottla.broker.control.routes import ROUTES
+from ottla.broker.control.schemas import SCHEMAS, TOTALS
+
+HOSTILE = "[bold red]x[/]\x1b[31m\x07\n\t\u202e[@click=app.quit]q[/]漢字\udcff"
+SHOWN_HOSTILE = "[bold red]x[/]\\x1b[31m\\x07\\n\\t\\u202e[@click=app.quit]q[/]漢字\\udcff"
+
+
+@functools.cache
+def validator() -> Any:
+    """Of an overview, by the control plane's document."""
+    schema = {"$ref": "#/components/schemas/Overview", "components": document(ROUTES)["components"]}
+    return jsonschema.Draft202012Validator(schema)
+
+
+def topic(name: str, **more: Any) -> dict[str, Any]:
+    told = dict.fromkeys(SCHEMAS["OverviewTopic"]["properties"], 0) | {
+        "name": name,
+        "is_internal": False,
+        "partitions": 1,
+    }
+    return told | more
+
+
+def group(id: str, **more: Any) -> dict[str, Any]:
+    told = dict.fromkeys(SCHEMAS["OverviewGroup"]["properties"], 0)
+    told |= {"id": id, "state": "Stable", "protocol_type": "consumer", "protocol": "range", "topics": ["orders"]}
+    return told | more
+
+
+def producer(id: int, **more: Any) -> dict[str, Any]:
+    told = dict.fromkeys(SCHEMAS["OverviewProducer"]["properties"], -1)
+    told |= {"producer_id": id, "topic": "orders", "transactional_id": None, "transaction_state": None, "partition": 0}
+    return told | more
+
+
+def client(id: str | None, **more: Any) -> dict[str, Any]:
+    told = dict.fromkeys(SCHEMAS["OverviewClient"]["properties"], 0)
+    told |= {"client_id": id, "software_name": "java", "software_version": "3", "listener": "PLAINTEXT"}
+    return told | {"hosts": ["10.0.0.1"], "apis": {"Produce": 9}} | more
+
+
+def slow(number: int, **more: Any) -> dict[str, Any]:
+    told = dict.fromkeys(SCHEMAS["SlowRequest"]["properties"], 0)
+    told |= {"number": number, "api": "Produce", "client_id": "app", "host": "10.0.0.1", "fault": None}
+    return told | {"ending": "answered"} | more
+
+
+def waiting(number: int, **more: Any) -> dict[str, Any]:
+    told = dict.fromkeys(SCHEMAS["WaitingRequest"]["properties"], 0)
+    told |= {"number": number, "api": "Fetch", "client_id": "app", "host": "10.0.0.1", "fault": None}
+    return told | {"waits_for": "records"} | more
+
+
+def overview(uptime_ms: int = 1000, **lists: Any) -> dict[str, Any]:
+    """One answer; `lists` by their names, `totals` and `broker` too, as far as they are not as usual."""
+    told: dict[str, Any] = {
+        "broker": {
+            "status": "serving",
+            "reason": None,
+            "version": "0.1.0",
+            "release": "4.3",
+            "cluster_id": "c",
+            "bootstrap": "127.0.0.1:9092",
+            "instance": "i",
+            "state": 1,
+            "uptime_ms": uptime_ms,
+        },
+        "clock": {"now_ms": 1_700_000_000_000, "is_frozen": False, "offset_ms": 0},
+        "nodes": [{"id": 1, "host": "127.0.0.1", "port": 9092, "running": True, "leads": 1}],
+        "totals": dict.fromkeys(TOTALS, 0),
+    }
+    told |= {name: [] for name in ("topics", "groups", "producers", "clients", "slow", "waiting", "faults")}
+    for name, value in lists.items():
+        told[name] = told[name] | value if isinstance(value, dict) else value
+    told = copy.deepcopy(told)
+    if not any("\udcff" in str(value) for value in told.values()):
+        validator().validate(told)
+    return told
