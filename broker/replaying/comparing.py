@@ -1,7 +1,8 @@
 """Two recordings of the same requests beside each other: where the answers differ, and why.
 
 Owns the verdicts. A difference is foretold by the table of releases, follows from an earlier one of the same topic,
-group, transaction or producer, depends on the moment (what was asked while it changed), or has no explanation.
+group, transaction or producer, depends on the moment (what was asked while it changed), is about what was there before
+the recording was played, or has no explanation.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from .foretold import Foretelling
 from .learning import TELL_NAMES, error_codes, learn, learn_names
 from .mapping import Ids, Place
 from .sending import NOT_READY
-from .subjects import changes, of_answer, subjects
-from .values import Difference, Sides, differences
+from .subjects import LISTING, changes, of_answer, subjects
+from .values import ABSENT, Difference, Sides, differences
 from .versions import one_shape
 
 PASSING = frozenset(
@@ -31,6 +32,8 @@ PASSING = frozenset(
 )
 FINDINGS_MAX = 10_000  # what is found beyond is only counted
 _END_TXN, _MARKERS_NS = 26, 500_000_000  # markers may be written after EndTxn was answered
+_SEE_MARKERS = frozenset((1, 2, 9, 61, 65, 66))  # Fetch, ListOffsets, OffsetFetch; producers and transactions described
+_NAMES = ("name", "group_id", "transactional_id", "topic")
 _ENDINGS = {Ending.ANSWERED: "answered", Ending.CLOSED: "closed", Ending.SILENT: "no answer due"}
 
 
@@ -41,6 +44,7 @@ class Why(StrEnum):
     FORETOLD = "foretold"
     FOLLOWS = "follows"
     MOMENT = "moment"
+    BEFORE = "before"
 
 
 class Pair(NamedTuple):
@@ -115,6 +119,7 @@ class _Comparing:
         self._fetched = Fetched(self._ids, same_times=same_times)
         self._topics: dict[bytes, str] = {}
         self._sources: dict[str, int] = {}  # subject -> the exchange from which differences of it follow
+        self._names: set[str] | None = None  # of all that the left is asked for, or tells of
         self._changes: list[tuple[int, int, Exchange, frozenset[str]]] | None = None
         self._translated = {
             pair.left.number: pair.right.api_version
@@ -243,6 +248,8 @@ class _Comparing:
             return Why.FOLLOWS, f"the fault {left.fault}"
         if self._overlaps(left, request, about):
             return Why.MOMENT, "it was asked while that changed"
+        if one.left == ABSENT and left.api_key in LISTING and self._is_unknown(one.right):
+            return Why.BEFORE, ""
         if left.number in self._translated:
             return Why.FORETOLD, f"sent as v{self._translated[left.number]}"
         return Why.UNEXPLAINED, ""
@@ -277,9 +284,23 @@ class _Comparing:
             self._changes = [self._change(pair.left) for pair in self._pairs if self._is_change(pair.left)]
         begun, ended = left.begun_ns, left.begun_ns + max(left.duration_ns, 0)
         return any(
-            first <= ended and last >= begun and one.peer is not left.peer and (not about or not names or names & about)
+            first <= ended
+            and last >= begun
+            and one.peer is not left.peer
+            and (left.api_key in _SEE_MARKERS if one.api_key == _END_TXN else not about or not names or names & about)
             for first, last, one, names in self._changes
         )
+
+    def _is_unknown(self, value: Any) -> bool:
+        """Whether a topic, group or transaction was never named on the left."""
+        if self._names is None:
+            self._names = {name.partition(" ")[2] for pair in self._pairs for name in self._all_subjects(pair.left)}
+        names = [getattr(value, name) for name in _NAMES if name in getattr(value, "_fields", ())]
+        return bool(names) and names[0] not in self._names
+
+    def _all_subjects(self, one: Exchange) -> frozenset[str]:
+        values = request_value(one), response_value(one) if one.response is not None else None
+        return frozenset().union(*(subjects(value, self._ids) for value in values if value is not None))
 
     def _is_change(self, one: Exchange) -> bool:
         request = request_value(one)

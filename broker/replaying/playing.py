@@ -17,6 +17,7 @@ from ..recording.decoding import response_value
 from ..recording.exchange import Ending, Exchange
 from .learning import error_codes
 from .sending import NotSent, Outgoing, Sending, played_exchange
+from .subjects import READING
 from .target import Address, Closed, Connection, Target, Unreachable, look, topic_ids
 
 PATIENCE_SECONDS = 30.0
@@ -24,6 +25,8 @@ LATE_MAX = 5  # answers that never came, after which none is waited for any long
 IMPATIENCE_SECONDS = 1.0
 STEP_SECONDS = 0.003  # between requests on two connections, where nothing else keeps them in order
 AGAIN_SECONDS = 0.05
+_MILLISECOND = 1_000_000  # in nanoseconds
+METADATA = 3
 INCOMPLETE_SECONDS = 0.2  # for what passes by itself, where something was not sent that may have had to come first
 # What passes by itself, and how long it is asked again: a topic that not every broker knows yet, a coordinator that
 # loads its log or makes its topic first.
@@ -41,7 +44,7 @@ _COORDINATORS = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
 )
 PASSING_SECONDS = {**dict.fromkeys(_SOON, 2.0), **dict.fromkeys(_COORDINATORS, 20.0)}
-_NEVER_AGAIN = frozenset({1, 11})  # Fetch and JoinGroup, each of which changes what the next one means
+_NEVER_AGAIN = frozenset({1})  # Fetch: each one changes what the next one of its session means
 
 
 @dataclass(frozen=True)
@@ -124,14 +127,14 @@ class _Player:
     async def run(self) -> None:
         """All steps, each at its time."""
         events: list[tuple[int, int, int, Callable[[], object]]] = []
+        # Where only milliseconds are told, who ended within one is taken to have ended before who began in it.
+        is_coarse = not any(step.exchange.begun_ns % _MILLISECOND for step in self.steps)
         for number, step in enumerate(self.steps):
             one = step.exchange
-            begun = one.begun_ns
-            events.append((begun, 1, number, lambda step=step: self._begin(step)))
+            events.append((one.begun_ns, number, 0, lambda step=step: self._begin(step)))
             if one.duration_ns >= 0:
-                # At one moment ends go before beginnings, but not before their own.
-                end = begun + max(one.duration_ns, 1)
-                events.append((end, 0, number, lambda step=step: self._end(step)))
+                end = one.begun_ns + max(one.duration_ns - is_coarse * _MILLISECOND, 0)
+                events.append((end, number, 1, lambda step=step: self._end(step)))
         events.sort(key=lambda event: event[:3])
         self._begun_s = asyncio.get_running_loop().time()
         for at, _, _, act in events:
@@ -243,13 +246,17 @@ class _Player:
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         recorded = set(error_codes(response_value(one))) if one.response is not None else set()
-        while one.api_key not in _NEVER_AGAIN and self._last.get(one.peer.number) is step and step.played is not None:
+        while one.api_key not in _NEVER_AGAIN and step.played is not None:
+            if one.api_key not in READING and self._last.get(one.peer.number) is not step:
+                return  # what came after it would have come before it
             codes = set(error_codes(response_value(step.played)))
             passing = {code for code in codes - recorded if code in PASSING_SECONDS}
+            if lacks_topics(one, step.played):
+                passing = {int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
             if (
                 not passing
                 or codes - passing - {ErrorCode.NONE}
-                or (one.api_key != 3 and ErrorCode.NONE in codes - recorded)
+                or (one.api_key != METADATA and ErrorCode.NONE in codes - recorded)
             ):
                 return
             passes_s = max(PASSING_SECONDS[ErrorCode(code)] for code in passing)
@@ -287,6 +294,19 @@ class _Player:
             word = "request was" if again == 1 else "requests were"
             found.append(f"{again} {word} sent again, until what passes by itself had passed")
         return found
+
+
+def lacks_topics(recorded: Exchange, played: Exchange) -> bool:
+    """Whether Metadata tells fewer partitions than it did: not every broker knows yet of what a controller made."""
+    if recorded.api_key != METADATA or recorded.response is None:
+        return False
+    left, right = response_value(recorded), response_value(played)
+    if left is None or right is None:
+        return False
+    there = {one.name or bytes(one.topic_id): len(one.partitions) for one in right.topics}
+    return any(
+        len(one.partitions) > there.get(one.name or bytes(one.topic_id), len(one.partitions)) for one in left.topics
+    )
 
 
 def _take(step: Step, future: asyncio.Future[bytes], silent: bool) -> None:

@@ -22,6 +22,7 @@ _TITLES = {
     Why.FORETOLD: "foretold",
     Why.FOLLOWS: "that follow from others",
     Why.MOMENT: "that depend on the moment",
+    Why.BEFORE: "about what was there before",
 }
 _VERSIONS = "versions of "
 _CODES = {int(code): code.name for code in ErrorCode}
@@ -64,7 +65,7 @@ def _summary(found: Comparison, sides: tuple[str, str]) -> Iterator[str]:
     for why, title in _TITLES.items():
         count = found.counts[why]
         if count:
-            yield f"{count} {'difference' if count == 1 else 'differences'} {title}{_reasons(found, why)}\n"
+            yield f"differences {title}: {count}{_reasons(found, why)}\n"
 
 
 def _reasons(found: Comparison, why: Why) -> str:
@@ -74,8 +75,8 @@ def _reasons(found: Comparison, why: Why) -> str:
     versions = [reason for reason in reasons if reason.startswith(_VERSIONS)]
     if len(versions) > 1:
         reasons[f"{_VERSIONS}{len(versions)} APIs"] = sum(reasons.pop(reason) for reason in versions)
-    listed = [f"{reason} ({count})" if count > 1 else reason for reason, count in reasons.most_common()]
-    return f": {', '.join(listed)}" if listed else ""
+    listed = [f"{count} {reason}" for reason, count in reasons.most_common()]
+    return f" ({', '.join(listed)})" if listed else ""
 
 
 def shown(path: str, value: Any) -> str:

@@ -18,6 +18,9 @@ READING = frozenset(
     # Fetch, ListOffsets, OffsetFetch, FindCoordinator, Heartbeat, and what describes and lists
     {1, 2, 9, 10, 12, 15, 16, 18, 23, 29, 32, 35, 41, 46, 48, 50, 55, 60, 61, 65, 66, 71, 72, 74, 75}
 )
+# Metadata, ListGroups, DescribeLogDirs, and the lists of reassignments, transactions and topics: who asks for all of
+# them is told of those that were there before as well.
+LISTING = frozenset({3, 16, 35, 46, 66, 75})
 _OF_TOPICS = frozenset(
     """partitions partition_data partition_indexes topic_id num_partitions count assignments""".split()
 ) | frozenset(PARTITION_FIELDS)

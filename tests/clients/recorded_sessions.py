@@ -18,7 +18,8 @@ PARTITIONS = 2
 def confluent(address: str, name: str) -> None:
     """librdkafka."""
     from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-    from confluent_kafka.admin import AdminClient, ConfigResource
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._config import ConfigResource
     from confluent_kafka.cimpl import NewPartitions, NewTopic
 
     quiet = {"bootstrap.servers": address, "log_level": 0, "error_cb": lambda _error: None, "client.id": "confluent"}

@@ -43,11 +43,13 @@ MODULES = [
     "commands",
     "kafka_tools",
     "connect",
+    "replayed",
     "other_admins",
     "spark",
     "spark_sink",
     "spark_rewritten",
     "spark_moved",
+    "browsed",
 ]
 
 

@@ -1,0 +1,101 @@
+"""Sessions of real clients, recorded with ours and played to Apache Kafka: the answers are the same.
+
+Owns what differs for a reason, `REPLAY_REASONS`; everything else is a failure, which is written to
+out/interop/replayed-X-Y.txt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable
+
+from checks import OUT, ROOT, Check, Failed
+from reasons import UNANNOUNCED, Reason, Reasons
+from side_by_side import RELEASES, SETTINGS, apache
+
+from ottla.broker import Embedded
+from ottla.broker.replaying.comparing import Finding, Why
+from ottla.broker.replaying.playing import PlayOptions
+from ottla.broker.replaying.printing import text
+from ottla.broker.replaying.running import Result, replay
+
+sys.path.insert(0, str(ROOT / "tests" / "clients"))
+from recorded_sessions import SESSIONS  # type: ignore[import-not-found]
+
+PATIENCE_SECONDS = 30.0
+# (recorded as, played to): the same release, and an older one.
+PAIRS = [("3.9", "3.9"), ("4.3", "4.3"), ("4.3", "3.9")]
+REPLAY_REASONS = Reasons(
+    [
+        Reason(
+            "ApiVersions",
+            r"features\[(metadata|kraft|group|share|streams|eligible\.leader\.replicas)\.version\]",
+            UNANNOUNCED,
+            lambda theirs, ours: ours == "<absent>",
+        ),
+    ]
+)
+
+
+def unexplained(result: Result, release: str, reasons: Counter[str]) -> list[Finding]:
+    """What neither the table of releases nor a reason explains."""
+    left = []
+    for one in result.comparison.findings:
+        if one.why is not Why.UNEXPLAINED:
+            continue
+        reason = REPLAY_REASONS.of(release, one.api, one.path, one.right, one.left)  # "theirs" is Kafka's
+        if reason is None:
+            left.append(one)
+        else:
+            reasons[reason] += one.times
+    return left
+
+
+def run(recorded: str, played: str) -> str:
+    """The sessions of all clients one after the other, against one Kafka."""
+    reasons: Counter[str] = Counter()
+    failures: list[str] = []
+    requests = compared = 0
+    explained: Counter[str] = Counter()
+    with apache(played, SETTINGS) as kafka:
+        for client, session in SESSIONS.items():
+            path = OUT / f"replayed-{client}-{recorded}.jsonl"
+            path.unlink(missing_ok=True)
+            record(session, recorded, str(path))
+            host, _, port = kafka.address.rpartition(":")
+            options = PlayOptions(patience_s=PATIENCE_SECONDS, translate=True)
+            result = asyncio.run(replay(str(path), (host, int(port)), options, (recorded, played)))
+            requests += result.comparison.exchanges
+            compared += result.comparison.compared
+            counts = result.comparison.counts
+            explained.update({why.value: count for why, count in counts.items() if why is not Why.UNEXPLAINED})
+            told = "".join(text(result.comparison, result.sides, result.notes, everything=True))
+            (OUT / f"replayed-{client}-{recorded}-{played}.txt").write_text(told)
+            failures += [
+                f"{client} #{one.number} {one.api} v{one.version}{one.path}: {one.left!r} <> {one.right!r}"
+                for one in unexplained(result, played, reasons)
+            ]
+    counted = ", ".join(f"{count} {why}" for why, count in sorted(explained.items()))
+    told = f"{requests} requests, {compared} compared; {counted or 'no difference'}"
+    if reasons:
+        told += "; for a reason: " + "; ".join(f"{reason} ({count})" for reason, count in sorted(reasons.items()))
+    if failures:
+        raise Failed(f"{told}; {len(failures)} without:\n" + "\n".join(one[:400] for one in failures[:20]))
+    return told
+
+
+def record(session: Callable[[str, str], None], release: str, path: str) -> None:
+    """One session with a broker of ours."""
+    with Embedded(release, dict(SETTINGS), record=path) as broker:
+        session(broker.bootstrap, f"played-{session.__name__}")
+
+
+CHECKS = [
+    Check(
+        f"sessions recorded as {recorded}, played to Kafka {RELEASES[played]}",
+        lambda recorded=recorded, played=played: run(recorded, played),
+    )
+    for recorded, played in PAIRS
+]
