@@ -15,6 +15,7 @@ from typing import Any
 
 from ..cli import complain
 from ..tools.command_line import Parser, printing
+from ..tools.top.plain import overview
 from . import ctl_logs, ctl_print, ctl_recording, ctl_requests, values
 from .ctl_client import Client, Unreachable, Wrong, duration_ms, time_ms
 from .ctl_faults import add_fault_arguments, rule_of
@@ -72,6 +73,7 @@ def ctl_parser() -> argparse.ArgumentParser:
     resources = parser.add_subparsers(metavar="RESOURCE", required=True, dest="resource")
     for add in (
         _health,
+        _overview,
         _faults,
         _topology,
         _clock,
@@ -120,6 +122,17 @@ class _Verbs:
 def _health(resources: Any) -> None:
     verbs = _Verbs(resources, "health", "whether the broker serves, as what, and where")
     verbs.alone(lambda to, given: to.ask("GET", "health"), ctl_print.health)
+
+
+def _overview(resources: Any) -> None:
+    verbs = _Verbs(resources, "overview", "what goes on: topics, groups, producers, clients, slow requests")
+
+    def look(to: Client, given: argparse.Namespace) -> Any:
+        return to.ask("GET", "overview", query={"contains": given.filter, "limit": given.limit})
+
+    alone = verbs.alone(look, overview)
+    alone.add_argument("--filter", metavar="TEXT", help="only what has this in its name")
+    alone.add_argument("--limit", type=_whole, metavar="N", help="lines of each list at most")
 
 
 def _faults(resources: Any) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from controlling import controlled
 from harness import produce, records
+from test_control_ctl import told
 from top_world import HOSTILE, SHOWN_HOSTILE, client, group, overview, producer, slow, topic, waiting
 
 from ottla.broker.tools.top import numbers
@@ -166,12 +167,15 @@ async def test_one_look_is_printed(tmp_path: Path) -> None:
         assert any(line.startswith("1 stall 0 0 api=Heartbeat client_id=app") for line in lines), out
         assert "no groups" in lines and "no requests wait" in lines
         code, out, error = await asyncio.to_thread(run, *given, "--json", "--filter", "RDERS", "--limit", "1")
-        told = json.loads(out)
-        assert (code, error, [one["name"] for one in told["topics"]], told["clients"]) == (0, "", ["orders"], [])
-        assert told["topics"][0]["per_second"] == {"records_in": 0.0, "bytes_in": 0.0, "bytes_out": 0.0}
+        found = json.loads(out)
+        assert (code, error, [one["name"] for one in found["topics"]], found["clients"]) == (0, "", ["orders"], [])
+        assert found["topics"][0]["per_second"] == {"records_in": 0.0, "bytes_in": 0.0, "bytes_out": 0.0}
         environ = {"OTTLA_CONTROL": api.url}
         code, out, _ = await asyncio.to_thread(run, "--once", "--interval", "0.1", environ=environ)
         assert code == 0 and "orders" in out
+        printed = await told(api, "overview", "--filter", "order", "--limit", "5")
+        assert printed[4].startswith("TOPIC PARTS RECORDS SIZE") and printed[5].startswith("orders 2 2 ")
+        assert "req/s" not in printed[2], "one answer has no rates"
 
 
 @pytest.mark.parametrize(
