@@ -91,10 +91,9 @@ def exchange_of(number: int, peer: Peer, time_ms: int, begun_ns: int, frame: byt
 
 
 def note_software(exchange: Exchange) -> None:
-    """Has the connection of an answered ApiVersions be of the software that it named."""
-    if exchange.api_key == API_VERSIONS_KEY and exchange.request is not None:
+    """Has the connection of an ApiVersions that was answered well be of the software that it named, or of none."""
+    if exchange.api_key == API_VERSIONS_KEY and (exchange.response or b"")[4:6] == b"\0\0":
         request = request_value(exchange)
-        if request is not None and request.client_software_name:
-            exchange.peer.origin = origin_of(
-                exchange.peer.listener, request.client_software_name, request.client_software_version
-            )
+        if request is not None:
+            names = request.client_software_name or None, request.client_software_version or None
+            exchange.peer.origin = origin_of(exchange.peer.listener, *names)

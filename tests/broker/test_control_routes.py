@@ -386,6 +386,9 @@ async def test_every_route_is_called(tmp_path: Path) -> None:
             await api.ask("POST", "/state/reset")
         await topics_and_records(api)
         await requests(broker, api)
+        recording = {"file": str(tmp_path / "x.jsonl")}
+        for method, body, is_running in (("POST", recording, True), ("GET", None, True), ("DELETE", None, False)):
+            assert (await api.ask(method, "/recording", body))["running"] is is_running
         assert await api.ask("GET", "/groups") == {"groups": []}
         assert await api.ask("GET", "/producers?topic=orders") == {"producers": []}
         await api.ask("GET", "/groups/none", status=404)

@@ -1,0 +1,389 @@
+"""Recordings from end to end: what clients did is in the file, of either kind, whatever becomes of the broker, the disk
+or the process that writes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from controlling import controlled
+from harness import Broker, create_topics, fetch, ping, process, produce, records, running
+from test_control_ctl import refused, told
+
+from ottla.broker import Embedded
+from ottla.broker.faults import Faults, Rule, actions
+from ottla.broker.options import StartupError
+from ottla.broker.recording import recorder as recorder_module
+from ottla.broker.recording.exchange import Ending, Exchange
+from ottla.broker.recording.files import read_recording
+from ottla.broker.recording.record_options import LEAST_BYTES, RecordError, RecordOptions
+from ottla.broker.recording.recorded import NoRecording, Recording
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.storage.memory_files import MemoryFiles
+
+FOLDER = Path("/recorded")
+FORMATS = ["jsonl", "pcapng"]
+SECRET = b"geheim"
+
+
+def memory(**more: Any) -> Any:
+    return running(FOLDER, files=MemoryFiles(lambda: 0), **more)
+
+
+def facts(exchange: Exchange) -> tuple[Any, ...]:
+    """What both kinds of files have, to the last bit."""
+    return (
+        *(exchange.number, exchange.peer.number, exchange.api_key, exchange.api_version, exchange.correlation_id),
+        *(exchange.client_id, exchange.request, exchange.response, exchange.ending, exchange.time_ms),
+        *(exchange.request_bytes, exchange.response_bytes, exchange.fault, exchange.reason),
+        *(exchange.software_name, exchange.software_version, exchange.peer.client_port, exchange.peer.listener),
+    )
+
+
+class Sink:
+    """What a recording is held against."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[Exchange] = []
+
+    def opened(self, peer: Any) -> None: ...
+
+    def begun(self, exchange: Exchange) -> None:
+        self.exchanges.append(exchange)
+
+    def ended(self, exchange: Exchange) -> None: ...
+
+    def closed(self, peer: Any) -> None: ...
+
+
+async def talk(broker: Broker) -> None:
+    """Something of everything: a software with a name, records, no answer, a wait, what cannot be read, a fault."""
+    one, other = await broker.client(), await broker.client()
+    named = ApiVersionsRequest(client_software_name="tester", client_software_version="1.0")
+    await one.call(named, 3)
+    await one.call(create_topics("t"), 5, client_id=None)
+    waiting = await other.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
+    for codec in range(5):
+        await one.call(produce(records(SECRET * 30, SECRET, key=SECRET, codec=codec)), 9)
+    await one.send(produce(records(SECRET), acks=0), 9)
+    await one.call(MetadataRequest(topics=[]), 9)
+    assert (await other.receive())[0] == waiting
+    for bytes_sent in (
+        struct.pack(">i", 7) + b"abcdefg",
+        struct.pack(">ihhihI", 14, 3, 12, 1, -1, 7),
+        struct.pack(">ihhih", 10, 999, 0, 7, -1),
+    ):
+        broken = await broker.client()
+        await broken.send_bytes(bytes_sent)
+        assert await broken.is_closed()
+    assert broker.running.faults is not None
+    broker.running.faults.add(Rule(action=actions.error("NOT_CONTROLLER"), api="CreateTopics", times=1))
+    await one.call(create_topics("u"), 5)
+    broker.running.faults.add(Rule(action=actions.truncate(20), api="Metadata", times=1))
+    lost = await broker.client()
+    await lost.send(MetadataRequest(topics=None), 9)
+    assert await lost.is_closed()
+    await one.send(produce(records(bytes(200_000))), 9)  # more than a packet
+    await one.receive()
+    await (await broker.client()).call(ping(), 0)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_what_was_said_is_in_the_file(kind: str, tmp_path: Path) -> None:
+    path = str(tmp_path / f"said.{kind}")
+    sink = Sink()
+    async with memory(faults=Faults()) as broker:
+        broker.running.connections.listen(sink)
+        broker.running.recorder.start(broker.running, RecordOptions(path))
+        await talk(broker)
+        cluster_id, port = broker.state.cluster_id, broker.ports[0]
+    found = read_recording(path)
+    assert not found.damage and not found.dropped
+    assert found.meta["cluster_id"] == cluster_id and found.meta["contents"] is True
+    assert found.meta["nodes"] == [{"node_id": 1, "listener": "PLAINTEXT", "host": "127.0.0.1", "port": port}]
+    assert [facts(one) for one in found.exchanges] == [facts(one) for one in sink.exchanges]
+    for one, truth in zip(found.exchanges, sink.exchanges, strict=True):
+        assert abs(one.duration_ns - truth.duration_ns) <= 50  # JSON has tenths of microseconds
+    assert {Ending.ANSWERED, Ending.SILENT, Ending.CLOSED} == {one.ending for one in found.exchanges}
+    assert {one.software_name for one in found.exchanges} == {"tester", None}
+    assert any(one.fault for one in found.exchanges) and any(one.reason for one in found.exchanges)
+
+
+async def test_lines_are_for_reading(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    async with memory(faults=Faults()) as broker:
+        broker.running.recorder.start(broker.running, RecordOptions(str(path)))
+        await talk(broker)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [lines[0]["type"], lines[-1]["type"], lines[-1]["reason"]] == ["recording", "end", "stopped"]
+    kinds = [line["type"] for line in lines]
+    assert kinds.count("connection") == kinds.count("closed") == 7
+    (first, *_) = [line for line in lines if line.get("api") == "Produce"]
+    (batch,) = first["request"]["topic_data"][0]["partition_data"][0]["records"]["batches"]
+    assert [record["value"] for record in batch["records"]] == ["geheim" * 30, "geheim"]
+    assert first["response"]["responses"][0]["partition_responses"][0]["error_code"] == 0
+    assert (first["client_id"], first["ending"], first["software_name"]) == ("test", "answered", "tester")
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_without_contents(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"bare.{kind}"
+    async with memory(faults=Faults()) as broker:
+        broker.running.recorder.start(broker.running, RecordOptions(str(path), contents=False))
+        await talk(broker)
+    assert SECRET not in path.read_bytes() and b"Z2VoZWlt" not in path.read_bytes()
+    found = read_recording(path)
+    produced = [one for one in found.exchanges if one.api_key == 0]
+    assert not found.damage and found.meta["contents"] is False and len(produced) == 7
+    if kind == "pcapng":
+        assert all(bytes(30) in (one.request or b"") for one in produced if one.request_bytes > 200)
+    else:
+        assert '"value_size":180' in path.read_text()
+
+
+async def settled(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(15):
+        while not done():
+            await asyncio.sleep(0.01)
+
+
+async def calls(broker: Broker, count: int, size: int) -> None:
+    client = await broker.client()
+    for _ in range(count):
+        await client.call(produce(records(os.urandom(size))), 9)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_it_ends_when_it_is_full(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"full.{kind}"
+    async with memory() as broker:
+        await broker.topic("t")
+        recorder = broker.running.recorder
+        recorder.start(broker.running, RecordOptions(str(path), LEAST_BYTES))
+        await calls(broker, 30, 5000)
+        await settled(lambda: not recorder.is_running)
+        assert recorder.state is not None and recorder.state.ended == "it has reached its size"
+        await calls(broker, 3, 10)  # the broker goes on
+        assert broker.running.connections.tap is None
+        recorder.start(broker.running, RecordOptions(str(path)))  # and can be recorded again
+        await calls(broker, 1, 10)
+    assert path.stat().st_size <= LEAST_BYTES and len(read_recording(path).exchanges) == 1
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_a_ring_keeps_the_newest(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"ring.{kind}"
+    former = tmp_path / f"ring.{kind}.1"
+    async with memory() as broker:
+        await broker.topic("t")
+        broker.running.recorder.start(broker.running, RecordOptions(str(path), LEAST_BYTES, ring=True))
+        await calls(broker, 60, 3000)
+        await broker.settle()
+    assert path.stat().st_size + former.stat().st_size <= LEAST_BYTES
+    found = read_recording(path)
+    numbers = [one.number for one in found.exchanges]
+    assert numbers == list(range(numbers[0], 64)) and numbers[0] > 1 and not found.damage
+    assert len(found.exchanges) > len(read_recording(former).exchanges) > 2
+    assert all(one.request is not None and one.response is not None for one in found.exchanges)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_killed_broker_leaves_what_was_said(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"killed.{kind}"
+    with process(tmp_path, "--data-dir", str(tmp_path / "data"), "--record", str(path)) as broker:
+        assert read_recording(path).exchanges == []  # it is there as soon as the broker is
+
+        async def talk_and_wait() -> None:
+            from harness import Client
+
+            client = await Client.connect(broker.ports[0])
+            for _ in range(20):
+                await client.call(ping(), 0)
+            await client.call(create_topics("t"), 5)
+            await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
+            await settled(lambda: b"".join(one.request or b"" for one in read_recording(path).exchanges) != b"")
+            await asyncio.sleep(0.2)  # as what is said is handed on every 20 ms
+            client.close()
+
+        asyncio.run(talk_and_wait())
+        (child,) = children(broker.process.pid)
+        assert broker.end(signal.SIGKILL) == -signal.SIGKILL
+    deadline = time.monotonic() + 15
+    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    found = read_recording(path)
+    assert not found.damage and len(found.exchanges) == 22
+
+
+def children(parent: int) -> list[int]:
+    done = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=True)
+    return [int(word) for word in done.stdout.split()]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_a_full_disk_ends_the_recording_and_nothing_else(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"disk.{kind}"
+    async with memory() as broker:
+        await broker.topic("t")
+        recorder = broker.running.recorder
+        recorder.start(broker.running, RecordOptions(str(path)))
+        (child,) = (one for one in children(os.getpid()) if b"recorder_process" in cmdline(one))
+        await calls(broker, 3, 1000)
+        await settled(lambda: len(read_recording(path).exchanges) == 3)
+        resource.prlimit(child, resource.RLIMIT_FSIZE, (path.stat().st_size + 3000, resource.RLIM_INFINITY))
+        await calls(broker, 20, 1000)
+        await settled(lambda: not recorder.is_running)
+        assert recorder.state is not None and recorder.state.ended == "File too large"
+        await calls(broker, 3, 10)
+    found = read_recording(path)
+    assert not found.damage and 3 <= len(found.exchanges) < 23
+
+
+def cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+async def test_a_killed_writer_costs_a_warning(tmp_path: Path) -> None:
+    async with memory() as broker:
+        recorder = broker.running.recorder
+        recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
+        (child,) = (one for one in children(os.getpid()) if b"recorder_process" in cmdline(one))
+        os.kill(child, signal.SIGKILL)
+        await settled(lambda: not recorder.is_running)
+        assert recorder.state is not None and recorder.state.ended == "the process that writes it has ended"
+        client = await broker.client()
+        await client.call(ping(), 0)
+
+
+async def test_what_comes_too_fast_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer stands still, so that nothing leaves the pipe."""
+    path = tmp_path / "slow.jsonl"
+    async with memory() as broker:
+        await broker.topic("t")
+        recorder = broker.running.recorder
+        recorder.start(broker.running, RecordOptions(str(path)))
+        (child,) = (one for one in children(os.getpid()) if b"recorder_process" in cmdline(one))
+        os.kill(child, signal.SIGSTOP)
+        monkeypatch.setattr(recorder_module, "BACKLOG_BYTES", 200_000)
+        await calls(broker, 40, 100_000)
+        os.kill(child, signal.SIGCONT)
+        dropped = recorder.state.dropped if recorder.state else 0
+        assert 10 < dropped < 40
+        await asyncio.sleep(0)
+    found = read_recording(path)
+    assert not found.damage
+    assert found.dropped == dropped and len(found.exchanges) == 40 - dropped
+
+
+def test_no_other_file_is_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "notes.json"
+    path.write_text('{"mine": 1}\n')
+    with pytest.raises(StartupError, match=r"notes\.json is there already, and no recording: it is left as it is"):
+        Embedded(record=path).start()
+    assert path.read_text() == '{"mine": 1}\n'
+    for made in (tmp_path / "folder.jsonl", tmp_path / "pipe.jsonl"):
+        (os.mkfifo if "pipe" in made.name else os.mkdir)(made)
+        with pytest.raises(StartupError, match="is no file that can be recorded to"):
+            Embedded(record=made).start()
+    with pytest.raises(StartupError, match="cannot be recorded to: No such file or directory"):
+        Embedded(record=tmp_path / "none" / "x.jsonl").start()
+    with pytest.raises(RecordError, match="ends in"):
+        Embedded(record=tmp_path / "x.txt")
+    path = tmp_path / "x.pcapng"
+    for _ in range(2):  # an earlier recording may be
+        with Embedded(record=path) as broker:
+            with pytest.raises(StartupError, match="is being recorded to already"):
+                Embedded(record=path).start()
+            assert broker.options.record is not None
+    assert read_recording(path).exchanges == []
+    taken = tmp_path / "new.jsonl"
+    with Embedded(record=taken) as broker, pytest.raises(StartupError):
+        Embedded(record=tmp_path / "never.jsonl", listeners=broker.bootstrap).start()
+    assert not (tmp_path / "never.jsonl").exists()
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_damage_is_named_and_the_rest_read(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"damaged.{kind}"
+    async with memory() as broker:
+        await broker.topic("t")
+        broker.running.recorder.start(broker.running, RecordOptions(str(path)))
+        await calls(broker, 5, 100)
+    data = path.read_bytes()
+    whole = read_recording(path)
+    for cut in range(0, len(data), 97):
+        path.write_bytes(data[:cut])
+        try:
+            found = read_recording(path)
+        except NoRecording:
+            assert cut < 600
+            continue
+        expected = [facts(one) for one in whole.exchanges]
+        assert [facts(one) for one in found.exchanges if one.ending is Ending.ANSWERED] == expected[: answered(found)]
+    if kind == "jsonl":
+        lines = data.splitlines(keepends=True)
+        lines[3] = b'{"type": "exchange", "number": "x"}\n'
+        path.write_bytes(b"".join(lines))
+        assert read_recording(path).damage == [f"{path}: line 4: number is missing, or not what it should be"]
+    with pytest.raises(NoRecording, match="is no recording"):
+        (tmp_path / f"other.{kind}").write_bytes(b"{}\n")
+        read_recording(tmp_path / f"other.{kind}")
+
+
+def answered(found: Recording) -> int:
+    return sum(one.ending is Ending.ANSWERED for one in found.exchanges)
+
+
+async def test_over_the_control_plane(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.jsonl")
+    async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, api):
+        assert (await api.ask("GET", "/recording"))["file"] is None
+        assert await told(api, "recording") == ["nothing is being recorded"]
+        await api.ask("DELETE", "/recording", status=404)
+        assert "ends in" in await api.ask("POST", "/recording", {"file": "x.txt"}, 400)
+        begun = await api.ask("POST", "/recording", {"file": path, "max_bytes": 70_000, "contents": False})
+        assert begun["running"] and begun["max_bytes"] == 70_000 and not begun["contents"]
+        assert "already" in await api.ask("POST", "/recording", {"file": path}, 409)
+        await (await broker.client()).call(ping(), 0)
+        assert f"file {path}" in await told(api, "recording")
+        ended = await api.ask("DELETE", "/recording")
+        assert (ended["running"], ended["ended"], ended["exchanges"]) == (False, "stopped", 1)
+        assert len(read_recording(path).exchanges) == 1
+        lines = await told(api, "recording", "start", path, "--ring", "--max-bytes", "100000")
+        assert "recording running" in lines
+        assert "ended: stopped" in " ".join(await told(api, "recording", "stop"))
+        assert "nothing is being recorded" in await refused(api, "recording", "stop")
+
+
+async def test_connections_that_were_there_before(tmp_path: Path) -> None:
+    for kind in FORMATS:
+        path = str(tmp_path / f"x.{kind}")
+        async with memory() as broker:
+            client = await broker.client()
+            await client.call(ApiVersionsRequest(client_software_name="me", client_software_version="2"), 3)
+            await broker.topic("t")
+            await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
+            await broker.settle()
+            broker.running.recorder.start(broker.running, RecordOptions(path))
+            await (await broker.client()).call(produce(records(b"x")), 9)
+            await client.receive()
+            await client.call(MetadataRequest(topics=[]), 9)
+            await broker.running.recorder.stop()
+            assert not broker.running.recorder.is_running
+        found = read_recording(path)
+        assert [one.api_key for one in found.exchanges] == [0, 3] and not found.damage
+        assert found.exchanges[1].software_name == "me"
