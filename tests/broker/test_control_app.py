@@ -45,6 +45,13 @@ ROUTES = (
 )
 
 
+@pytest.fixture(autouse=True)
+def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server alone, without what looks at a broker from its start on."""
+    monkeypatch.setattr(app.Plane, "look", lambda plane: None)
+    monkeypatch.setattr(app.observing, "add_to", lambda application, plane: None)
+
+
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ControlServer]:
     monkeypatch.setattr(app, "MAX_BODY_BYTES", 5000)
