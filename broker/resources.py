@@ -333,7 +333,8 @@ def _check_in_sync(name: str, changes: Sequence[Change]) -> None:
 
 def _set_levels(context: RequestContext, name: str, changes: Sequence[Change], *, validate_only: bool) -> None:
     """The levels of loggers, until the broker starts anew."""
-    _check_node(context, name, expected="node id. Expected")
+    if name or context.broker.profile.behaviour.kraft_configs:
+        _check_node(context, name, expected="node id. Expected")
     loggers = levels()
     for change in changes:
         verb = _operation(change.operation)

@@ -142,6 +142,10 @@ class ScramCredentials:
         for gone in deletions:
             if gone.name not in refused and (found := self._missing(gone)) is not None:
                 refused[gone.name] = found
+        # The others were prepared together, so that one of which no key can be made surprises for all.
+        left = [change for change in changes if change.name not in refused]
+        if any(isinstance(change, Upsertion) and not change.salted_password for change in left):
+            refused.update((change.name, Refused(ErrorCode.UNKNOWN_SERVER_ERROR)) for change in left)
         return refused
 
     def _missing(self, change: Deletion | Upsertion) -> Refused | None:

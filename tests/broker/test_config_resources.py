@@ -235,6 +235,12 @@ async def test_brokers_with_zookeeper_had_other_words(tmp_path: Path) -> None:
             ),
             (BROKER, "x", [], (42, "Broker id must be an integer, but it is: x")),
             (CLIENT_METRICS, "m", [], (42, "Unexpected resource type UNKNOWN")),
+            (
+                LOGGER,
+                "",
+                [("root", APPEND, "INFO")],
+                (42, "APPEND operation is not allowed for the BROKER_LOGGER resource"),
+            ),
         ]
         for kind, name, changes, answer in cases:
             assert await change(client, kind, name, *changes) == answer, (kind, name, changes)

@@ -128,6 +128,9 @@ async def test_with_zookeeper_each_mechanism_of_a_user_may_change_at_once(releas
         assert await describe(client, "joe") == [("joe", 0, "", {SHA_512: 4096})]
         text = "The server experienced an unexpected error when processing the request."
         assert await alter(client, up("amy", password=b"")) == {"amy": (-1, text)}
+        found = await alter(client, up("bob"), up("amy", SHA_512), up("amy", password=b""), up("zoe", iterations=5))
+        assert found == {"amy": (-1, text), "bob": (-1, text), "zoe": FEW}
+        assert [user for user, *_ in await describe(client, everybody=True)] == ["joe"]
         for users in ([""], ["", ""]):
             assert await describe(client, *users) == [("", 91, "Username must not be empty", {})]
 

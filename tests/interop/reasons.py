@@ -169,6 +169,13 @@ REASONS = Reasons(
         Reason(
             "AlterClientQuotas",
             r"\.error_message$",
+            "with ZooKeeper entities are told by what their names are there, with % in them",
+            lambda theirs, ours: str(theirs).replace("%3A", ":") == ours,
+            ("2.8",),
+        ),
+        Reason(
+            "AlterClientQuotas",
+            r"\.error_message$",
             "of several quotas that are wrong another is told first: Kafka takes them out of a hash table",
             lambda theirs, ours: (
                 len(_quotas_in(theirs)) == len(_quotas_in(ours)) == 1 and _quotas_in(theirs) != _quotas_in(ours)
@@ -198,9 +205,9 @@ REASONS = Reasons(
         ),
         Reason(
             "IncrementalAlterConfigs",
-            r"^\.responses\[2,\]\.error_(code|message)$",
-            "the empty name of a topic is first met as a path of ZooKeeper's",
-            lambda theirs, ours: theirs == 42 or "Path must not end with / character" in str(theirs),
+            r"^\.responses\[2,\.?\.?\]\.error_(code|message)$",
+            "a topic's name that is no path of ZooKeeper's is first met as that",
+            lambda theirs, ours: theirs == 42 or re.search("Path must not end|Invalid path", str(theirs)) is not None,
             ("2.8",),
         ),
         Reason(
@@ -220,9 +227,19 @@ REASONS = Reasons(
             lambda request: not {0, 1, 2, 3} >= _operations(request),
         ),
         Reason(
+            "AlterConfigs IncrementalAlterConfigs CreateTopics",
+            r"\.error_code$",
+            "of several configs that are wrong another is told first, which with ZooKeeper may have another code",
+            lambda theirs, ours: {theirs, ours} == {40, 42},
+            ("2.8",),
+            lambda request: any(
+                len(one.configs) > 1 for one in getattr(request, "resources", None) or getattr(request, "topics", ())
+            ),
+        ),
+        Reason(
             "AlterConfigs",
             r"\.error_message$",
-            "of several kinds of resources that cannot be changed another is told first: Kafka has them in a hash table",
+            "of several kinds of resources that cannot be changed another is told first: Kafka hashes them",
             lambda theirs, ours: {theirs, ours} == {UNKNOWN_KIND, LOGGER_KIND},
             ("2.8",),
         ),
