@@ -31,8 +31,8 @@ LOGGERS = tuple(
     PREFIX + module
     for module in """
     adoption cleaner client_ledger config connections control.app durability errors forced_upgrade image log_dirs
-    maintenance moves progress quotas.client_quotas recording.tap request_log server state telemetry topics
-    transactions.coordinator
+    maintenance moves progress quotas.client_quotas recording.recorder recording.tap request_log server state telemetry
+    topics transactions.coordinator
     """.split()
 )
 """All that there are."""
