@@ -287,7 +287,7 @@ def _convert(fact: Fact, name: str, text: str) -> Any:
         return float(trimmed)
     if fact.type == "LIST":
         return [part.strip() for part in trimmed.split(",")] if trimmed else []
-    return trimmed if fact.type == "CLASS" else text
+    return trimmed
 
 
 def format_value(fact: Fact, value: Any) -> str | None:

@@ -500,6 +500,16 @@ def test_topic_configs_are_checked(configs: dict[str, str], message: str) -> Non
     assert str(caught.value) == message
 
 
+def test_spaces_around_a_value_are_not_of_it() -> None:
+    config = TopicConfig(
+        Config(), {"compression.type": " gzip ", "cleanup.policy": " compact , delete ", "segment.ms": " 5 "}
+    )
+    assert [config[name] for name in config.overrides] == ["gzip", ["compact", "delete"], 5]
+    assert parse_value(facts("broker")["ssl.keystore.password"], " s ") == "s"
+    with pytest.raises(ConfigError, match="^Invalid value 7 for configuration compression.type: "):
+        TopicConfig(Config(), {"compression.type": " 7 "})
+
+
 def test_topic_configs_have_values() -> None:
     with pytest.raises(ConfigError) as caught:
         without_nulls({"retention.ms": None, "segment.ms": "5", "nope": None})
