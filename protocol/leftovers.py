@@ -25,6 +25,9 @@ def as_meant(frame: memoryview, position: int, api_key: int, api_version: int) -
         meant = frame[position:-3]
         if meant == bytes(5 if api_version <= 10 else 4):  # null, the flags, no tags: whole in itself
             return frame[:-3]
+        # Up to v10 the first flag stands where Kafka finds the number of tagged fields: one, empty, and one byte more.
+        if api_version <= 10 and len(meant) == 5 and meant == b"\0\0\0\0\1" and frame[-2] == 0:
+            return frame[:-1]
     elif api_key == SCRAM_KEY and frame[-1:] == b"\0":
         with contextlib.suppress(MalformedMessage):
             parser(AlterUserScramCredentialsRequest, api_version)(frame[:-1], position)

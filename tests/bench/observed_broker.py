@@ -15,6 +15,7 @@ from ottla.broker import server
 from ottla.broker.config import Config
 from ottla.broker.metrics.counters import RequestMetrics
 from ottla.broker.options import serve_options
+from ottla.broker.recording.record_options import RecordOptions
 from ottla.broker.releases import profile
 
 Switch = Callable[[server.Running, bool], Awaitable[None]]
@@ -25,7 +26,25 @@ async def metrics(running: server.Running, on: bool) -> None:
     running.connections.observe(RequestMetrics() if on else None)
 
 
-FEATURES: dict[str, Switch] = {"metrics": metrics}
+def recording(kind: str, contents: bool = True) -> Switch:
+    """A recording in the folder of the data; what it holds goes before the next one begins."""
+
+    async def switch(running: server.Running, on: bool) -> None:
+        if on:
+            path = f"{running.state.options.data_dirs[0]}/recording.{kind}"
+            running.recorder.start(running, RecordOptions(path, contents=contents))
+        else:
+            await running.recorder.stop()
+
+    return switch
+
+
+FEATURES: dict[str, Switch] = {
+    "metrics": metrics,
+    "jsonl": recording("jsonl"),
+    "pcapng": recording("pcapng"),
+    "bare": recording("jsonl", contents=False),
+}
 
 
 async def serve(folder: str, port: str) -> None:

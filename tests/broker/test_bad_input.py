@@ -360,3 +360,17 @@ async def test_announced_bytes_cost_nothing_until_they_come(tmp_path: Path, scal
         for client in [*clients, other]:
             client.close()
     assert grown < 40 << 20, f"{grown / 1e6:.1f} MB more"
+
+
+@pytest.mark.parametrize(("version", "flags"), [(9, (1, 0)), (10, (1, 1)), (9, (0, 1)), (11, (1,)), (13, (0,))])
+async def test_librdkafka_asks_for_all_topics_with_four_bytes_of_null(
+    version: int, flags: tuple[int, ...], tmp_path: Path
+) -> None:
+    """What Kafka makes of it, which does not look at what is left over (librdkafka issue 5049)."""
+    body = bytes(4) + bytes((*flags, 0)) + b"\0"
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        head = struct.pack(">hhih", 3, version, 7, -1) + b"\0"
+        await client.send_bytes(struct.pack(">i", len(head) + len(body)) + head + body)
+        assert b"\x02t" in await client.receive_bytes()

@@ -50,6 +50,7 @@ MODULES = [
     "spark_rewritten",
     "spark_moved",
     "browsed",
+    "observing",
 ]
 
 

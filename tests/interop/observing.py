@@ -1,0 +1,215 @@
+"""What tshark, the Wireshark of Debian, says of our recordings: Kafka, whole, with right checksums, each request there.
+
+Clients' sessions and all calls of their admin clients are recorded as pcapng. tshark knows the versions of some years
+ago; what is too new for it is told by API and version, from its own words. Where it misreads a version that it claims
+to know, `MISREAD` says which bytes it takes for what; a frame that is neither is a failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from checks import OUT, ROOT, Check, Failed, Missing
+
+from ottla.broker import Embedded
+from ottla.broker.recording.decoding import request_value, response_value
+from ottla.broker.recording.exchange import Exchange
+from ottla.broker.recording.files import read_recording
+from ottla.protocol.apis import api_keys, name_of
+
+sys.path.insert(0, str(ROOT / "tests" / "clients"))
+from recorded_sessions import SESSIONS  # type: ignore[import-not-found]
+
+# Of 2.4 tshark 4.0 knows all that clients use; of the newest hardly anything but what old clients ask.
+RELEASES = ("2.4", "3.9", "4.3")
+ADMINS = ("admin_confluent", "admin_kafka_python", "admin_aiokafka")
+FIELDS = (
+    "tcp.dstport",
+    "tcp.stream",
+    "kafka.api_key",
+    "kafka.api_version",
+    "kafka.correlation_id",
+    "_ws.malformed",
+    "_ws.expert.message",
+    "tcp.checksum.status",
+    "ip.checksum.status",
+)
+GOOD = "1"  # a checksum's status
+UNKNOWN = re.compile(r"Unknown \d+ API key")
+DAMAGE = re.compile(r"[Mm]alformed|does not end at the pdu length offset")
+BYTES_READ_AS_NONE = "it takes no bytes where an older version has some, and the rest for what comes next"
+# (API, whose, versions): what tshark 4.0 makes of it.
+MISREAD: dict[tuple[str, str, tuple[int, ...]], str] = {
+    ("JoinGroup", "request", (5,)): BYTES_READ_AS_NONE,
+    ("JoinGroup", "answer", (5,)): BYTES_READ_AS_NONE,
+    ("SyncGroup", "request", (3,)): BYTES_READ_AS_NONE,
+    ("SyncGroup", "answer", (3,)): BYTES_READ_AS_NONE,
+    ("CreateTopics", "request", (1, 2, 3, 4, 5)): "it takes a partition's list of replicas for one number",
+    ("CreatePartitions", "request", (0, 1)): "it takes a partition's list of replicas for one number",
+    ("Metadata", "request", (9,)): "librdkafka leaves three bytes behind a request for all topics (its issue 5049)",
+    ("DeleteAcls", "answer", (0, 1)): "it passes over a filter's error",
+    ("ElectLeaders", "request", (2,)): "it passes over the sizes of compact texts in lists",
+    ("AlterPartitionReassignments", "request", (0,)): "it passes over the sizes of compact texts in lists",
+    ("ListPartitionReassignments", "request", (0,)): "it knows no null for a list of topics",
+    ("WriteTxnMarkers", "answer", (0,)): "it reads a throttle time, which that answer has in no version",
+}
+
+
+class Frame(NamedTuple):
+    """One packet of Kafka, as tshark tells it."""
+
+    is_request: bool
+    stream: str
+    api: str
+    version: int
+    correlation_id: str
+    told: str
+    is_damaged: bool
+    is_too_new: bool
+
+
+def tshark() -> str:
+    """The program, fetched where it is not there yet."""
+    if shutil.which("tshark") is None and shutil.which("apt-get") and os.geteuid() == 0:
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "tshark"]):
+            subprocess.run(command, capture_output=True, check=False, env=environment)
+    found = shutil.which("tshark")
+    if found is None:
+        raise Missing("no tshark here, and it could not be installed")
+    return found
+
+
+def told(program: str, path: str, port: str) -> list[list[str]]:
+    """The values of FIELDS of each packet."""
+    command = [program, "-r", path, "-d", f"tcp.port=={port},kafka", "-o", "tcp.check_checksum:TRUE"]
+    command += ["-o", "ip.check_checksum:TRUE", "-T", "fields", "-E", "separator=/t", "-E", "aggregator=|"]
+    for field in FIELDS:
+        command += ["-e", field]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"tshark: {done.stderr.strip()}")
+    return [line.split("\t") for line in done.stdout.splitlines()]
+
+
+def frames(rows: list[list[str]], port: str) -> Iterator[Frame]:
+    """Those that carry a request or an answer; of an answer the API and version are its request's."""
+    asked: dict[tuple[str, str], tuple[str, int]] = {}
+    for target, stream, key, version, correlation_id, malformed, experts, *_ in rows:
+        if not correlation_id:
+            continue
+        is_request = target == port
+        place = stream, correlation_id
+        if is_request:
+            asked[place] = name_of(int(key)), int(version)
+        if place not in asked:
+            raise Failed(f"an answer to no request, on stream {stream}, id {correlation_id}")
+        api, number = asked[place]
+        texts = experts.split("|")
+        supported = [text for text in texts if text.startswith(f"Unsupported {OTHER_NAMES.get(api, api)} version")]
+        unknown = api != "ApiVersions" and any(UNKNOWN.fullmatch(text) for text in texts)
+        damaged = bool(malformed) or any(DAMAGE.search(text) for text in texts)
+        yield Frame(is_request, stream, api, number, correlation_id, experts, damaged, bool(supported) or unknown)
+
+
+OTHER_NAMES = {"ListOffsets": "Offsets", "OffsetForLeaderEpoch": "OffsetForLeaderEpoch"}
+
+
+class Verdict:
+    """What all frames of a recording come to."""
+
+    def __init__(self) -> None:
+        self.whole = 0
+        self.too_new: Counter[str] = Counter()
+        self.misread: Counter[str] = Counter()
+        self.failures: list[str] = []
+
+    def take(self, frame: Frame, exchange: Exchange, unread: set[tuple[str, str]]) -> None:
+        """One frame; `unread` are the requests that tshark could not read, so that it knows no answer to them."""
+        whose = "request" if frame.is_request else "answer"
+        name = f"{frame.api} v{frame.version}"
+        place = frame.stream, frame.correlation_id
+        if not frame.is_damaged and not frame.is_too_new and (frame.is_request or "Request missing" not in frame.told):
+            self.whole += 1
+            return
+        if (request_value if frame.is_request else response_value)(exchange) is None:
+            self.failures.append(f"{name} {whose}: not even we can read it")
+        if frame.is_too_new or (not frame.is_request and place in unread):
+            self.too_new[name] += 1
+            if frame.is_request:
+                unread.add(place)
+            return
+        for (api, of, versions), reason in MISREAD.items():
+            if (api, of) == (frame.api, whose) and frame.version in versions:
+                self.misread[f"{name} {whose}: {reason}"] += 1
+                if frame.is_request:
+                    unread.add(place)
+                return
+        self.failures.append(f"{name} {whose}, stream {frame.stream}, id {frame.correlation_id}: {frame.told}")
+
+
+def record(release: str, path: str) -> str:
+    """Clients' sessions and admin calls in a file; the broker's port."""
+    with Embedded(release, record=path) as broker:
+        for number, session in enumerate(SESSIONS.values()):
+            session(broker.bootstrap, f"session-{number}")
+        for module in ADMINS:
+            client = importlib.import_module(module)
+            with client.opened(broker.bootstrap) as admin:
+                for call in client.CALLS:
+                    with contextlib.suppress(Exception):  # much of it is what a broker refuses
+                        call.make(admin)
+        return broker.bootstrap.rpartition(":")[2]
+
+
+def run(release: str) -> str:
+    """One recording of everything, as one release."""
+    program = tshark()
+    path = str(OUT / f"recorded-{release}.pcapng")
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
+    port = record(release, path)
+    recording = read_recording(path)
+    if recording.damage or recording.dropped:
+        raise Failed(f"the recording is not whole: {recording.damage[:3]}, dropped {recording.dropped}")
+    rows = told(program, path, port)
+    bad = [row for row in rows if row[-2:] != [GOOD, GOOD]]
+    if bad:
+        raise Failed(f"{len(bad)} of {len(rows)} packets have a wrong checksum")
+    found = list(frames(rows, port))
+    requests = sum(frame.is_request for frame in found)
+    if requests != len(recording.exchanges):
+        raise Failed(f"{requests} requests, where the recording has {len(recording.exchanges)}")
+    ours = iter(recording.exchanges)
+    by_place: dict[tuple[str, str], Exchange] = {}
+    verdict = Verdict()
+    unread: set[tuple[str, str]] = set()
+    for frame in found:
+        if frame.is_request:
+            exchange = next(ours)
+            if (exchange.api_key, exchange.api_version) != (api_keys()[frame.api.lower()], frame.version):
+                raise Failed(f"{frame.api} v{frame.version} where the recording has {exchange}")
+            by_place[frame.stream, frame.correlation_id] = exchange
+        verdict.take(frame, by_place[frame.stream, frame.correlation_id], unread)
+    if verdict.failures:
+        raise Failed("\n".join([f"{len(verdict.failures)} frames:", *verdict.failures[:20]]))
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout.split()[2]
+    new = ", ".join(f"{name} ({count})" for name, count in sorted(verdict.too_new.items()))
+    misread = "; ".join(f"{name} ({count})" for name, count in sorted(verdict.misread.items()))
+    text = f"{requests} requests, {len(found)} frames, {verdict.whole} dissected whole"
+    return f"{text}; too new for tshark {version}: {new or '-'}; misread by it: {misread or '-'}"
+
+
+CHECKS = [
+    Check(f"tshark reads a recording of three clients, as {release}", lambda release=release: run(release))
+    for release in RELEASES
+]
