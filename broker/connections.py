@@ -574,7 +574,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._peer
 
     def _seen(self, tap: Tap, frame: memoryview) -> _Seen:
-        return _Seen(self, tap.begun(self._known(tap), frame, self.shared.broker.clock.now_ms()))
+        peer = self._peer or self._known(tap)
+        return _Seen(self, tap.begun(peer, frame, self.shared.broker.clock.now_ms()))
 
     def left(self, exchange: Exchange, parts: list[Any]) -> None:
         """An answer that somebody listens to leaves; a connection that is being closed takes none."""

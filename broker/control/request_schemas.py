@@ -56,6 +56,15 @@ QUERY: dict[str, Schema] = {
         "description": "whether requests and answers are told field by field, and records with their contents",
     },
 }
+_VALUE: Schema = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "integer"},
+        {"type": "boolean"},
+        {"type": "null"},
+        {"type": "number", "minimum": -1e300, "maximum": 1e300},
+    ]
+}
 _MESSAGE: Schema = {
     "type": ["object", "null"],
     "description": "by the names of its fields in Kafka's definitions; null where there is none, or it was too large",
@@ -132,6 +141,7 @@ REQUESTS: dict[str, Schema] = {
             "transactional": _FLAG_OF_PRODUCE,
             "fields": {
                 "type": "object",
+                "additionalProperties": _VALUE,
                 "maxProperties": MAX_FIELDS,
                 "description": "values of fields by their paths, such as topic_data.name, or response.throttle_time_ms",
             },

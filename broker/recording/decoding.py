@@ -4,7 +4,7 @@ Owns both directions. `encoded(plain)` is the very frame that `request_plain` or
 where that frame is damaged; what is lost is what no declaration knows (unknown tagged fields, tagged fields of a
 header). A frame that cannot be read is told in its place, never raised.
 
-Numbers, texts and booleans stand as they are; bytes as `control/values.py` has them, text where they are UTF-8, else
+Numbers, texts and booleans stand as they are; bytes as `json_bytes` has them, text where they are UTF-8, else
 `{"base64": ...}`; ids as Kafka writes them, in 22 letters; records as `record_sets.py` tells them.
 """
 
@@ -36,7 +36,7 @@ from ...protocol.leftovers import as_meant
 from ...protocol.primitives import Fixed, Mark, Scalar, UuidLeaf, Variable
 from ...protocol.schema import VERSION_MAX, spec, types_of
 from ...storage.partition_metadata import decode_id, encode_id
-from ..control.values import from_json, to_json
+from ..json_bytes import from_json, to_json
 from .record_sets import WORDS, Room, plain_records, records_of
 
 if TYPE_CHECKING:

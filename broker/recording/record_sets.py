@@ -16,7 +16,7 @@ from ...protocol.records import batch, formats, legacy
 from ...protocol.records.batch import BatchHeader, Record
 from ...protocol.records.errors import CorruptRecords, InvalidRecords
 from ...protocol.records.schemas import CODEC_NAMES
-from ..control.values import to_json
+from ..json_bytes import to_json
 
 Buffer = bytes | bytearray | memoryview
 WORDS = frozenset(

@@ -23,6 +23,7 @@ WORDS = st.sampled_from(["a", "*", "Produce", "Fetch", "PLAINTEXT", "retention.m
 KNOWN: dict[str, st.SearchStrategy[Any]] = {
     "api": st.sampled_from(["Produce", "Fetch", 3, ["Fetch", "Produce"]]),
     "code": st.sampled_from(["NOT_LEADER_OR_FOLLOWER", 7]),
+    "error": st.sampled_from(["NONE", "NOT_LEADER_OR_FOLLOWER"]),
     "fault": st.integers(1, 5),
     "file": st.sampled_from(["/dev/null/a.jsonl", "/dev/null/a.pcapng", "a.txt"]),  # none that can be written
     "name": st.sampled_from(["a", "b"]),
@@ -75,6 +76,8 @@ def strategy(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
 
 def named(name: str, schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
     """Values for a name: three times in four of those that are known for it."""
+    if name == "within_ms":  # a wait in real time
+        return st.integers(0, 3)
     if name not in KNOWN:
         return strategy(schema)
     return st.integers(0, 3).flatmap(lambda number: KNOWN[name] if number else strategy(schema))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 
@@ -43,7 +44,8 @@ def by_confluent(broker: Embedded, topic: str) -> None:
 
 
 def by_kafka_python(broker: Embedded, topic: str) -> None:
-    with KafkaProducer(bootstrap_servers=broker.bootstrap, client_id="k", compression_type="gzip") as producer:
+    made = KafkaProducer(bootstrap_servers=broker.bootstrap, client_id="k", compression_type="gzip")
+    with contextlib.closing(made) as producer:
         for _ in range(20):
             producer.send(topic, b"value" * 20)
     consumer = KafkaConsumer(
