@@ -26,9 +26,9 @@ def note_request(
     error: Exception | None,
 ) -> None:
     """A request that was begun then has its answer: the response in bytes, or what its handler raised."""
-    duration_ns, response_bytes = shared.timer() - begun_ns, sum(map(len, parts))
-    if shared.metrics is not None:
-        shared.metrics.note(call.route, call.api_version, request_bytes, response_bytes, duration_ns, response, error)
+    duration_ns, response_bytes, metrics = shared.timer() - begun_ns, sum(map(len, parts)), shared.metrics
+    if metrics is not None:
+        metrics.note(call.route, call.api_version, request_bytes, response_bytes, duration_ns, response, error)
     if shared.levels.tells_requests:
         _tell(call.api_version, request_bytes, response_bytes, duration_ns, _errors(response, error))
 

@@ -10,7 +10,7 @@ acks=0 request. Asks for WRITE on each topic, and for transactional batches on t
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode, ProtocolViolation
@@ -36,7 +36,7 @@ from ..verification import Gate, Unverified, has_numbered, has_transactional, is
 from .leaders import endpoints_of, tell_leader
 
 if TYPE_CHECKING:
-    from ..metrics.counters import Sent
+    from ..metrics.counters import Sent, TopicMetrics
 
 Topic = ProduceResponse.TopicProduceResponse
 Answer = Topic.PartitionProduceResponse
@@ -59,6 +59,16 @@ _CODES_WITHOUT_LOG_START = (
 _SENT_AGAIN = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
 
 
+class _Later(NamedTuple):
+    """Records whose append is under way: the place of their answer, and what counts of them."""
+
+    answers: list[Answer]
+    position: int
+    partition: Partition
+    submitted: asyncio.Future[Any]
+    sent: Sent | None
+
+
 @handles(ProduceRequest, one_at_a_time="0-2")
 async def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
     """Appends each partition's records on their own; one refused set does not touch the others."""
@@ -78,7 +88,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
     except Refused as refused:
         return _all_refused(request, refused)
     responses = []
-    later: list[tuple[list[Answer], int, Partition, asyncio.Future[Any], Sent | None]] = []
+    later: list[_Later] = []
     failed, counts = False, broker.topic_metrics
     for asked in request.topic_data:
         name = asked.name
@@ -88,7 +98,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
         denied = context.topic_refusal(AclOperation.WRITE, name) if is_restricted and name else None
         answers: list[Answer] = []
         for data in asked.partition_data:
-            partition = sent = None
+            partition = None
             try:
                 if denied:
                     raise Refused(denied)
@@ -109,28 +119,25 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                     answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
                     continue
                 broker.clients.note_records(context, data.records)
-                sent = None if counts is None else counts.sent(partition, data.records)
                 guard = gate.guard(name, data.index) if gate is not None else None
                 appended = partition.submit(data.records, now_ms, version, context.turns, guard)
                 if isinstance(appended, asyncio.Future):
-                    later.append((answers, len(answers), partition, appended, sent))
+                    sent = _sent(counts, partition, data.records)
+                    later.append(_Later(answers, len(answers), partition, appended, sent))
                     answers.append(Answer(index=data.index, error_code=0, base_offset=-1))
                 else:
-                    answers.append(_success(data.index, appended, sent))
+                    if counts is not None:
+                        counts.appended(partition, data.records, appended)
+                    answers.append(_success(data.index, appended))
             except Exception as error:
                 failed = True
                 if partition is not None and isinstance(error, Refused) and error.code in _SENT_AGAIN:
                     partition.missed.note_records(data.records)
-                answers.append(_refusal(data.index, partition, error, context, sent))
+                answers.append(_refusal(data.index, partition, error, context, _sent(counts, partition, data.records)))
         responses.append(Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=answers))
     # All are submitted before the first is awaited: the next request must find its place behind them.
-    for answers, position, partition, submitted, sent in later:
-        index = answers[position].index
-        try:
-            answers[position] = _success(index, await settled(submitted), sent)
-        except Exception as error:
-            failed = True
-            answers[position] = _refusal(index, partition, error, context, sent)
+    for one in later:
+        failed |= not await _settle(one, context)
     if request.acks == 0:
         if failed:  # the only way to tell a client that does not listen
             raise ProtocolViolation("records of a request with acks=0 were refused")
@@ -140,6 +147,21 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
         answered = (answer for topic in responses for answer in topic.partition_responses)
         response.node_endpoints = endpoints_of(ProduceResponse, answered, context)
     return response
+
+
+async def _settle(later: _Later, context: RequestContext) -> bool:
+    """Waits for an append, and puts its answer in its place; whether it was stored."""
+    answers, position, partition, submitted, sent = later
+    index = answers[position].index
+    try:
+        appended = await settled(submitted)
+    except Exception as error:
+        answers[position] = _refusal(index, partition, error, context, sent)
+        return False
+    answers[position] = _success(index, appended)
+    if sent is not None:
+        sent.appended(appended)
+    return True
 
 
 def _close_for_wrong_batches(request: ProduceRequest, version: int) -> None:
@@ -220,9 +242,14 @@ def _all_refused(request: ProduceRequest, refused: Refused) -> ProduceResponse |
     )
 
 
-def _success(index: int, appended: Appended, sent: Sent | None) -> Answer:
-    if sent is not None:
-        sent.appended(appended)
+def _sent(counts: TopicMetrics | None, partition: Partition | None, records: Any) -> Sent | None:
+    """What counts of records that are appended later, or are refused; None where nobody counts."""
+    if counts is None or partition is None or partition.offline is not None or not records:
+        return None
+    return counts.sent(partition, records)
+
+
+def _success(index: int, appended: Appended) -> Answer:
     return Answer(
         index=index,
         error_code=0,

@@ -17,6 +17,7 @@ from ...protocol.records import formats
 from .errors import Note, code_of, noting
 
 if TYPE_CHECKING:
+    from ...protocol.records.rules import Rules
     from ...storage.answers import Appended
     from ..partitions import Partition
     from ..router import Route
@@ -110,6 +111,18 @@ class TopicCounters:
         self.produce_requests = self.produce_failures = self.produce_conversions = 0
         self.fetch_requests = self.fetch_failures = self.fetch_conversions = 0
 
+    def appended(self, size: int, appended: Appended, is_converted: bool) -> None:
+        """Records of so many bytes are stored; what was stored before counts once more, as in Kafka."""
+        self.produce_requests += 1
+        base_offset = appended.base_offset
+        if base_offset < 0:  # nothing was left of them
+            return
+        messages = appended.last_offset - base_offset + 1
+        self.messages_in += messages
+        self.bytes_in += size
+        if is_converted and not appended.duplicate:
+            self.produce_conversions += messages
+
     def add(self, other: TopicCounters) -> None:
         """Adds up what another one has."""
         for name in self.__slots__:
@@ -128,16 +141,8 @@ class Sent:
         self._is_converted = is_converted
 
     def appended(self, appended: Appended) -> None:
-        """They are stored; a copy of what was stored before counts once more, as in Kafka."""
-        counters = self._counters
-        counters.produce_requests += 1
-        if appended.base_offset < 0:
-            return
-        messages = appended.last_offset - appended.base_offset + 1
-        counters.messages_in += messages
-        counters.bytes_in += self._size
-        if self._is_converted and not appended.duplicate:
-            counters.produce_conversions += messages
+        """They are stored."""
+        self._counters.appended(self._size, appended, self._is_converted)
 
     def refused(self, code: int) -> None:
         """They are not."""
@@ -183,14 +188,14 @@ class TopicMetrics:
 
     # What handlers call
 
+    def appended(self, partition: Partition, records: bytes | bytearray | memoryview, appended: Appended) -> None:
+        """What a client sent for a partition is stored, at once."""
+        counters = self.by_name.get(partition.topic) or self.of(partition.topic)
+        counters.appended(len(records), appended, _is_converted(records, partition.log.config.rules))
+
     def sent(self, partition: Partition, records: bytes | bytearray | memoryview) -> Sent:
-        """What a client sends for a partition that takes it, before it is appended."""
-        rules = partition.log.config.rules
-        is_converted = False
-        if len(records) >= _HEAD_BYTES:
-            magic = records[_MAGIC_AT]
-            codec = records[_CODEC_AT if magic == 2 else _LEGACY_CODEC_AT] & 7
-            is_converted = magic != rules.target_magic or rules.compression not in (None, codec)
+        """What a client sends for a partition that is not offline, where it is not appended at once."""
+        is_converted = _is_converted(records, partition.log.config.rules)
         return Sent(self.of(partition.topic), len(records), is_converted)
 
     def fetched(self, answers: Iterable[tuple[Any, Any]], topics: Topics) -> None:
@@ -214,6 +219,17 @@ class TopicMetrics:
     def converted_down(self, name: str, records: bytes) -> None:
         """A Fetch is answered in an older format than a topic has."""
         self.of(name).fetch_conversions += sum(1 for _ in formats.headers(records))
+
+
+def _is_converted(records: bytes | bytearray | memoryview, rules: Rules) -> bool:
+    """Whether a topic stores records in another format, or with another codec, by the first entry of them."""
+    if len(records) < _HEAD_BYTES:
+        return False
+    magic = records[_MAGIC_AT]
+    if magic != rules.target_magic:
+        return True
+    codec = rules.compression
+    return codec is not None and codec != records[_CODEC_AT if magic == 2 else _LEGACY_CODEC_AT] & 7
 
 
 class RequestMetrics:

@@ -177,6 +177,25 @@ async def test_what_goes_into_topics_and_out_of_them(tmp_path: Path) -> None:
         assert await metered_broker.topic_values(names) == everything
 
 
+async def test_what_is_appended_later_counts_by_what_was_sent(tmp_path: Path) -> None:
+    """The memory of a request is another one's when its append ends: here behind a sync."""
+    names = "messagesin bytesin totalproducerequests producemessageconversions"
+    async with metered(tmp_path) as metered_broker:
+        client = await metered_broker.broker.client()
+        await metered_broker.broker.topic("t", configs={"flush.messages": "1", "compression.type": "gzip"})
+        sent = [records(b"a"), records(b"b", b"c", codec=Codec.GZIP), records(b"d" * 100)]
+        for data in sent:
+            await client.send(produce(data), 9)
+        codes = [(await client.receive())[1].responses[0].partition_responses[0].error_code for _ in sent]
+        assert codes == [0, 0, 0]
+        assert await metered_broker.topic_values(names, topic="t") == {
+            "messagesin": 4,
+            "bytesin": sum(map(len, sent)),
+            "totalproducerequests": 3,
+            "producemessageconversions": 2,
+        }
+
+
 async def test_a_duplicate_counts_and_what_fails_unexpectedly_is_a_failure(tmp_path: Path) -> None:
     names = "messagesin totalproducerequests failedproducerequests"
     async with metered(tmp_path) as metered_broker:
