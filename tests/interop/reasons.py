@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -66,6 +67,12 @@ def _keys_in(message: Any) -> set[str]:
 def _operations(request: Any) -> set[int]:
     """What a request does with configs."""
     return {config.config_operation for one in request.resources for config in one.configs}
+
+
+def _unknown_kinds(request: Any) -> Counter[str]:
+    """How often resources of kinds that there are not have each name."""
+    known = (2, 4, 8, 16, 32)
+    return Counter(one.resource_name for one in request.resources if one.resource_type not in known)
 
 
 def _of_unseen_group(theirs: Any, ours: Any) -> bool:
@@ -329,11 +336,20 @@ REASONS = Reasons(
             "how many records a coordinator's log has is its own: it may write one anew that has not changed",
         ),
         Reason(
+            "AlterConfigs IncrementalAlterConfigs",
+            r"^$",
+            "resources of the same name and of two kinds that there are not are one to Kafka, which does not answer",
+            lambda theirs, ours: "no answer" in str(theirs),
+            ("3.9", "4.3"),
+            lambda request: any(count > 1 for count in _unknown_kinds(request).values()),
+        ),
+        Reason(
             "DescribeTopicPartitions",
-            r"^\.topics",
-            "a Kafka up to 3.9 fails unexpectedly when one of the names is empty",
-            lambda theirs, ours: theirs in (-1, -(1 << 31), bytes(16), "<absent>"),
-            ("3.9",),
+            r"^\.(topics|next_cursor)",
+            "Kafka fails unexpectedly when one of the names is empty",
+            lambda theirs, ours: theirs in (-1, -(1 << 31), bytes(16), "<absent>", None),
+            ("3.9", "4.3"),
+            lambda request: "" in {topic.name for topic in request.topics},
         ),
         Reason(
             "DescribeConfigs",
