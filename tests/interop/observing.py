@@ -131,6 +131,7 @@ class Verdict:
         self.whole = 0
         self.too_new: Counter[str] = Counter()
         self.misread: Counter[str] = Counter()
+        self.unmatched: Counter[str] = Counter()
         self.failures: list[str] = []
 
     def take(self, frame: Frame, exchange: Exchange, unread: set[tuple[str, str]]) -> None:
@@ -143,10 +144,12 @@ class Verdict:
             return
         if (request_value if frame.is_request else response_value)(exchange) is None:
             self.failures.append(f"{name} {whose}: not even we can read it")
-        if frame.is_too_new or (not frame.is_request and place in unread):
+        if frame.is_too_new:
             self.too_new[name] += 1
-            if frame.is_request:
-                unread.add(place)
+            unread.add(place)
+            return
+        if not frame.is_request and place in unread:
+            self.unmatched[frame.api] += 1
             return
         for (api, of, versions), reason in MISREAD.items():
             if (api, of) == (frame.api, whose) and frame.version in versions:
@@ -206,6 +209,7 @@ def run(release: str) -> str:
     new = ", ".join(f"{name} ({count})" for name, count in sorted(verdict.too_new.items()))
     misread = "; ".join(f"{name} ({count})" for name, count in sorted(verdict.misread.items()))
     text = f"{requests} requests, {len(found)} frames, {verdict.whole} dissected whole"
+    text += f", {verdict.unmatched.total()} answers to requests that it could not read"
     return f"{text}; too new for tshark {version}: {new or '-'}; misread by it: {misread or '-'}"
 
 
