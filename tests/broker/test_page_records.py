@@ -179,7 +179,8 @@ def test_ten_million_records_are_as_quick_as_ten(tmp_path: Path, capsys: pytest.
 
         told = []
         for path in (
-            "/topics", "/topics/{}", "/topics/{}/0", "/messages/{}", "/messages/{}?partition=0", "/messages/{}/0/8765432",
+            "/topics", "/topics/{}", "/topics/{}/0",
+            "/messages/{}", "/messages/{}?partition=0", "/messages/{}/0/8765432",
             "/messages/{}?partition=0&offset=5004321", f"/messages/{{}}?partition=0&time={START_MS + 7_654_321}",
         ):  # fmt: skip
             large = seconds(path.format("large"))

@@ -1,0 +1,374 @@
+"""The page at the control address in a real browser: each view, filters, a message found by time, keys, forms, and what
+axe-core says of how everybody can use it. Screenshots are in out/interop/page."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import html
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import quote
+
+from browser import Page, chromium
+from checks import OUT, ROOT, Check, Failed, Missing, program
+
+from ottla.broker import Embedded
+
+sys.path.insert(0, str(ROOT / "tests" / "broker"))
+paged: Any = importlib.import_module("paged")
+HURTFUL, START_MS = paged.HURTFUL, paged.START_MS
+
+SHOTS = OUT / "page"
+WIDTHS = ((1280, 900), (420, 800))
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+FOREIGN = "stranger.example.org"
+
+Work = Callable[[Page, Embedded, str], Awaitable[str]]
+
+
+def need(true: object, what: str) -> None:
+    """Raises Failed."""
+    if not true:
+        raise Failed(what)
+
+
+def in_browser(work: Work) -> Callable[[], str]:
+    """A check in a browser of its own, of a full broker that may be changed."""
+
+    @functools.wraps(work)
+    def checked() -> str:
+        broker = paged.full()
+        try:
+            assert broker.control_url
+            return asyncio.run(_worked(work, broker, broker.control_url))
+        finally:
+            broker.stop()
+
+    return checked
+
+
+async def _worked(work: Work, broker: Embedded, url: str) -> str:
+    async with chromium(f"--host-resolver-rules=MAP {FOREIGN} 127.0.0.1") as page:
+        await page.size(*WIDTHS[0])
+        return await work(page, broker, url)
+
+
+def views(url: str) -> list[str]:
+    """The paths of all kinds of pages."""
+    found = paged.Visitor(url).crawl()
+    return [path for path in found if "sort=" not in path and "before=" not in path]
+
+
+def kinds(paths: list[str]) -> list[str]:
+    """The first of each kind of page, and one that was filtered."""
+    found: dict[tuple[str, int, bool], str] = {}
+    for path in paths:
+        place, _, query = path.partition("?")
+        parts = place.split("/")
+        found.setdefault((parts[1], len(parts), bool(query)), path)
+    return list(found.values())
+
+
+def file_name(path: str) -> str:
+    """For a screenshot."""
+    return "".join(letter if letter.isalnum() else "-" for letter in path.strip("/"))[:80] or "overview"
+
+
+@in_browser
+async def each_view(page: Page, broker: Embedded, url: str) -> str:
+    """Loads without a complaint, has what it is to have, and fits into its window."""
+    shutil.rmtree(SHOTS, ignore_errors=True)
+    paths = views(url)
+    for path in paths:
+        await page.goto(url + path)
+        need(await page.value("document.querySelectorAll('h1').length") == 1, f"{path} has no heading")
+        need(await page.value("document.styleSheets[0].cssRules.length > 50"), f"{path} has no style")
+        for width, height in WIDTHS:
+            await page.screenshot(SHOTS / f"{file_name(path)}-{width}.png", width, height)
+            wide = await page.value("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            need(wide <= 0, f"{path} is {wide} pixels too wide for a window of {width}")
+        page.quiet(path)
+    for path in ("/topics/none", "/topics?page=x"):
+        await page.goto(url + path)
+        need(await page.value("document.querySelector('h1').textContent") == "Not done", path)
+        page.complaints.clear()  # the browser tells of each status that is no success
+    return f"{len(paths)} views in two widths, nothing that the console complains of"
+
+
+def axe() -> str:
+    """The source of axe-core, from the npm registry."""
+    folder = OUT / "axe"
+    source = folder / "package" / "axe.min.js"
+    if not source.exists():
+        npm = program("npm")
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run([npm, "pack", "--silent", "axe-core@4"], cwd=folder, capture_output=True, text=True)
+        packed = sorted(folder.glob("axe-core-*.tgz"))
+        if done.returncode or not packed:
+            raise Missing(f"axe-core could not be fetched: {done.stderr[-200:]}")
+        shutil.unpack_archive(packed[-1], folder, filter="data")
+    return source.read_text()
+
+
+@in_browser
+async def accessible(page: Page, broker: Embedded, url: str) -> str:
+    """What axe-core finds: nothing, in light and in dark, also in forms and dialogs that are open."""
+    source = axe()
+    run = f"axe.run(document, {{runOnly: {json.dumps(RULES)}}}).then((found) => JSON.stringify(found))"
+    paths = kinds(views(url))
+    passed = 0
+    for scheme in ("light", "dark"):
+        await page.color_scheme(scheme)
+        for path in paths:
+            await page.goto(url + path)
+            await page.value("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+            await page.value(source + "; 1")
+            found = json.loads(await page.value(run))
+            passed += len(found["passes"])
+            for one in found["violations"]:
+                where = [node["html"][:150] for node in one["nodes"][:3]]
+                raise Failed(f"{path} in {scheme}: {one['id']}: {one['help']}: {where}")
+        await page.value("document.querySelector('[data-help]').click()")
+        found = json.loads(await page.value(run))
+        need(not found["violations"], f"the list of keys in {scheme}: {found['violations']}")
+    return f"{len(paths)} views in light and dark, {passed} rules passed, none failed"
+
+
+FOCUS = "document.activeElement"
+
+
+@in_browser
+async def by_keys(page: Page, broker: Embedded, url: str) -> str:
+    """All by the keyboard alone."""
+    await page.goto(url + "/")
+    await page.press("Tab")
+    need(await page.value(f"{FOCUS}.textContent") == "Skip to the contents", "the first stop is no skip link")
+    need(await page.value(f"{FOCUS}.getBoundingClientRect().top >= 0"), "the skip link is not to be seen")
+    await page.press("Enter")
+    need(await page.value(f"{FOCUS}.id") == "main", "the skip link does not skip")
+    async with page.opening("topics by keys"):
+        await page.press("g", "t")
+    need(await page.value("location.pathname") == "/topics", "g t does not lead to the topics")
+    await page.press("/")
+    need(await page.value(f"{FOCUS}.name") == "q", "/ does not lead to the filter")
+    await page.type("ord")
+    async with page.opening("a filter by Enter"):
+        await page.press("Enter")
+    need(await page.value("document.querySelectorAll('tbody tr').length") == 1, "the filter does not filter")
+    await page.press("j")
+    outline = await page.value(f"getComputedStyle({FOCUS}).outlineStyle")
+    need(outline != "none", "the focus is not to be seen")
+    async with page.opening("a topic by Enter"):
+        await page.press("Enter")
+    need(await page.value("location.pathname") == "/topics/orders", "j and Enter do not open the topic")
+    await page.press("?")
+    need(await page.value("document.querySelector('dialog').open"), "? does not tell the keys")
+    await page.press("Escape")
+    need(not await page.value("document.querySelector('dialog').open"), "Escape does not close the list")
+    await page.goto(url + "/messages/orders?partition=0&offset=0&limit=10")
+    async with page.opening("the next page"):
+        await page.press("n")
+    need("offset=10" in await page.value("location.search"), "n does not turn the page")
+    async with page.opening("the previous page"):
+        await page.press("p")
+    need(await page.value("document.querySelector('a[data-row]').textContent") == "0", "p does not turn back")
+    # Whoever needs single keys for something else turns them off; the browser keeps that.
+    await page.value("document.querySelector('[data-shortcuts]').click()")
+    await page.goto(url + "/topics")
+    await page.press("g", "g", "m", "/")
+    await asyncio.sleep(0.3)
+    need(await page.value("location.pathname + document.activeElement.tagName") == "/topicsBODY", "keys act though off")
+    await page.value("localStorage.clear()")
+    page.quiet("keys")
+    return "skip link, parts, filter, rows, pages, the list of keys, and none of it where it is turned off"
+
+
+async def fill(page: Page, name: str, text: str) -> None:
+    """Types into the field of that name; from its label on, as a person does."""
+    await page.value(f"document.querySelector('[name={name}]').focus()")
+    await page.type(text)
+
+
+@in_browser
+async def by_time(page: Page, broker: Embedded, url: str) -> str:
+    """A message found by its time, and looked at."""
+    for moment in ("2023-11-14T22:13:26.5Z", str(START_MS + 6500)):
+        await page.goto(url + "/messages")
+        await fill(page, "topic", "orders")
+        await fill(page, "partition", "0")
+        await fill(page, "time", moment)
+        async with page.opening("messages by time"):
+            await page.press("Enter")
+        first = "document.querySelector('a[data-row]')"
+        need(await page.value(f"{first}.textContent") == "7", f"{moment} does not lead to offset 7")
+    async with page.opening("the message"):
+        await page.value(f"{first}.click()")
+    need(await page.value("document.querySelector('h1').textContent") == "Offset 7", "the message does not open")
+    shown = await page.value("[...document.querySelectorAll('pre')].map((one) => one.textContent)")
+    need(json.loads(shown[-1])["order"] == 7 and "\n" in shown[-1], f"its JSON is not shown: {shown}")
+    async with page.opening("its bytes"):
+        await page.value("document.querySelector('[name=view]').value = 'hex'; document.forms[0].requestSubmit()")
+    need("7b 22 6f 72 64 65 72 22" in await page.value("document.body.textContent"), "no hex")
+    await page.goto(url + "/messages/orders?partition=0&offset=0&contains=" + quote('"order": 4'))
+    need(await page.value("document.querySelectorAll('a[data-row]').length") == 1, "the text is not found")
+    await page.goto(url + "/messages/orders?partition=1")
+    need(await page.value("document.body.textContent.includes('<script>alert(1)</script>')"), "contents are not shown")
+    page.quiet("messages")
+    return "by ISO time and by milliseconds, its JSON and its bytes, one that has a text, one that would hurt"
+
+
+@in_browser
+async def refreshed(page: Page, broker: Embedded, url: str) -> str:
+    """In place: what is typed and whoever has the focus stay."""
+    await page.goto(url + "/topics/orders")
+    await page.value("window.kept = 1; document.querySelectorAll('tbody a')[2].focus()")
+    link = await page.value(f"{FOCUS}.getAttribute('href')")
+    for number in range(5):
+        broker.send("orders", f"more {number}", partition=2)
+    await page.press("r")
+    await page.until("document.querySelector('[data-told]').textContent.startsWith('Refreshed at')", "it tells so")
+    row = "[...document.querySelectorAll('tbody')[0].rows].map((row) => row.cells[5].textContent)"
+    need(await page.value(row) == ["14", "1", "6"], f"new records are not shown: {await page.value(row)}")
+    need(await page.value("window.kept") == 1, "it loaded the page anew")
+    need(await page.value(f"{FOCUS}.getAttribute('href')") == link, "the focus went")
+    need(await page.value("document.querySelector('[data-told]').getAttribute('aria-live')") == "polite", "not told")
+    await page.goto(url + "/topics")
+    await page.value("document.querySelector('[data-every]').click()")
+    await fill(page, "q", "typed")
+    broker.create_topic("appears")
+    await asyncio.sleep(2.5)
+    need(await page.value("document.querySelector('[name=q]').value") == "typed", "what was typed is gone")
+    await page.value(f"{FOCUS}.blur()")
+    await page.until("document.body.textContent.includes('appears')", "every two seconds")
+    await page.value("localStorage.clear()")
+    page.quiet("refreshing")
+    return "by a key and every two seconds, with focus and what was typed"
+
+
+@in_browser
+async def written(page: Page, broker: Embedded, url: str) -> str:
+    """The forms, as the browser sends them; and without scripts."""
+    await page.do("Emulation.setScriptExecutionDisabled", value=True)
+    await page.goto(url + "/topics")
+    await page.do("Emulation.setScriptExecutionDisabled", value=False)
+    submit = "const form = document.querySelector('{}'); {} form.requestSubmit(form.querySelector('button'));"
+
+    async def sent(path: str, form: str, fields: dict[str, str]) -> str:
+        await page.goto(url + path)
+        set_all = "".join(
+            f"form.elements[{json.dumps(name)}].value = {json.dumps(value)};"
+            if value != "on"
+            else f"form.elements[{json.dumps(name)}].checked = true;"
+            for name, value in fields.items()
+        )
+        async with page.opening(f"{path} {form}"):
+            await page.value(f"(() => {{ {submit.format(form, set_all)} }})()")
+        return await page.value("document.querySelector('[role=status]')?.textContent ?? document.body.textContent")
+
+    told = await sent("/topics", "details form", {"name": "made-here", "partitions": "2"})
+    need("Topic made-here is made" in told, told)
+    told = await sent(
+        "/messages/made-here", "details form", {"key": "k", "value": HURTFUL.replace("\x00", ""), "headers": "a: 1"}
+    )
+    need("appended at offset 0" in told, told)
+    (record,) = broker.records("made-here")
+    need(record.value == HURTFUL.replace("\x00", "").encode() and record.headers == (("a", b"1"),), f"{record}")
+    told = await sent("/faults", "details form", {"action": "error", "code": "UNKNOWN_SERVER_ERROR", "api": "Fetch"})
+    need("Fault 2 is in force" in told, told)
+    told = await sent("/faults", "td form", {})
+    need("is removed" in told, told)
+    told = await sent("/clock", "section form[class=inline]", {})
+    need("The clock goes on" in told, told)
+    told = await sent("/clock", "section form:not([class])", {"by": "8d"})
+    need("moved on by 8d" in told, told)
+    told = await sent("/topics/made-here", "details form", {"sure": "on"})
+    need("Topic made-here is deleted" in told, told)
+    page.quiet("forms")
+    await page.do("Emulation.setScriptExecutionDisabled", value=True)
+    await page.goto(url + "/topics?q=pai")
+    page.quiet("without scripts")
+    source = (await page.do("DOM.getDocument", depth=-1))["root"]
+    need("paid" in json.dumps(source), "a filter needs scripts")
+    await page.do("Emulation.setScriptExecutionDisabled", value=False)
+    return "a topic, a record, a fault, the clock, a deletion; a filter without scripts"
+
+
+@contextmanager
+def another_site(body: str) -> Iterator[str]:
+    """A web server of somebody else; gives its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            data = body.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *arguments: object) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@in_browser
+async def strangers(page: Page, broker: Embedded, url: str) -> str:
+    """A page of another site, and one that has a name of its own lead here (DNS rebinding)."""
+    before = [topic.name for topic in broker.topics()]
+    form = f'<form method="post" action="{html.escape(url)}/topics"><input name="name" value="stolen"></form>'
+    form += (
+        f'<form method="post" action="{html.escape(url)}/topics/orders/delete"><input name="sure" value="yes"></form>'
+    )
+    with another_site(f"<!doctype html><body>{form}<iframe src='{url}/'></iframe>") as site:
+        for number in range(2):
+            await page.goto(site)
+            async with page.opening("a form of another site"):
+                await page.value(f"document.forms[{number}].submit()")
+            need("other sites are not served" in await page.value("document.body.textContent"), "a form was served")
+        await page.goto(site)
+        for asked in (
+            "{}",
+            "{method: 'POST', body: 'name=stolen'}",
+            "{method: 'DELETE'}",
+            "{mode: 'no-cors', method: 'POST'}",
+        ):
+            for path in ("/topics", "/v1/topics", "/v1/topics/orders"):
+                outcome = f"fetch('{url}{path}', {asked}).then((one) => one.type + one.status, () => 'refused')"
+                need(await page.value(outcome) in ("refused", "opaque0"), f"{asked} of {path} was answered")
+        framed = await page.value("document.querySelector('iframe').contentDocument === null")
+        need(framed, "the frame is open to the page around it")
+    page.complaints.clear()  # of all that was refused
+    await page.goto(url.replace("127.0.0.1", FOREIGN))
+    told = await page.value("document.body.textContent")
+    need("is no name that this control plane is known by" in told and "orders" not in told, f"rebound: {told[:200]}")
+    outcome = "fetch('/v1/topics', {headers: {'User-Agent': 'curl/8'}}).then((one) => one.status)"
+    need(await page.value(outcome) == 403, "a rebound script is served")
+    need([topic.name for topic in broker.topics()] == before, "something was changed")
+    return "forms, fetches and frames of another site and a name that was rebound: refused, nothing changed"
+
+
+CHECKS = [
+    Check("page: each view in a browser", each_view),
+    Check("page: axe-core in a browser", accessible),
+    Check("page: keys in a browser", by_keys),
+    Check("page: a message found by time in a browser", by_time),
+    Check("page: refreshed in a browser", refreshed),
+    Check("page: forms in a browser", written),
+    Check("page: strangers in a browser", strangers),
+]
