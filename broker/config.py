@@ -30,6 +30,7 @@ from .config_facts import (
     facts,
     format_value,
     parse_value,
+    read_value,
     unknown_config,
 )
 from .config_sources import from_environment, read_properties_file
@@ -306,7 +307,7 @@ class Config:
         """The value in the unit of the chain's first name. A default is trusted: some break Kafka's own rules."""
         fact = self.fact(name)
         assert fact is not None, name
-        value = parse_value(fact._replace(valid=None, flags="") if trusted else fact, text, name)
+        value = read_value(fact, text) if trusted else parse_value(fact, text, name)
         return value * _IN_MS[name] if name in _IN_MS and name != chain[0] and value != -1 else value
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -380,7 +381,7 @@ class Config:
                 raise KeyError(name)
             return ConfigEntry(name, None, source, True, True, ConfigType.UNKNOWN, tuple(told))
         text = self._text_told(name, fact)
-        value = None if text is None or fact.sensitive else format_value(fact, _parsed(fact, text))
+        value = None if text is None or fact.sensitive else format_value(fact, read_value(fact, text))
         read_only = fact.read_only or fact.name != name
         return ConfigEntry(name, value, source, read_only, fact.sensitive, fact.type_code, tuple(told))
 
@@ -565,11 +566,6 @@ def check_codec(name: str, played: Profile) -> None:
         raise ConfigError(
             f"requirement failed: compression.type : {name} is not valid. Valid options are {','.join(played.codecs)}"
         )
-
-
-def _parsed(fact: Fact, text: str) -> Any:
-    """A value that was checked when it was set; some defaults break Kafka's own rules."""
-    return parse_value(fact._replace(valid=None, flags=""), text)
 
 
 def check_cordoned(config: Config, cordoned: Sequence[str]) -> None:

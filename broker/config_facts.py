@@ -255,11 +255,9 @@ def parse_value(fact: Fact, text: str, name: str | None = None) -> Any:
         if fact.valid == "non-empty list" or "n" in fact.flags:
             raise invalid(fact, name, text, "List must not be empty")
         return value
-    is_checked = fact.valid not in UNCHECKED
     if "" in value and ("e" in fact.flags or fact.valid == "non-empty list"):
         raise ConfigError(f"Configuration '{name}' values must not be empty.")
-    if "e" in fact.flags or not is_checked:
-        value = list(dict.fromkeys(value))
+    value = _once(fact, value)
     if fact.valid == THROTTLED and "".join(value) == "*":
         return value
     check = check_of(fact)
@@ -268,6 +266,16 @@ def parse_value(fact: Fact, text: str, name: str | None = None) -> Any:
             shown = f"[{', '.join(value)}]" if _NAME in reason else element
             raise invalid(fact, name, shown, reason.replace(_NAME, name))
     return value
+
+
+def read_value(fact: Fact, text: str) -> Any:
+    """A value that was checked when it was set; some defaults break Kafka's own rules."""
+    value = _convert(fact, fact.name, text)
+    return _once(fact, value) if fact.type == "LIST" else value
+
+
+def _once(fact: Fact, value: list[str]) -> list[str]:
+    return list(dict.fromkeys(value)) if "e" in fact.flags or fact.valid in UNCHECKED else value
 
 
 def _convert(fact: Fact, name: str, text: str) -> Any:

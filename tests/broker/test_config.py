@@ -154,6 +154,7 @@ def test_a_refusal_tells_what_was_read(name: str, text: str, message: str) -> No
 def test_what_a_list_names_twice_counts_once_since_kip_1161(release: str, values: list[str]) -> None:
     config = Config({"log.cleanup.policy": "delete,compact,delete"}, profile=profile(release))
     assert config["log.cleanup.policy"] == values
+    assert config.describe("log.cleanup.policy").value == ",".join(values)
     with pytest.raises(ConfigError) as caught:
         Config({"log.cleanup.policy": ",x"}, profile=profile(release))
     told = "Invalid value  for configuration log.cleanup.policy: String must be one of: compact, delete"

@@ -267,6 +267,22 @@ def unknown_alone(request: Any, world: World, random: Random, version: int) -> N
         resource.configs = unknown[:1] or resource.configs
 
 
+def answerable(request: Any, world: World, random: Random, version: int) -> None:
+    """With ZooKeeper there is no answer where an unknown kind of leaders is elected everywhere."""
+    if not world.with_controller and request.topic_partitions is None and request.election_type not in (0, 1):
+        request.election_type = 0
+
+
+def apart_in_kind(request: Any, world: World, random: Random, version: int) -> None:
+    """With ZooKeeper there is no answer where two resources of unknown kinds have one name: both are of one kind."""
+    unknown: set[str] = set()
+    for resource in list(request.resources) if not world.with_controller else ():
+        if resource.resource_type not in (TYPE_TOPIC, TYPE_BROKER, TYPE_LOGGER):
+            if resource.resource_name in unknown:
+                request.resources.remove(resource)
+            unknown.add(resource.resource_name)
+
+
 def noted_alike(request: Any, world: World, random: Random, version: int) -> None:
     """The coordinator before KIP-848's waits for ever for a partition whose metadata is too long, if that of another
     is not (UNSTABLE_OFFSET_COMMIT where that is asked for)."""
@@ -505,7 +521,9 @@ TOUCHES: dict[str, Callable[[Any, World, Random, int], None]] = {
 }
 # What is changed in every request, since no two brokers could be compared after it.
 ALWAYS_TOUCHES: dict[str, Callable[[Any, World, Random, int], None]] = {
+    "AlterConfigs": apart_in_kind,
     "CreatePartitions": addressable,
+    "ElectLeaders": answerable,
     "OffsetCommit": noted_alike,
     "IncrementalAlterConfigs": unknown_alone,
 }
