@@ -49,6 +49,7 @@ MODULES = [
     "spark_sink",
     "spark_rewritten",
     "spark_moved",
+    "top_screen",
     "browsed",
     "observing",
 ]

@@ -56,7 +56,7 @@ class Top(App[None]):
     CSS = """
     #head { height: 3; padding: 0 1; background: $panel; }
     #tabs { height: 1; padding: 0 1; background: $panel-darken-1; }
-    #rows { height: 1fr; scrollbar-size-horizontal: 1; }
+    #rows { height: 1fr; scrollbar-size: 1 1; }
     #none { height: 1fr; padding: 1 2; color: $text-muted; display: none; }
     #filter { height: 1; border: none; padding: 0 1; display: none; }
     #filter:focus { border: none; }
@@ -132,6 +132,8 @@ class Top(App[None]):
     async def _look(self) -> None:
         try:
             told = await _in_thread(lambda: self._ask(self._wanted[self._at]))
+            if self._is_paused:  # since it was asked
+                return
             self._shown = self._history.add(told)
             self._trouble = ""
         except (Unreachable, Wrong) as error:
@@ -308,12 +310,15 @@ class Top(App[None]):
     def show_row(self, event: DataTable.RowSelected) -> None:
         """All that is known of a row."""
         if event.cursor_row < len(self._rows):
-            row = self._rows[event.cursor_row]
-            self.push_screen(Words(self.tab.title, Text("\n".join(details(self.tab, row)))))
+            self._tell(self.tab.title, "\n".join(details(self.tab, self._rows[event.cursor_row])))
 
     def action_help(self) -> None:
         """The keys."""
-        self.push_screen(Words("Keys", Text(HELP)))
+        self._tell("Keys", HELP)
+
+    def _tell(self, title: str, words: str) -> None:
+        if self.screen is self._under:  # not twice, for two clicks
+            self.push_screen(Words(title, Text(words)))
 
     def on_resize(self, event: events.Resize) -> None:
         """Other columns may have room."""

@@ -50,8 +50,9 @@ def top(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> i
         if (error.name or "").partition(".")[0] not in ("textual", "rich"):
             raise
         return complain(parser.prog, MISSING)
-    Top(ask, client.url, given.interval, given.filter).run()
-    return 0
+    app = Top(ask, client.url, given.interval, given.filter)
+    app.run()
+    return app.return_code or 0
 
 
 def top_parser() -> argparse.ArgumentParser:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from rich.cells import cell_len
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.screen import ModalScreen
@@ -17,6 +14,8 @@ from textual.widgets import DataTable, Static
 from .numbers import count
 from .reading import Overview
 from .tables import TABS
+
+ENDING = ("escape", "q", "enter", "question_mark", "h", "space")
 
 
 class Rows(DataTable[Text]):
@@ -58,20 +57,31 @@ class TabBar(Static):
             self.post_message(self.Chosen(place))
 
 
+class Page(VerticalScroll):
+    """What of a page there is room for. Takes the keys that end it itself: on their way further up they might come to
+    what lies under it."""
+
+    def on_key(self, event: events.Key) -> None:
+        """Ends the page."""
+        if event.key in ENDING:
+            event.stop()
+            self.post_message(Words.Ended())
+
+
 class Words(ModalScreen[None]):
     """A page of words over everything else; any of the keys that end things ends it."""
 
+    class Ended(Message):
+        """Somebody has seen enough."""
+
     CSS = """
     Words { align: center middle; }
-    Words VerticalScroll {
+    Words Page {
         width: auto; min-width: 40; max-width: 100%; height: auto; max-height: 100%;
         border: round $accent; background: $surface; padding: 0 1;
     }
     Words Static { width: auto; height: auto; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter,question_mark,h,space", "dismiss", "Back", show=False)
-    ]
 
     def __init__(self, title: str, words: Text) -> None:
         super().__init__()
@@ -80,11 +90,16 @@ class Words(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """The words, to be scrolled where they are many."""
-        with VerticalScroll() as page:
+        with Page() as page:
             page.border_title = Text(self._title)  # type: ignore[assignment]
             page.border_subtitle = "Escape"
             yield Static(self._words, markup=False)
 
+    def on_words_ended(self) -> None:
+        """Ends it, once, however many keys were pressed until it is gone."""
+        if self.app.screen is self:
+            self.dismiss()
+
     def on_click(self) -> None:
         """A click ends it, too."""
-        self.dismiss()
+        self.on_words_ended()
