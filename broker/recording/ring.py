@@ -15,7 +15,7 @@ from .secrets import KEYS, blanked
 EXCHANGES = 10_000
 SIZE_BYTES = 32 << 20
 FRAME_BYTES = 1 << 20
-OVERHEAD_BYTES = 600  # of one exchange beside its frames, measured
+OVERHEAD_BYTES = 400  # of one exchange beside its frames, measured
 
 
 class Ring:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ..server import Running
     from .ring import Ring
 
-WITHIN_MS_MAX = 600_000
 PAUSE_SECONDS = 0.01  # between two looks, while many requests come
 
 

@@ -152,7 +152,7 @@ def test_on_disk(ottla_factory, tmp_path):
 def test_what_a_test_leaves_behind_is_put_right(run: Run) -> None:
     outcome = run(
         """
-import pytest, time
+import pytest, socket, time
 
 @pytest.fixture
 def untidy():
@@ -163,6 +163,10 @@ def test_careless(ottla_broker, ottla_topic, untidy):
     ottla_broker.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER")
     ottla_broker.clock.freeze()
     ottla_broker.clock.advance(86_400_000)
+    with socket.create_connection(ottla_broker.bootstrap.split(":")) as client:
+        client.sendall(bytes.fromhex("0000000a 00120000 00000001 ffff"))
+        client.recv(4)
+    assert len(ottla_broker.requests(api="ApiVersions")) == 1
     ottla_broker.topology.stop_node(1)
 
 def test_next(ottla_broker):
@@ -175,7 +179,7 @@ def test_last(ottla_broker):
     assert ottla_broker.topics() == []
 
 def check(ottla_broker):
-    assert not ottla_broker.faults.list()
+    assert not ottla_broker.faults.list() and not ottla_broker.requests()
     assert not ottla_broker.clock.is_frozen
     assert abs(ottla_broker.clock.now_ms - time.time() * 1000) < 60_000
     assert [node.running for node in ottla_broker.topology.describe().nodes] == [True]

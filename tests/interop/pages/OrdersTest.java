@@ -37,6 +37,11 @@ public class OrdersTest {
             check(control("GET", "/faults", "").contains("\"fired\": 1"), "an answer is lost");
             check(consumer.endOffsets(List.of(topic)).get(topic) == 1, "the order is stored once");
 
+            // The producer is as safe as it has to be, both times.
+            check(control("POST", "/requests/assert", """
+                {"api": "Produce", "topic": "orders-java", "acks": -1, "idempotent": true, "count": 2}""")
+                .contains("\"passed\": true"), "sent safely, and sent again");
+
             // An error that is hard to bring about reaches the application.
             control("POST", "/faults", """
                 {"api": "Produce", "topic": "orders-java", "times": 1,

@@ -17,7 +17,8 @@ const send = (producer, value) => producer.send({ topic, messages: [{ value }] }
 
 test("orders", async (t) => {
   await control("POST", "/topics", { name: topic });
-  const kafka = new kafkajs.Kafka({ brokers: [OTTLA_BOOTSTRAP], logLevel: kafkajs.logLevel.NOTHING });
+  const logLevel = kafkajs.logLevel.NOTHING;
+  const kafka = new kafkajs.Kafka({ clientId: "orders", brokers: [OTTLA_BOOTSTRAP], logLevel });
   const [plain, idempotent] = [kafka.producer(), kafka.producer({ idempotent: true, maxInFlightRequests: 1 })];
   await Promise.all([plain.connect(), idempotent.connect()]);
   t.after(() => Promise.all([plain.disconnect(), idempotent.disconnect()]));
@@ -36,6 +37,13 @@ test("orders", async (t) => {
     await send(idempotent, "bread");
     assert.equal((await control("GET", `/faults/${id}`)).fired, 1);
     assert.deepEqual(await stored(), ["bread"]);
+  });
+
+  await t.test("what was asked is as it has to be", async () => {
+    const expected = { api: "Produce", client_id: "orders", topic, acks: -1, max_version: 7, min_count: 3 };
+    const verdict = await control("POST", "/requests/assert", expected);
+    assert(verdict.passed, verdict.text);
+    assert((await control("POST", "/requests/assert", { topic, codec: "gzip", none: true })).passed);
   });
 
   await t.test("an error that is hard to bring about reaches the application", async () => {

@@ -50,6 +50,13 @@ func TestOrders(t *testing.T) {
 		t.Fatal("no answer was lost:", fault)
 	}
 
+	// The producer is as safe as it has to be, both times.
+	verdict := control(t, "POST", "/requests/assert", `{"api": "Produce", "topic": "orders-go", "acks": -1,
+		"idempotent": true, "count": 2}`)
+	if verdict["passed"] != true {
+		t.Fatal(verdict["text"])
+	}
+
 	// An error that is hard to bring about reaches the application.
 	control(t, "POST", "/faults", `{"api": "Produce", "topic": "orders-go", "action": "error",
 		"code": "TOPIC_AUTHORIZATION_FAILED", "times": 1}`)
