@@ -112,6 +112,8 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "deletes_without_policy": _signs(21, path=r"error_code$"),
     "in_sync_at_most_replicas": _signs(0, path=r"error_code$", holds=_codes(0, 19, 20)),
     "old_group_coordinator": _signs(8, 9, 15, 16, 28, 42, 47),
+    "group_states_in_any_case": _signs(16),
+    "producers_in_words": _signs(61, path=r"error_(code|message)$"),
     "scram_once_a_user": _signs(51),
     "feature_answers": _signs(57),
     "newest_acl_operation": _ACLS,

@@ -259,7 +259,7 @@ class _Player:
                 or (one.api_key != METADATA and ErrorCode.NONE in codes - recorded)
             ):
                 return
-            passes_s = max(PASSING_SECONDS[ErrorCode(code)] for code in passing)
+            passes_s = min(max(PASSING_SECONDS[ErrorCode(code)] for code in passing), self._patience())
             left_s = begun_s + (passes_s if self._is_whole else INCOMPLETE_SECONDS) - loop.time()
             if left_s <= 0 or any((one.api_key, code) in self._given_up for code in passing):
                 self._given_up |= {(one.api_key, code) for code in passing}
@@ -316,6 +316,8 @@ def _take(step: Step, future: asyncio.Future[bytes], silent: bool) -> None:
         return
     played.duration_ns = perf_counter_ns() - played.begun_ns
     error = future.exception()
+    if error is not None and played.reason:
+        return  # it was not waited for any more
     if error is not None:
         played.ending, played.reason = Ending.CLOSED, str(error)
     elif silent:

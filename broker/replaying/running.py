@@ -44,7 +44,7 @@ def read(path: str) -> tuple[Recording, list[str]]:
         raise CannotRun(f"{path} cannot be read: {error.strerror or error}") from None
     except (MemoryError, RecursionError):
         raise CannotRun(f"{path} is too large") from None
-    notes = [f"{path}: {text}" for text in found.damage[:DAMAGE_SHOWN]]
+    notes = found.damage[:DAMAGE_SHOWN]
     if len(found.damage) > DAMAGE_SHOWN:
         notes.append(f"{path}: {len(found.damage) - DAMAGE_SHOWN} more places that cannot be read")
     if found.dropped:

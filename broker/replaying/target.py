@@ -21,12 +21,11 @@ from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRes
 from ...protocol.messages.metadata import MetadataRequest, MetadataResponse
 from ...protocol.primitives import ZERO_UUID
 from ...protocol.schema import Versions, spec
-from ..releases import profile
+from ..releases import RELEASES, profile
 
 CLIENT_ID = b"ottla-replay"
 CONNECT_SECONDS = 10.0
 ANSWER_BYTES_MAX = 100 << 20
-WITHOUT_VERSIONS = "0.9"  # the newest release that closes the connection when it is asked what it serves
 _SIZE, _CORRELATION = struct.Struct(">i"), struct.Struct(">i")
 _METADATA = 4  # or older: it tells the id of the cluster, and takes an empty list of topics for none
 _METADATA_WITH_IDS = 10
@@ -156,13 +155,19 @@ class Target:
         return self.bootstrap if len(self.nodes) < 2 else self.nodes.get(node_id, self.bootstrap)
 
 
+def _served_unasked() -> Mapping[int, Versions]:
+    """What the newest release serves that closes the connection when it is asked what it does."""
+    names = [name for name in RELEASES if spec(ApiVersionsRequest).api_key not in profile(name).apis_of_kafka]
+    return profile(names[-1]).served
+
+
 async def look(bootstrap: Address, patience_s: float) -> Target:
     """Asks a broker what it serves and who belongs to it. Raises Unreachable."""
     served: Mapping[int, Versions] | None = None
     answer = await _ask(bootstrap, ApiVersionsRequest(), 0, ApiVersionsResponse, patience_s, may_close=True)
     if answer is not None:
         served = {one.api_key: Versions(one.min_version, one.max_version) for one in answer.api_keys}
-    versions = served or profile(WITHOUT_VERSIONS).served
+    versions = served or _served_unasked()
     ends = versions.get(spec(MetadataRequest).api_key, Versions(0, 0))
     version = max(ends.first, min(ends.last, _METADATA))
     told = await _ask(bootstrap, MetadataRequest(topics=[]), version, MetadataResponse, patience_s)

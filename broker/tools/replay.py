@@ -76,7 +76,7 @@ def play_options(asked: argparse.Namespace) -> PlayOptions:
 
 def releases(asked: argparse.Namespace) -> tuple[str, str] | None:
     """Both sides' releases, as far as they are said."""
-    return None if asked.release is None else (asked.release[0], asked.release[1])
+    return (asked.release[0], asked.release[1]) if asked.release else None
 
 
 def compared(program: str, asked: argparse.Namespace, run: Callable[[], Coroutine[Any, Any, Result]]) -> int:
