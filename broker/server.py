@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import signal
 import socket
@@ -26,13 +27,13 @@ from .listening import Door, SocketSettings, bind
 from .logs import get_logger
 from .options import ServeOptions, StartupError, format_address
 from .recording.record_options import RecordError
-from .recording.recorder import Recorder, claimed, let_go
 from .state import BrokerState
 from .topology import NOTHING_NOTED, TopologyNote
 
 if TYPE_CHECKING:
     from .control.app import ControlServer
     from .faults import Faults
+    from .recording.recorder import Recorder
     from .recording.ring import Ring
 
 DRAIN_SECONDS = 5.0  # for answers in flight; clients wait longer than that for a broker to come back
@@ -187,8 +188,6 @@ class Running:
         """The newest requests with their answers, whatever the state; None where they are not kept."""
         if ring is not None:
             connections.listen(ring, ring.frame_bytes)
-        self.recorder = Recorder()
-        """What writes all of them to a file, when it is asked to, whatever the state."""
         self.store = store
         """Where the data lie."""
         self.faults = faults
@@ -232,6 +231,13 @@ class Running:
             state.abandon()
             raise
         self.attach(state)
+
+    @functools.cached_property
+    def recorder(self) -> Recorder:
+        """What writes requests and answers to a file, when it is asked to, whatever the state."""
+        from .recording.recorder import Recorder  # a broker that records nothing does not wait for its import
+
+        return Recorder()
 
     @property
     def sockets(self) -> list[socket.socket]:
@@ -317,7 +323,8 @@ class Running:
             await self.state.finish_appends(DRAIN_SECONDS)
             self.state.close()
         finally:
-            await self.recorder.stop()
+            if "recorder" in self.__dict__:
+                await self.recorder.stop()
 
 
 async def start(
@@ -343,7 +350,10 @@ async def start(
     try:
         for node_id, listener in options.nodes():
             doors.append(Door(node_id, listener, settings))
-        record_to = claimed(options.record)
+        if options.record is not None:
+            from .recording.recorder import claimed
+
+            record_to = claimed(options.record)
         ports = {(door.node_id, door.listener.name): door.sock.getsockname()[1] for door in doors}
         try:
             apis = router.apis_of(options.config.profile, telemetry=options.config["ottla.client.telemetry"])
@@ -355,7 +365,10 @@ async def start(
     except BaseException:
         for door in doors:
             door.close()
-        let_go(options.record, record_to)
+        if options.record is not None and record_to is not None:
+            from .recording.recorder import let_go
+
+            let_go(options.record, record_to)
         raise
     if options.brokers == 1:
         for door in doors:

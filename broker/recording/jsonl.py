@@ -14,7 +14,7 @@ from typing import Any
 from ...protocol.apis import apis
 from .decoding import encoded, request_plain, response_plain
 from .exchange import Ending, Exchange, Peer
-from .recorded import Parts, Recording, origin_of, peer_facts, peer_of
+from .recorded import Parts, Recording, Times, origin_of, peer_facts, peer_of
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
@@ -28,9 +28,13 @@ class JsonWriter:
 
     def __init__(self, contents: bool) -> None:
         self._contents = contents
+        self._times = Times()
+        self._since_ns: dict[int, int] = {}
+        self._start_ns = 0
 
     def head(self, meta: Mapping[str, Any]) -> bytes:
         """How a file begins."""
+        self._start_ns = meta["time_ms"] * 1_000_000
         return _line(meta)
 
     def mark(self, peer: Peer) -> None:
@@ -41,7 +45,8 @@ class JsonWriter:
         return [_line({"type": "connection", **peer_facts(peer)})]
 
     def begun(self, exchange: Exchange) -> Parts:
-        """A request is told with its answer."""
+        """A request is told with its answer, but when it began is known now."""
+        self._since_ns[exchange.number] = self._times.begun_ns(exchange) - self._start_ns
         return []
 
     def ended(self, exchange: Exchange) -> Parts:
@@ -52,7 +57,8 @@ class JsonWriter:
             "number": exchange.number,
             "connection": exchange.peer.number,
             "time_ms": exchange.time_ms,
-            "duration_us": round(exchange.duration_ns / 1000, 1) if exchange.duration_ns >= 0 else None,
+            "since_ns": self._since_ns.pop(exchange.number, None),
+            "duration_us": round(exchange.duration_ns / 1000, 3) if exchange.duration_ns >= 0 else None,
             "api": None if api is None else api.name,
             "api_key": exchange.api_key,
             "version": exchange.api_version,
@@ -157,7 +163,7 @@ class JsonReader:
             value["number"],
             peer,
             value["time_ms"],
-            value["time_ms"] * 1_000_000,
+            self._begun_ns(value),
             key,
             version,
             correlation_id,
@@ -188,3 +194,10 @@ class JsonReader:
             else:
                 exchange.response = frame
         self.recording.exchanges.append(exchange)
+
+    def _begun_ns(self, value: dict[str, Any]) -> int:
+        """When it began: the recording's beginning and what had passed since."""
+        start_ms, since_ns = self.recording.meta.get("time_ms"), value.get("since_ns")
+        if type(start_ms) is not int or type(since_ns) is not int:
+            return value["time_ms"] * 1_000_000
+        return start_ms * 1_000_000 + since_ns

@@ -20,7 +20,7 @@ from typing import Any
 
 from .exchange import Ending, Exchange, Peer
 from .packets import ACK, FIN, PUSH, SYN, Segment, ends, headers, parsed
-from .recorded import Parts, Recording, exchange_of, note_software, peer_facts, peer_of
+from .recorded import Parts, Recording, Times, exchange_of, note_software, peer_facts, peer_of
 
 NOTHING = memoryview(b"")
 SEGMENT_BYTES = 60_000  # of a frame in one packet
@@ -131,7 +131,7 @@ class PcapngWriter:
     def __init__(self) -> None:
         self._streams: dict[int, _Stream] = {}
         self._interfaces: dict[tuple[int, str], int] = {}
-        self._offset_ns = 0  # between time.perf_counter_ns and the broker's clock
+        self._times = Times()
         self._begun_ns: dict[int, int] = {}
 
     def head(self, meta: Mapping[str, Any]) -> bytes:
@@ -163,7 +163,7 @@ class PcapngWriter:
     def begun(self, exchange: Exchange) -> Parts:
         """A request: its segments."""
         stream = self._stream(exchange.peer)
-        time_ns = self._begun_ns[exchange.number] = self._time_ns(exchange)
+        time_ns = self._begun_ns[exchange.number] = self._times.begun_ns(exchange)
         comment: dict[str, Any] = {"exchange": exchange.number}
         if exchange.request is None:
             comment["request_bytes"] = exchange.request_bytes
@@ -211,15 +211,6 @@ class PcapngWriter:
             interface = self._interfaces.get((peer.node_id, peer.listener), 0)
             found = self._streams[peer.number] = _Stream(peer, interface)
         return found
-
-    def _time_ns(self, exchange: Exchange) -> int:
-        """When it began: within the broker's millisecond, and as far from others as they were in truth."""
-        least = exchange.time_ms * 1_000_000
-        told = exchange.begun_ns + self._offset_ns
-        if not least <= told < least + 1_000_000:
-            told = min(max(told, least), least + 999_999)
-            self._offset_ns = told - exchange.begun_ns
-        return told
 
     def _frame(
         self,

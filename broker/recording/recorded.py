@@ -53,6 +53,23 @@ class Recording:
     dropped: int = 0
 
 
+class Times:
+    """When exchanges began, in nanoseconds since 1970: within the millisecond that the broker's clock tells, and as far
+    from others as they were in truth."""
+
+    def __init__(self) -> None:
+        self._offset_ns = 0  # between time.perf_counter_ns and the broker's clock
+
+    def begun_ns(self, exchange: Exchange) -> int:
+        """To be asked of each exchange once, in their order."""
+        least = exchange.time_ms * 1_000_000
+        told = exchange.begun_ns + self._offset_ns
+        if not least <= told < least + 1_000_000:
+            told = min(max(told, least), least + 999_999)
+            self._offset_ns = told - exchange.begun_ns
+        return told
+
+
 def peer_facts(peer: Peer) -> dict[str, Any]:
     """A connection as JSON has it."""
     facts: dict[str, Any] = {name: getattr(peer, name) for name in _FIELDS}

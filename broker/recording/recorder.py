@@ -84,21 +84,20 @@ class Recorder:
             await self._last.stop()
 
 
-def claimed(options: RecordOptions | None) -> int | None:
+def claimed(options: RecordOptions) -> int:
     """The file of a recording that is to begin with the broker. Raises StartupError."""
     try:
-        return None if options is None else claim(options)
+        return claim(options)
     except RecordError as error:
         raise StartupError(f"--record: {error}") from error
 
 
-def let_go(options: RecordOptions | None, fd: int | None) -> None:
+def let_go(options: RecordOptions, fd: int) -> None:
     """Gives up a file that was claimed for nothing; one that is new goes."""
-    if options is not None and fd is not None:
-        if os.fstat(fd).st_size == 0:
-            with contextlib.suppress(OSError):
-                os.remove(options.path)
-        os.close(fd)
+    if os.fstat(fd).st_size == 0:
+        with contextlib.suppress(OSError):
+            os.remove(options.path)
+    os.close(fd)
 
 
 def meta_of(running: Running, options: RecordOptions) -> dict[str, Any]:
