@@ -223,6 +223,9 @@ def test_the_built_wheel_has_every_module_and_works_elsewhere(tmp_path: Path) ->
     assert not missing
     assert {f"ottla/{package}/py.typed" for package in PACKAGES} <= names
     assert {"ottla/broker/configs.json", "ottla/pipeline/log4j2.properties"} <= names
+    page = ROOT / "broker" / "control" / "page"
+    files = {name_of(path) for folder in ("static", "templates") for path in (page / folder).iterdir()}
+    assert len(files) > 15 and {f"ottla/{name}" for name in files} <= names
     tops = {top for top in (name.split("/")[0] for name in names) if not top.endswith(".dist-info")}
     assert tops == {"ottla", "pyspark_ottla", "pyspark_ottla_log", "pyspark_ottla_batches"}
     program = (

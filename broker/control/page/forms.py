@@ -17,10 +17,11 @@ from ..ctl_client import duration_ms, time_ms
 from ..route import Refusal
 from ..schemas import MAX_MOVE_MS, MAX_PARTITIONS
 from ..steering import MAX_FAULTS
-from ..views import NewRecord, NotFound
+from ..views import NewRecord
 from .answer import Ask, Moved
 from .query import url, whole_number
 from .steering_view import SIMPLE
+from .topics_view import topic_named
 
 
 async def create_topic(ask: Ask) -> Moved:
@@ -48,6 +49,8 @@ async def delete_topic(ask: Ask) -> Moved:
     name = ask.path["topic"]
     if ask.given.get("sure") != "yes":
         raise Refusal(400, f"{name} is deleted with its records where the box is ticked")
+    if topic_named(ask.plane.operations.running.state, name).is_internal:
+        raise Refusal(400, f"{name} is Kafka's own: it is not deleted here")
     await ask.plane.operations.delete_topic(name)
     return Moved("/topics", f"Topic {name} is deleted.")
 
@@ -55,8 +58,9 @@ async def delete_topic(ask: Ask) -> Moved:
 async def produce(ask: Ask) -> Moved:
     """Appends a record."""
     given, topic = ask.given, ask.path["topic"]
-    if ask.plane.operations.running.state.topics.get(topic) is None:
-        raise NotFound(f"there is no topic {topic}")
+    found = topic_named(ask.plane.operations.running.state, topic)
+    if found.is_internal:
+        raise Refusal(400, f"{topic} is Kafka's own: what is in it only the broker writes")
     partition = whole_number("partition", given.get("partition", ""), None, 0, 2**31 - 1)
     moment = given.get("timestamp", "").strip()
     record = NewRecord(

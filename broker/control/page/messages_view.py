@@ -56,6 +56,7 @@ async def messages(ask: Ask) -> Page:
         "limit": LIMITS[0],
         "rows": None,
         "partitions": 0,
+        "is_internal": False,
         "window": None,
         "links": {},
         "wrong": None,
@@ -65,7 +66,7 @@ async def messages(ask: Ask) -> Page:
     if not name:
         return page
     found = topic_named(state, name)
-    values["partitions"] = len(found.partitions)
+    values |= {"partitions": len(found.partitions), "is_internal": found.is_internal}
     try:
         values |= {"way": ask.query.choice("view", WAYS), "limit": ask.query.choice("limit", LIMITS)}
         values |= await _rows(state, found, ask)
