@@ -64,6 +64,10 @@ def _keys_in(message: Any) -> set[str]:
     return set(str(message).partition(" : ")[2].split(","))
 
 
+def _of_the_log(told: Any) -> bool:
+    return re.search(r"(metadata|kraft)\.version", str(told)) is not None
+
+
 def _operations(request: Any) -> set[int]:
     """What a request does with configs."""
     return {config.config_operation for one in request.resources for config in one.configs}
@@ -160,9 +164,9 @@ REASONS = Reasons(
         ),
         Reason(
             "UpdateFeatures",
-            r"^\.error_(code|message)$",  # from v2 on of all features
+            r"^\.(error_(code|message)|results\[\])$",  # of all features
             UNANNOUNCED,
-            lambda theirs, ours: theirs == 95 or re.search(r"(metadata|kraft)\.version", str(theirs)) is not None,
+            lambda theirs, ours: theirs == 95 or _of_the_log(theirs) or (theirs, ours) == (0, 95) or _of_the_log(ours),
             ("4.3",),
             lambda request: any(one.feature in OF_THE_LOG for one in request.feature_updates),
         ),
