@@ -210,9 +210,10 @@ class Overviews:
         look.totals["clients"] = sum(client.connections > 0 for client in clients)
         look.totals["connections"] = activity.connections
         look.totals["waiting"] = len(pending)
-        look.totals["requests"] = activity.requests
-        look.totals["request_bytes"] = activity.request_bytes
-        look.totals["response_bytes"] = activity.response_bytes
+        for client in (*clients, activity.gone):
+            look.totals["requests"] += client.requests
+            look.totals["request_bytes"] += client.request_bytes
+            look.totals["response_bytes"] += client.response_bytes
         scores = self._clients.updated(((client, client.requests) for client in clients), now_ns)
         chosen = asked.first(
             ((client.connections > 0, scores[client], client.last_ns), client)

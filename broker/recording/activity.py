@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 CLIENTS_MAX = 1_000  # what is beyond is counted under no name
 FRAME_BYTES_MAX = 64 * 1024  # of the requests that are looked into
 TEXT_MAX = 200  # letters of a client's id; what is longer is cut
+SECOND_NS = 1_000_000_000
 SLOW_SECONDS = 60
 SLOW_OF_A_SECOND = 20
 FETCH_KEY = spec(FetchRequest).api_key
@@ -92,13 +93,14 @@ class Activity:
 
     def __init__(self, timer: Callable[[], int] = time.perf_counter_ns) -> None:
         self.timer = timer
-        self.requests = 0
-        self.request_bytes = 0
-        self.response_bytes = 0
+        self.gone = ClientActivity("", None, None, None)
+        """All clients that are forgotten, together."""
         self._clients: dict[ClientKey, ClientActivity] = {}
         self._seats: dict[int, _Seat] = {}
         self._pending: dict[int, Exchange] = {}
         self._slow: deque[tuple[int, list[SlowRequest]]] = deque()  # (second, a heap of its slowest)
+        self._next_ns = 0  # when another second begins
+        self._floor_ns = -1  # what took no longer is none of the slowest of this second
 
     # What the tap tells
 
@@ -113,22 +115,20 @@ class Activity:
     def ended(self, exchange: Exchange) -> None:
         """It is answered, or will not be."""
         self._pending.pop(exchange.number, None)
-        size, answer_size = exchange.request_bytes, exchange.response_bytes
         peer = exchange.peer
         seat = self._seats[peer.number]
         client = seat.client
         if client is None or seat.origin is not peer.origin or seat.client_id != exchange.client_id:
             client = self._take_seat(seat, exchange)
-        self.requests += 1
-        self.request_bytes += size
-        self.response_bytes += answer_size
+        duration_ns = exchange.duration_ns
         client.requests += 1
-        client.request_bytes += size
-        client.response_bytes += answer_size
-        client.last_ns = ended_ns = exchange.begun_ns + max(0, exchange.duration_ns)
+        client.request_bytes += exchange.request_bytes
+        client.response_bytes += exchange.response_bytes
+        client.last_ns = ended_ns = exchange.begun_ns + duration_ns
         if client.apis.get(exchange.api_key, -1) < exchange.api_version and exchange.ending is not Ending.CLOSED:
             client.apis[exchange.api_key] = exchange.api_version
-        self._note_duration(exchange, ended_ns)
+        if duration_ns > self._floor_ns or ended_ns >= self._next_ns:
+            self._note_duration(exchange, ended_ns)
 
     def closed(self, peer: Peer) -> None:
         """A connection is gone."""
@@ -198,21 +198,23 @@ class Activity:
         """Forgets half of the clients that are gone, those of which nothing was heard for longest."""
         gone = [(client.last_ns, key) for key, client in self._clients.items() if not client.hosts]
         for _, key in heapq.nsmallest((len(gone) + 1) // 2, gone, key=lambda pair: pair[0]):
-            del self._clients[key]
+            forgotten, gone_for_good = self._clients.pop(key), self.gone
+            gone_for_good.requests += forgotten.requests
+            gone_for_good.request_bytes += forgotten.request_bytes
+            gone_for_good.response_bytes += forgotten.response_bytes
 
     # Slow requests
 
     def _note_duration(self, exchange: Exchange, ended_ns: int) -> None:
         duration_ns = exchange.duration_ns
-        if duration_ns < 0 or (exchange.api_key in WAITS_FOR and exchange.api_key != FETCH_KEY):
+        if exchange.api_key in WAITS_FOR and exchange.api_key != FETCH_KEY:
             return
-        second = ended_ns // 1_000_000_000
-        if not self._slow or self._slow[-1][0] < second:
+        if ended_ns >= self._next_ns:
             self._forget(ended_ns)
+            second = ended_ns // SECOND_NS
             self._slow.append((second, []))
+            self._next_ns, self._floor_ns = (second + 1) * SECOND_NS, -1
         heap = self._slow[-1][1]
-        if len(heap) == SLOW_OF_A_SECOND and duration_ns <= heap[0].duration_ns:
-            return
         if exchange.api_key == FETCH_KEY and _asked_to_wait(exchange):
             return
         peer = exchange.peer
@@ -231,9 +233,11 @@ class Activity:
             exchange.fault,
         )
         (heapq.heappush if len(heap) < SLOW_OF_A_SECOND else heapq.heappushpop)(heap, found)
+        if len(heap) == SLOW_OF_A_SECOND:
+            self._floor_ns = heap[0].duration_ns
 
     def _forget(self, now_ns: int) -> None:
-        oldest = now_ns // 1_000_000_000 - SLOW_SECONDS
+        oldest = now_ns // SECOND_NS - SLOW_SECONDS
         while self._slow and self._slow[0][0] <= oldest:
             self._slow.popleft()
 
