@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -84,6 +85,19 @@ def test_records(visitor: Visitor, broker: Embedded) -> None:
     assert "no topic none" in refused(visitor, "/messages/none", 404, value="x")  # and none is made
     assert visitor.ask("POST", "/messages/orders", "x" * 2_200_000).status == 413
     assert len(broker.records("orders")) == 3 and len(broker.topics()) == 1
+
+
+def test_what_kafka_keeps_for_itself_is_not_written(visitor: Visitor, broker: Embedded) -> None:
+    async def made(operations: Any) -> None:
+        operations.running.state.internal_topic("__consumer_offsets", operations.clock.now_ms)
+
+    broker._call(made)
+    assert "only the broker writes" in refused(visitor, "/messages/__consumer_offsets", 400)
+    assert "not deleted here" in refused(visitor, "/topics/__consumer_offsets/delete", 400, sure="yes")
+    for path in ("/messages/__consumer_offsets", "/topics/__consumer_offsets"):
+        assert all(one.attributes["method"] == "get" for one in visitor.page(path).all("form")[:1])
+        assert not visitor.page(path).all("details")
+    assert [topic.name for topic in broker.topics()] == ["__consumer_offsets"]
 
 
 def test_faults(visitor: Visitor, broker: Embedded) -> None:

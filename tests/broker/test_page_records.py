@@ -106,7 +106,7 @@ async def test_gaps_of_a_compacted_log_are_stepped_over(tmp_path: Path) -> None:
         for before, found in ((2**62, [400_000_000]), (400_000_000, [1_000_000]), (1_000_000, [5]), (5, [0]), (3, [0])):
             before = min(before, log.log_end_offset)
             assert offsets(await look_back(broker.state, partition, before, Wanted(before, before, 1))) == found
-        (facts,) = segments_of(log)
+        (facts,) = await segments_of(log)
         assert (facts.first, facts.last, facts.next_offset) == ("v2", "v2", 400_000_001)
 
 
@@ -141,7 +141,7 @@ async def test_descriptors_of_segments_that_were_looked_at_are_given_back(tmp_pa
         assert len(log.segments) >= 3
         for segment in log.segments[:-1]:
             segment.close()
-        facts = segments_of(log)
+        facts = await segments_of(log)
         assert [one.base_offset for one in facts] == [segment.base_offset for segment in log.segments]
         assert all((one.first, one.last) == ("v2", "v2") and one.last_ms >= one.first_ms for one in facts)
         assert formats_of(log) == ["v2"]

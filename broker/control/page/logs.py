@@ -6,8 +6,9 @@ as all that reads a log.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -47,12 +48,17 @@ def _name(header: BatchHeader) -> str:
     return format_name(header.magic, header.codec)
 
 
-def segments_of(log: PartitionLog, first: int = 0, count: int | None = None) -> list[SegmentFacts]:
-    """The facts of some segments of a log, oldest first."""
+async def segments_of(log: PartitionLog, first: int = 0, count: int | None = None) -> list[SegmentFacts]:
+    """The facts of some segments of a log, oldest first. Others get their turn after each: its indexes may have to be
+    read."""
     segments = log.segments
     active = segments[-1]
-    chosen = segments[first:] if count is None else segments[first : first + count]
-    return [_facts(segment, segment is active) for segment in chosen]
+    found = []
+    for segment in segments[first:] if count is None else segments[first : first + count]:
+        if not segment.is_removed:
+            found.append(_facts(segment, segment is active))
+            await asyncio.sleep(0)
+    return found
 
 
 def _facts(segment: Segment, is_active: bool) -> SegmentFacts:
@@ -85,7 +91,7 @@ def _last_position(segment: Segment) -> int:
 
 
 @contextlib.contextmanager
-def _given_back(segment: Segment):
+def _given_back(segment: Segment) -> Iterator[None]:
     """In it, a descriptor that is opened for a look is given back: a page may look at a thousand segments."""
     was_open = segment.is_open
     try:
@@ -97,12 +103,12 @@ def _given_back(segment: Segment):
 
 
 def formats_of(log: PartitionLog) -> list[str]:
-    """Formats and codecs at both ends of a log, oldest first: what lies between may have others."""
-    segments: Sequence[Segment] = [segment for segment in log.segments if segment.size_bytes]
-    found: dict[str, None] = {}
-    for segment in (segments[:1] + segments[-1:]) if len(segments) > 1 else segments:
-        facts = _facts(segment, False)
-        for name in (facts.first, facts.last):
-            if name:
-                found[name] = None
-    return list(found)
+    """Formats and codecs of the first and of the last batch of a log: what lies between may have others. Reads no index
+    but that of the segment that was written last. StorageError."""
+    segments = log.segments
+    first = next((segment for segment in segments if segment.size_bytes), None)
+    if first is None:
+        return []
+    last = next(segment for segment in reversed(segments) if segment.size_bytes)
+    with _given_back(first), _given_back(last):
+        return list(dict.fromkeys((_name(first.header(0)), _name(last.header(_last_position(last))))))

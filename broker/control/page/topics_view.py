@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...topics import Topic
 
 AT_ONCE = 500  # partitions that are looked at in one turn of the loop
-SHOWN_SEGMENTS = 100
+SHOWN_SEGMENTS = 50
 LOOKED_PARTITIONS = 8  # of a topic in a list: whose ends are looked at for formats
 
 
@@ -208,7 +208,7 @@ async def partition(ask: Ask) -> Page:
             first = max(0, min(first, count - 1))
             known = sorted(log.producers().items())
             values |= {
-                "segments": segments_of(log, first, SHOWN_SEGMENTS),
+                "segments": await segments_of(log, first, SHOWN_SEGMENTS),
                 "from": first,
                 "older": max(0, first - SHOWN_SEGMENTS) if first else None,
                 "newer": first + SHOWN_SEGMENTS if first + SHOWN_SEGMENTS < count else None,

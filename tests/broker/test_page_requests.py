@@ -1,0 +1,91 @@
+"""Requests on the page that are strange: no requests at all, too large, without an answer, of thousands of fields."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from harness import frame, produce
+from paged import Visitor, sent
+
+from ottla.broker import Embedded
+from ottla.broker.control.page import side_by_side
+from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+
+
+@pytest.fixture
+def broker() -> Iterator[Embedded]:
+    with Embedded(control="127.0.0.1:0") as started:
+        started.create_topic("t")
+        yield started
+
+
+@pytest.fixture
+def visitor(broker: Embedded) -> Visitor:
+    assert broker.control_url
+    return Visitor(broker.control_url)
+
+
+def tell(broker: Embedded, *frames: bytes, answers: int) -> None:
+    """Sends what may be no request, and waits until it is answered or the connection is closed."""
+    host, _, port = broker.bootstrap.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as sock, sock.makefile("rb") as stream:
+        sock.sendall(b"".join(frames))
+        for _ in range(answers):
+            (size,) = struct.unpack(">i", stream.read(4))
+            assert len(stream.read(size)) == size
+        if not answers:
+            assert stream.read() == b""
+
+
+def sized(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x7f\xff\x00\x01\x00\x00\x00\x07\xff\xff",  # an API that there is not
+        b"\x00\x03\x00\x09\x00\x00\x00\x08\x00\x04\xe2\x80\xae<\x00\x05<b>",  # Metadata that ends amid a name
+        b"\x00\x00\x00\x09\x00\x00\x00\x09\xff\xff\x00\x00\xff\xff\x00\x00\x00\x01\x7f",
+        b"\x00\x12\x7f\xff\x00\x00\x00\x0a\xff\xff\xff",
+        b"\x01",
+    ],
+)
+def test_what_is_no_request_is_shown_with_what_could_be_read(data: bytes, broker: Embedded, visitor: Visitor) -> None:
+    tell(broker, sized(data), answers=1 if data[:2] == b"\x00\x12" else 0)
+    page = visitor.page("/requests")
+    link = next(one.attributes["href"] for one in page.all("a") if "data-row" in one.attributes)
+    shown = visitor.page(link)
+    assert visitor.ask("GET", f"{link}/request.bin").body == data
+    assert shown.all("table") and not shown.all("b")
+    for other in ("/", "/requests?ending=closed", "/requests?sort=-duration"):
+        visitor.page(other)
+
+
+def test_secrets_too_many_bytes_and_no_answers(broker: Embedded, visitor: Visitor) -> None:
+    of = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+    secret = of(name="alice", mechanism=1, iterations=4096, salt=b"salt-is-secret", salted_password=b"password-secret!")
+    tell(broker, frame(AlterUserScramCredentialsRequest(deletions=[], upsertions=[secret]), 0, 1), answers=1)
+    tell(broker, frame(produce(sent(b"x" * 1_048_500)), 9, 2), answers=1)
+    tell(broker, frame(produce(sent(b"silent"), acks=0), 9, 3), frame(MetadataRequest(topics=None), 9, 4), answers=1)
+    page = visitor.page("/requests?sort=number")
+    links = [one.attributes["href"] for one in page.all("a") if "data-row" in one.attributes]
+    shown = [visitor.page(link).one("main").text for link in links]
+    assert "Credentials in it are blanked" in shown[0] and "alice" in shown[0]
+    for seen in (shown[0].encode(), visitor.ask("GET", f"{links[0]}/request.bin").body):
+        assert b"secret" not in seen
+    assert "Its bytes were not kept" in shown[1] and visitor.ask("GET", f"{links[1]}/request.bin").status == 404
+    assert "None is due" in shown[2] and "silent" in shown[2]
+
+
+def test_thousands_of_fields_are_cut(broker: Embedded, visitor: Visitor) -> None:
+    of: Any = MetadataRequest.MetadataRequestTopic
+    tell(broker, frame(MetadataRequest(topics=[of(name=f"t-{n}") for n in range(3000)]), 5, 1), answers=1)
+    page = visitor.page("/requests/1")
+    assert "There is more than is shown here" in page.one("main").text
+    assert all(len(list(table.all("tr"))) <= side_by_side.LINES_MAX + 1 for table in page.all("table"))
