@@ -13,7 +13,7 @@ from typing import Any
 
 from ..recording import decoding, watching
 from ..recording.expectations import HOW, WHICH, Expected
-from ..recording.seen import SeenRequest
+from ..recording.seen import Produced, SeenRequest
 from .plane import Plane
 from .request_schemas import DEFAULT_REQUESTS, QUERY
 from .route import Call, Refusal, Route
@@ -125,8 +125,14 @@ def summary(seen: SeenRequest) -> dict[str, Any]:
         "response_bytes": exchange.response_bytes,
         "errors": list(seen.errors),
         "topics": list(seen.topics),
-        "produced": None if seen.produced is None else asdict(seen.produced),
+        "produced": None if seen.produced is None else _produced(seen.produced),
     }
+
+
+def _produced(produced: Produced) -> dict[str, Any]:
+    told = asdict(produced)
+    del told["topics"]  # which stand by their names beside it
+    return told
 
 
 def fields(seen: SeenRequest, contents: bool, records_max: int) -> dict[str, Any]:

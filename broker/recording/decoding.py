@@ -66,7 +66,7 @@ def response_value(exchange: Exchange) -> Any | None:
     return None
 
 
-def read_request(frame: bytes) -> tuple[int, Any, bytes]:
+def read_request(frame: bytes | memoryview) -> tuple[int, Any, bytes]:
     """(version, message, what is left over of it, as librdkafka leaves some) of a request's frame. Raises
     MalformedMessage, ProtocolViolation."""
     prefix = read_prefix(frame)
@@ -77,7 +77,7 @@ def read_request(frame: bytes) -> tuple[int, Any, bytes]:
         raise ProtocolViolation(f"{api.name} v{version} is not known")
     _, position = read_rest(frame, prefix, version in declared.flexible)
     meant = as_meant(memoryview(frame), position, key, version)
-    return version, parser(api.request, version)(meant, position), frame[len(meant) :]
+    return version, parser(api.request, version)(meant, position), bytes(frame[len(meant) :])
 
 
 def read_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]:

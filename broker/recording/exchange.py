@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ..client_ledger import Origin
+    from .seen import Produced
 
 
 class Ending(StrEnum):
@@ -51,7 +52,8 @@ class Exchange:
     time.perf_counter_ns, when that was. A request too short to have a header has -1 as its key, version and
     correlation id. `request` and `response` are whole frames, headers first; None where they were not kept, and
     `response` also where there is none. The sizes are those on the wire, kept or not. `duration_ns` is the time until
-    the answer left, -1 while it has not. `fault` names the fault rules that fired.
+    the answer left, -1 while it has not. `fault` names the fault rules that fired. `produced` is known of Produce
+    requests that were not kept.
     """
 
     number: int
@@ -70,6 +72,7 @@ class Exchange:
     ending: Ending = Ending.PENDING
     reason: str = ""
     fault: str | None = None
+    produced: Produced | None = None
 
     @property
     def software_name(self) -> str | None:

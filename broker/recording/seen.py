@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from ...protocol.apis import apis, name_of
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ...protocol.messages.produce import ProduceRequest
 from ...protocol.records import batch, formats
 from ...protocol.records.errors import CorruptRecords, InvalidRecords
@@ -50,11 +50,13 @@ NO_NAMES = TopicNames({})
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What a Produce request says of its producer. `codecs` and `magics` are those of its batches, in order and once
-    each; `is_idempotent` says whether all batches have a producer's id, `records` how many records it says they have.
+    """What a Produce request says of its producer. `topics` are names, or ids from v13 on; `codecs` and `magics` those
+    of its batches, in order and once each; `is_idempotent` says whether all batches have a producer's id, `records` how
+    many records it says they have.
     """
 
     acks: int
+    topics: tuple[str | bytes, ...]
     codecs: tuple[str, ...]
     magics: tuple[int, ...]
     is_idempotent: bool
@@ -157,7 +159,9 @@ class SeenRequest:
         """The topics that the request names, in order and once each."""
         message = self.request_value
         if message is None:
-            return ()
+            found = self.exchange.produced.topics if self.exchange.produced is not None else ()
+            names = [self._names.topic_name(one) if isinstance(one, bytes) else one for one in found]
+            return tuple(name for name in names if name is not None)
         shape = shape_of(apis()[self.exchange.api_key].request, self.version)
         return tuple(dict.fromkeys(one.topic for one in places(message, shape, self._names) if one.topic is not None))
 
@@ -165,7 +169,7 @@ class SeenRequest:
     def produced(self) -> Produced | None:
         """What it says of its producer, where it is a Produce request that can be read."""
         message = self.request_value
-        return produced_of(message) if isinstance(message, ProduceRequest) else None
+        return produced_of(message) if isinstance(message, ProduceRequest) else self.exchange.produced
 
     @property
     def text(self) -> str:
@@ -198,6 +202,14 @@ def _codes(value: Any) -> Iterator[int]:
                 yield from _codes(one)
 
 
+def facts_of(frame: bytes | memoryview) -> Produced | None:
+    """The same of a Produce request's frame; None of one that cannot be read."""
+    try:
+        return produced_of(decoding.read_request(frame)[1])
+    except (MalformedMessage, ProtocolViolation):
+        return None
+
+
 def produced_of(request: ProduceRequest) -> Produced:
     """What a Produce request says of its producer. Of damaged records what comes before the damage counts."""
     headers: list[batch.BatchHeader] = []
@@ -209,6 +221,7 @@ def produced_of(request: ProduceRequest) -> Produced:
                 continue
     return Produced(
         request.acks,
+        tuple(dict.fromkeys(topic.name or topic.topic_id for topic in request.topic_data)),
         tuple(dict.fromkeys(CODEC_NAMES.get(one.codec, str(one.codec)) for one in headers)),
         tuple(dict.fromkeys(one.magic for one in headers)),
         bool(headers) and all(one.has_producer for one in headers),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct(">hhih")
 _HEAD_BYTES, _unpack_head = _HEAD.size, _HEAD.unpack_from
+_PRODUCE_KEY = 0
 _ANSWERED = Ending.ANSWERED  # looking it up in the enum takes longer than the rest of its line
 
 
@@ -98,6 +99,10 @@ class Tap:
             exchange = Exchange(
                 number, peer, now_ms, perf_counter_ns(), key, version, correlation_id, client_id, data, size
             )
+            if data is None and key == _PRODUCE_KEY:
+                from .seen import facts_of  # with much that a broker to which nobody listens does without
+
+                exchange.produced = facts_of(frame)
         else:
             exchange = Exchange(number, peer, now_ms, perf_counter_ns(), -1, -1, -1, None, data, size)
         for sink in self._sinks:

@@ -16,6 +16,7 @@ from ottla.broker.config import Config
 from ottla.broker.metrics.counters import RequestMetrics
 from ottla.broker.options import serve_options
 from ottla.broker.recording.record_options import RecordOptions
+from ottla.broker.recording.ring import Ring
 from ottla.broker.releases import profile
 
 Switch = Callable[[server.Running, bool], Awaitable[None]]
@@ -24,6 +25,17 @@ Switch = Callable[[server.Running, bool], Awaitable[None]]
 async def metrics(running: server.Running, on: bool) -> None:
     """What a control plane counts."""
     running.connections.observe(RequestMetrics() if on else None)
+
+
+async def ring(running: server.Running, on: bool) -> None:
+    """The newest requests, as a control plane and an embedded broker keep them."""
+    connections = running.connections
+    if on:
+        running.ring = Ring()
+        connections.listen(running.ring, running.ring.frame_bytes)
+    elif running.ring is not None:
+        connections.unlisten(running.ring)
+        running.ring = None
 
 
 def recording(kind: str, contents: bool = True) -> Switch:
@@ -41,6 +53,7 @@ def recording(kind: str, contents: bool = True) -> Switch:
 
 FEATURES: dict[str, Switch] = {
     "metrics": metrics,
+    "ring": ring,
     "jsonl": recording("jsonl"),
     "pcapng": recording("pcapng"),
     "bare": recording("jsonl", contents=False),

@@ -30,13 +30,13 @@ PEERS = (OTTLA,)
 HERE = Path(__file__).resolve().parent
 SIZE = 1024
 ADDRESS = "127.0.0.1"
-FEATURES = ("metrics", "jsonl", "pcapng", "bare")  # of observed_broker.py
+FEATURES = ("metrics", "ring", "jsonl", "pcapng", "bare")  # of observed_broker.py
 NOTES = 200_000
 
 ABOUT = """\
 observing    what a feature adds to the time of produce at 1 KiB (confluent-kafka, acks=all), switched on and off in the
              same broker: the client's time, and the processor time of the broker (cpu); the same of pipelined requests
-             of one record of 10 bytes (small). metrics: as with a control plane. jsonl, pcapng: all requests are
+             of one record of 10 bytes (small). metrics, ring: as with a control plane. jsonl, pcapng: all requests are
              recorded so, bare: as JSON lines without contents; the process that writes is not counted as the broker's.
              note: the processor time of counting one Produce request, in process"""
 
@@ -64,6 +64,7 @@ MEASURES = (
 AIMS = (
     Aim("observing metrics", None, 3, False),
     Aim("observing metrics cpu", None, 3, False),
+    Aim("observing ring", None, 5, False),
     *(Aim(f"observing {kind}", None, 10, False) for kind in ("jsonl", "pcapng", "bare")),
     Aim("observing note", None, 3, False),
 )

@@ -16,6 +16,7 @@ from ottla.broker.logs import get_logger
 from ottla.broker.recording import decoding
 from ottla.broker.recording.exchange import Ending, Exchange, Peer
 from ottla.broker.recording.ring import Ring
+from ottla.broker.recording.seen import SeenRequest
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest as Alter
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
@@ -381,6 +382,7 @@ async def test_frames_that_nobody_wants_are_not_copied() -> None:
         await client.call(fetch("t"), 11)
         sent, fetched = heard.ended_ones
         assert sent.request is None and sent.request_bytes > 1000 and sent.response is not None
+        assert sent.produced is not None and (sent.produced.topics, sent.produced.codecs) == (("t",), ("none",))
         assert fetched.request is not None and fetched.response is None and fetched.response_bytes > 1000
         everything = listen(broker)
         await client.call(fetch("t"), 11)
@@ -448,6 +450,12 @@ def test_the_ring_keeps_no_large_frames_and_changes_nobodys_exchange() -> None:
     ring.begun(three := exchange(3))
     ring.ended(answer(three, 101))
     assert ring.list()[2].response is None and ring.list()[2].response_bytes == 101
+    four = exchange(4, 0, 0)
+    four.request = frame(produce(records(b"x" * 200, codec=1), acks=0), 9, 4)[4:]
+    ring.begun(four)
+    kept = SeenRequest(ring.list()[3])
+    assert kept.request is None and kept.topics == ("t",)
+    assert kept.produced is not None and (kept.produced.acks, kept.produced.codecs) == (0, ("gzip",))
     assert large.request == bytes(101) and three.response == bytes(101)
     assert ring._size == sum(ring._sizes)
 
