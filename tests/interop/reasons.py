@@ -68,6 +68,10 @@ def _of_the_log(told: Any) -> bool:
     return re.search(r"(metadata|kraft)\.version", str(told)) is not None
 
 
+def _has_failed(theirs: Any) -> bool:
+    return isinstance(theirs, dict) and theirs.get("error_code") == -1
+
+
 def _operations(request: Any) -> set[int]:
     """What a request does with configs."""
     return {config.config_operation for one in request.resources for config in one.configs}
@@ -351,7 +355,7 @@ REASONS = Reasons(
             "DescribeTopicPartitions",
             r"^\.(topics|next_cursor)",
             "Kafka fails unexpectedly when one of the names is empty",
-            lambda theirs, ours: theirs in (-1, -(1 << 31), bytes(16), "<absent>", None),
+            lambda theirs, ours: theirs in (-1, -(1 << 31), bytes(16), "<absent>", None) or _has_failed(theirs),
             ("3.9", "4.3"),
             lambda request: "" in {topic.name for topic in request.topics},
         ),
