@@ -296,7 +296,8 @@ def keys() -> str:
         terminal.resize(WIDE)
         sound(terminal.shows("HOSTS", "VERSIONS"), WIDE, "made larger")
         terminal.resize(NARROW)
-        sound(terminal.until("less", lambda now: "HOSTS" not in "\n".join(now)), NARROW, "made smaller")
+        lines = terminal.until("less", lambda now: "HOSTS" not in "\n".join(now) and "q Quit" in now[-1])
+        sound(lines, NARROW, "made smaller")
         terminal.press("q")
         lines = terminal.shows("ended with 0")
         if "Topics" in "\n".join(lines):
