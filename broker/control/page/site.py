@@ -21,7 +21,6 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from ...releases import OWN
 from ..route import Refusal
 from ..views import AlreadyExists, BrokerFailed, NotFound, OperationError
 from .answer import Answer, Ask, Download, Moved, Page
@@ -187,7 +186,6 @@ def plane_facts(plane: Plane) -> dict[str, Any]:
     clock = state.clock
     return {
         "release": state.profile.name,
-        "is_own_profile": state.profile.name == OWN,
         "addresses": running.addresses,
         "cluster_id": state.cluster_id,
         "now_ms": clock.now_ms(),
