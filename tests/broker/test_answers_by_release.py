@@ -51,6 +51,27 @@ CREATED: dict[str, tuple[Any, list[tuple[int, str]]]] = {
             *[(17, "Topic 'a_b' collides with existing topic: a.b")] * 2,
         ],
     ),
+    # Names come first, then replicas with ZooKeeper and configs with KRaft.
+    "collides, assigned wrongly": (
+        new_topic("a_b", -1, -1, assignments=[REPLICA(partition_index=1, broker_ids=[1])]),
+        [
+            (17, "Topic 'a_b' collides with existing topics: a.b"),
+            *[(17, "Topic 'a_b' collides with existing topic: a.b")] * 2,
+        ],
+    ),
+    "assigned and configured wrongly": (
+        new_topic(
+            "n",
+            -1,
+            -1,
+            assignments=[REPLICA(partition_index=1, broker_ids=[1])],
+            configs=[CONFIG(name="retention.ms", value="x")],
+        ),
+        [
+            (39, "partitions should be a consecutive 0-based integer sequence"),
+            *[(40, "Invalid value x for configuration retention.ms: Not a number of type LONG")] * 2,
+        ],
+    ),
     "too many replicas": (
         new_topic("n", 1, 3),
         [
