@@ -24,6 +24,7 @@ PATIENCE_SECONDS = 30.0
 LATE_MAX = 5  # answers that never came, after which none is waited for any longer than IMPATIENCE_SECONDS
 IMPATIENCE_SECONDS = 1.0
 STEP_SECONDS = 0.003  # between requests on two connections, where nothing else keeps them in order
+LEAST_SECONDS = 0.001  # the same, where one of the two changes something
 AGAIN_SECONDS = 0.05
 _MILLISECOND = 1_000_000  # in nanoseconds
 METADATA = 3
@@ -179,8 +180,9 @@ class _Player:
         if before is None or before.exchange.peer.number == one.peer.number:
             return
         if before.future is not None and not before.future.done():
+            both_read = one.api_key in READING and before.exchange.api_key in READING
             gap_s = (one.begun_ns - before.exchange.begun_ns) / 1e9
-            await asyncio.sleep(min(max(gap_s, 0.0), STEP_SECONDS))
+            await asyncio.sleep(min(max(gap_s, 0.0 if both_read else LEAST_SECONDS), STEP_SECONDS))
 
     async def _wait_for_members(self) -> None:
         """For the JoinGroups under way, which tell of members that are to be assigned something."""
