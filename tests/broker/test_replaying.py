@@ -10,8 +10,8 @@ from typing import Any
 
 import harness
 import pytest
+from frame_recordings import in_front_of, played, recorded, unexplained
 from harness import Broker, fetch, only, produce, records
-from replayed import in_front_of, played, recorded, unexplained
 
 from ottla.broker.recording.decoding import request_value, response_value
 from ottla.broker.recording.exchange import Ending, Exchange
