@@ -155,6 +155,10 @@ class Top(App[None]):
         return self.screen_stack[0]
 
     def _draw(self) -> None:
+        stack = self.screen_stack
+        parts = stack[0].query("#head, #tabs, #rows, #none") if stack else ()
+        if len(parts) < 4:  # an answer that comes while it begins or ends
+            return
         width = max(20, self._letters - 2)
         self._under.set_class(bool(self._trouble), "stale")
         self._under.query_one("#head", Static).update(self._head(width))
