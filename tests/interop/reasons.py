@@ -205,7 +205,7 @@ REASONS = Reasons(
             lambda request: any(config.value is None for one in request.resources for config in one.configs),
         ),
         Reason(
-            "AlterConfigs",
+            "AlterConfigs IncrementalAlterConfigs",
             r"^\.responses\[16,.*\.error_(code|message)$",
             "up to 3.9 what is no number in the configs of client metrics fails unexpectedly",
             lambda theirs, ours: theirs in (-1, None) and ours not in (0, None),
