@@ -101,7 +101,7 @@ class TransactionCalls:
         name, number = partition
         kind = WriteTxnMarkersRequest.WritableTxnMarker
 
-        async def ask(connection: Connection, left: list[TopicPartition]) -> dict[TopicPartition, None | ClientError]:
+        async def ask(connection: Connection, left: list[TopicPartition]) -> dict[TopicPartition, ClientError | None]:
             marker = kind(
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,

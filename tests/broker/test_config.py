@@ -507,7 +507,7 @@ def test_spaces_around_a_value_are_not_of_it() -> None:
     )
     assert [config[name] for name in config.overrides] == ["gzip", ["compact", "delete"], 5]
     assert parse_value(facts("broker")["ssl.keystore.password"], " s ") == "s"
-    with pytest.raises(ConfigError, match="^Invalid value 7 for configuration compression.type: "):
+    with pytest.raises(ConfigError, match=r"^Invalid value 7 for configuration compression.type: "):
         TopicConfig(Config(), {"compression.type": " 7 "})
 
 

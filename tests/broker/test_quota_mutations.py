@@ -56,7 +56,8 @@ async def test_who_takes_too_much_only_now_does_not_wait(tmp_path: Path) -> None
         assert (errors_of(answer), answer.throttle_time_ms) == ([(0, None)], 0)
         answer = await client.call(deleting("a"), 5)
         assert (errors_of(answer), answer.throttle_time_ms) == ([EXCEEDED], 89_000)
-        by_name = DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="a", topic_id=bytes(16))], timeout_ms=1)
+        named = DeleteTopicsRequest.DeleteTopicState(name="a", topic_id=bytes(16))
+        by_name = DeleteTopicsRequest(topics=[named], timeout_ms=1)
         (refused,) = (await (await held(broker)).call(by_name, 6)).responses
         assert (refused.error_code, refused.topic_id) == (89, broker.state.topics.named("a").id)
 

@@ -195,7 +195,8 @@ async def ask_once(port: int) -> None:
 def test_levels_that_there_are_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options, _ = parse_serve(["--data-dir", "d", "--log-level", "debug", "--log-level", "state=Warn"], {})
     assert options.log_levels == (("root", "DEBUG"), ("ottla.broker.state", "WARN"))
-    for text, reason in (("loud", "a level is one of"), ("stat=INFO", "did you mean state?"), ("=", "there is no logger")):
+    wrong = (("loud", "a level is one of"), ("stat=INFO", "did you mean state?"), ("=", "there is no logger"))
+    for text, reason in wrong:
         with pytest.raises(ConfigError, match="--log-level: .*" + reason.replace("?", r"\?")):
             parse_serve(["--data-dir", "d", "--log-level", text], {})
     assert serve(["--data-dir", str(tmp_path), "--log-level", "none=INFO"]) == 2
