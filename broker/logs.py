@@ -214,13 +214,18 @@ class _Quiet:
         """Tells it on stderr."""
         self.loud().error(event, **values)
 
+    def exception(self, event: str, **values: Any) -> None:
+        """Tells it on stderr, with the exception that is being handled."""
+        self.loud().exception(event, **values)
+
     @staticmethod
     def loud() -> Any:
         """One that tells everything on stderr."""
         import structlog
 
         # Not kept: what stands for stderr changes from test to test.
-        return structlog.wrap_logger(structlog.PrintLogger(sys.stderr), _processors(), structlog.BoundLogger)
+        by_level = structlog.make_filtering_bound_logger(0)  # of all levels; it knows what `exception` tells
+        return structlog.wrap_logger(structlog.PrintLogger(sys.stderr), _processors(), by_level)
 
 
 def _processors() -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -228,3 +229,23 @@ async def test_the_level_of_requests_follows_the_root(tmp_path: Path, events: li
 
 def assert_quiet(broker: Broker) -> None:
     assert broker.running.connections.levels is levels() and not levels().tells_requests
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_an_embedded_broker_tells_its_defects_with_where_they_are(
+    changed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def quiet() -> None:
+        logs.quieten_thread()
+        if changed:
+            levels().set("ottla.broker.topics", "DEBUG")
+        try:
+            raise LookupError("no such letter")
+        except LookupError:
+            get_logger().exception("a defect", path="/x")
+
+    thread = threading.Thread(target=quiet)
+    thread.start()
+    thread.join()
+    told = capsys.readouterr().err
+    assert "a defect" in told and "/x" in told and "Traceback" in told and "LookupError: no such letter" in told
