@@ -102,7 +102,8 @@ def exchange_of(number: int, peer: Peer, time_ms: int, begun_ns: int, frame: byt
     key, version, correlation_id, client_id = -1, -1, -1, None
     if frame is not None and len(frame) >= _HEAD.size:
         key, version, correlation_id, length = _HEAD.unpack_from(frame)
-        client_id = None if length < 0 else frame[_HEAD.size : _HEAD.size + length].decode("utf8", "replace")
+        if 0 <= length <= len(frame) - _HEAD.size:
+            client_id = frame[_HEAD.size : _HEAD.size + length].decode("utf8", "replace")
     size = 0 if frame is None else len(frame)
     return Exchange(number, peer, time_ms, begun_ns, key, version, correlation_id, client_id, frame, size)
 

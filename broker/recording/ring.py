@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from .exchange import Exchange, Peer
-from .secrets import KEYS, blanked
+from .exchange import Ending, Exchange, Peer
+from .secrets import KEYS, blanked, may_carry
 from .seen import PRODUCE_KEY, facts_of
 
 EXCHANGES = 10_000
 SIZE_BYTES = 32 << 20
 FRAME_BYTES = 128 << 10  # a copy of larger ones would add a half to the time that producing them takes, measured
 OVERHEAD_BYTES = 400  # of one exchange beside its frames, measured
+_CLOSED = Ending.CLOSED
 
 
 class Ring:
@@ -69,7 +70,7 @@ class Ring:
         """It may be gone already."""
         place = exchange.number % self._count
         old = self._places[place]
-        if old is exchange and exchange.response_bytes <= self.frame_bytes:
+        if old is exchange and exchange.response_bytes <= self.frame_bytes and exchange.ending is not _CLOSED:
             self._sizes[place] += exchange.response_bytes
             self._size += exchange.response_bytes
         elif old is None or old.number != exchange.number:
@@ -94,22 +95,19 @@ class Ring:
 
     def _kept(self, exchange: Exchange) -> Exchange:
         """The exchange itself, or where not all of it may be kept a copy without that."""
-        request, response = exchange.request, exchange.response
-        if exchange.api_key in KEYS:
-            key, version = exchange.api_key, exchange.api_version
-            request = None if request is None else blanked(request, key, version)
-            response = None if response is None else blanked(response, key, version, request=False)
-        elif (request is None or len(request) <= self.frame_bytes) and (
-            response is None or len(response) <= self.frame_bytes
-        ):
-            return exchange
-        produced = exchange.produced
+        request, response, produced = exchange.request, exchange.response, exchange.produced
         if request is not None and len(request) > self.frame_bytes:
             if exchange.api_key == PRODUCE_KEY and produced is None:
                 produced = facts_of(request)
             request = None
         if response is not None and len(response) > self.frame_bytes:
             response = None
+        key, version = exchange.api_key, exchange.api_version
+        if may_carry(key, version):
+            request = None if request is None else blanked(request, key, version)
+            response = None if response is None else blanked(response, key, version, request=False)
+        elif request is exchange.request and response is exchange.response:
+            return exchange
         return replace(exchange, request=request, response=response, produced=produced)
 
     def _shrink(self) -> None:

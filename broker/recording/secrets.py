@@ -4,6 +4,7 @@ Owns the list of them. Bytes become zeros, texts stars, each as long as before, 
 still be read. These are: salts and salted passwords (AlterUserScramCredentials), the HMACs of delegation tokens, all
 that SaslAuthenticate and Envelope carry, and the values of configs that are sensitive or that no release knows, which
 Kafka hides in its logs, too. A frame that may carry such and cannot be read is blanked as a whole, behind its header.
+So is one of no API and version that there is: a client that speaks SASL without a handshake begins with its password.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ...protocol.apis import apis
 from ...protocol.compiler import build, parser
 from ...protocol.errors import MalformedMessage, ProtocolViolation
-from ...protocol.headers import read_prefix, read_response_header, read_rest
+from ...protocol.headers import API_VERSIONS_KEY, read_prefix, read_response_header, read_rest
 from ...protocol.messages.alter_configs import AlterConfigsRequest
 from ...protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ...protocol.messages.create_delegation_token import CreateDelegationTokenResponse
@@ -33,6 +35,7 @@ WHOLE = {36, 58}  # SaslAuthenticate, Envelope: nothing but what is secret, or a
 SCOPES: Mapping[int, str] = {2: "topic", 4: "broker", 16: "client-metrics", 32: "group"}  # by ConfigResource type
 _TOPIC, _LOGGER = 2, 8
 _PREFIX_BYTES = 8  # key, version and correlation id of a request
+_NAMES_BYTES = 4  # key and version
 _CORRELATION_BYTES = 4
 
 
@@ -123,11 +126,19 @@ KEYS = frozenset({*WHOLE, *_REQUESTS, *_RESPONSES})
 """The APIs whose frames may carry credentials."""
 
 
+def may_carry(api_key: int, version: int) -> bool:
+    """Whether frames of this may carry credentials: those of KEYS, and what is of no API in no version."""
+    if api_key in KEYS:
+        return True
+    api = apis().get(api_key)
+    return api is None or (version not in spec(api.request).versions and api_key != API_VERSIONS_KEY)
+
+
 def blanked(frame: bytes, api_key: int, version: int, request: bool = True) -> bytes:
     """A request's frame, or an answer's, without its size and without what is secret in it; the very frame where there
     can be nothing. It may be cut, or be no such message at all."""
     if api_key not in KEYS:
-        return frame
+        return _of_nothing(frame) if request and may_carry(api_key, version) else frame
     found = (_REQUESTS if request else _RESPONSES).get(api_key)
     if api_key in WHOLE:
         return _without_body(frame, request)
@@ -161,6 +172,15 @@ def _read(cls: type, version: int, frame: bytes, position: int) -> tuple[Any, by
         if spec(cls).api_key != _SCRAM_KEY or frame[-1:] != b"\0":
             raise
         return parser(cls, version)(frame[:-1], position), b"\0"
+
+
+def _of_nothing(frame: bytes) -> bytes:
+    """What is no request of any release: as `_without_body` if it has a header, else only what it calls itself."""
+    try:
+        read_rest(frame, read_prefix(frame), False)
+    except ProtocolViolation:
+        return frame[:_NAMES_BYTES] + bytes(max(0, len(frame) - _NAMES_BYTES))
+    return _without_body(frame, True)
 
 
 def _without_body(frame: bytes, request: bool) -> bytes:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.recording.secrets import KEYS, blanked, is_secret
+from ottla.broker.recording.recorded import exchange_of
+from ottla.broker.recording.secrets import KEYS, blanked, is_secret, may_carry
 from ottla.protocol.apis import Api, apis
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.headers import request_header, response_header
@@ -115,6 +116,24 @@ def test_a_frame_of_a_few_bytes(size: int) -> None:
     frame = struct.pack(">hhih", 36, 0, 1, 300)[:size]
     assert blanked(frame, 36, 0)[:8] == frame[:8] and len(blanked(frame, 36, 0)) == size
     assert blanked(b"1234567"[:size], 36, 0, False) == b"1234\0\0\0"[: min(size, 7)]
+
+
+@pytest.mark.parametrize("user", [b"u", b"user", b"rname", b"Admin", b"A"])
+def test_a_password_without_a_request_around_it(user: bytes) -> None:
+    """SASL PLAIN as clients speak it that know no SaslHandshake v1: the token stands where a header should."""
+    token = b"\0" + user + b"\0" + b"password"
+    key, version = struct.unpack_from(">hh", token)
+    shown = blanked(token, key, version)
+    assert shown == token[:4] + bytes(len(token) - 4) and may_carry(key, version)
+    assert exchange_of(1, None, 0, 0, token).client_id is None  # type: ignore[arg-type]
+
+
+def test_of_an_api_that_is_not_known_the_header_stays() -> None:
+    head = request_header(999, 1, 7, b"me", False)
+    assert blanked(head + b"body", 999, 1) == head + bytes(4)
+    versions = request_header(18, 99, 7, b"me", True) + b"\x04tool"
+    assert blanked(versions, 18, 99) == versions, "ApiVersions is for finding out what is known"
+    assert not may_carry(3, 12) and may_carry(3, 99)
 
 
 def test_what_librdkafka_leaves_behind_stays() -> None:

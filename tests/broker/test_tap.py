@@ -475,6 +475,18 @@ async def test_the_ring_keeps_no_credentials() -> None:
     assert b"alice" in kept.request and kept.ending is Ending.ANSWERED
 
 
+async def test_the_ring_keeps_no_password_that_came_instead_of_a_request() -> None:
+    ring = Ring()
+    async with memory(ring=ring) as broker:
+        for token in (b"\0user\0SECRETSECRET", b"\0Admin\0SECRETSECRET"):
+            client = await broker.client()
+            await client.send_bytes(struct.pack(">i", len(token)) + token)
+            assert await client.is_closed()
+    kept = ring.list()
+    assert [one.ending for one in kept] == [Ending.CLOSED] * 2
+    assert not any(b"SECRET" in (one.request or b"") for one in kept)
+
+
 async def test_waiting_for_a_change_of_the_ring() -> None:
     ring = Ring()
     await ring.changed(ring.changes + 1, 15)
