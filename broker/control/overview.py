@@ -16,13 +16,13 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import asdict
-from importlib.metadata import version
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...storage.errors import StorageError
 from ..nodes import NO_LEADER
-from ..recording.activity import FRAME_BYTES_MAX, WAITS_FOR, Activity, ClientActivity
+from ..own_version import own_version
+from ..recording.activity import FRAME_BYTES_MAX, WAITS_FOR, Activity, ClientActivity, short
 from ..releases import api_names
 from ..transactions.state import Transaction, TransactionState
 from ..virtual_clock import VirtualClock
@@ -166,11 +166,15 @@ class Overviews:
             for partition in topic.online_partitions():
                 known = _known_producers(partition)
                 ids.update(known)
-                for producer_id, producer in known.items():
-                    unseen.pop(producer_id, None)
-                    one = _producer(partition, producer_id, producer, transactions.get(producer_id))
-                    _add_producer(look, one)
-                await look.at(1 + len(known))
+                everybody = list(known.items())
+                for first in range(0, len(everybody), PARTITIONS_AT_ONCE):
+                    some = everybody[first : first + PARTITIONS_AT_ONCE]
+                    for producer_id, producer in some:
+                        unseen.pop(producer_id, None)
+                        one = _producer(partition, producer_id, producer, transactions.get(producer_id))
+                        _add_producer(look, one)
+                    await look.at(len(some))
+                await look.at(1)
         for transaction in unseen.values():
             _add_producer(look, _producer(None, transaction.producer_id, None, transaction))
         look.totals["topics"] = len(found)
@@ -235,7 +239,7 @@ def about(running: Running) -> dict[str, Any]:
     return {
         "status": "failed" if failed.done() else "serving",
         "reason": failed.result() if failed.done() else None,
-        "version": version("ottla"),
+        "version": own_version(),
         "release": running.state.profile.name,
         "cluster_id": running.state.cluster_id,
         "bootstrap": ",".join(running.addresses),
@@ -378,7 +382,7 @@ def _waiting(exchange: Exchange, names: dict[int, str], now_ns: int) -> dict[str
         "number": exchange.number,
         "api": names.get(exchange.api_key, str(exchange.api_key)),
         "api_version": exchange.api_version,
-        "client_id": exchange.client_id,
+        "client_id": short(exchange.client_id),
         "host": exchange.peer.client_host,
         "port": exchange.peer.client_port,
         "waiting_ms": max(0, now_ns - exchange.begun_ns) // 1_000_000,

@@ -10,13 +10,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from ...storage.errors import StorageError
 from ..errors import Refused
 from ..groups.state import GroupState
 from ..nodes import NO_LEADER
+from ..own_version import own_version
 from .errors import name_of
 from .families import BY_NAME
 
@@ -273,4 +273,4 @@ def _others(rows: Rows, running: Running, lag: LoopLag) -> None:
         rows.add("ottla_recording_exchanges", recording.exchanges)
         rows.add("ottla_recording_dropped", recording.dropped)
     rows.add("ottla_event_loop_lag_seconds", Buckets(lag.seen))
-    rows.add("ottla_build_info", 1, version("ottla"), state.profile.name, state.cluster_id)
+    rows.add("ottla_build_info", 1, own_version(), state.profile.name, state.cluster_id)

@@ -181,8 +181,7 @@ class Activity:
             seat.client = None
 
     def _client(self, origin: Origin, client_id: str | None) -> ClientActivity:
-        name = client_id if client_id is None or len(client_id) <= TEXT_MAX else client_id[: TEXT_MAX - 1] + "…"
-        key = (origin.listener, name, origin.software_name, origin.software_version)
+        key = (origin.listener, short(client_id), origin.software_name, origin.software_version)
         found = self._clients.get(key)
         if found is not None:
             return found
@@ -224,7 +223,7 @@ class Activity:
             ended_ns,
             exchange.api_key,
             exchange.api_version,
-            exchange.client_id,
+            short(exchange.client_id),
             peer.client_host,
             peer.client_port,
             exchange.request_bytes,
@@ -240,6 +239,11 @@ class Activity:
         oldest = now_ns // SECOND_NS - SLOW_SECONDS
         while self._slow and self._slow[0][0] <= oldest:
             self._slow.popleft()
+
+
+def short(client_id: str | None) -> str | None:
+    """A client's id as it is kept and told here."""
+    return client_id if client_id is None or len(client_id) <= TEXT_MAX else client_id[: TEXT_MAX - 1] + "…"
 
 
 def _asked_to_wait(exchange: Exchange) -> bool:

@@ -12,7 +12,7 @@ from controlling import controlled
 from harness import fetch, frame, produce, records
 
 from ottla.broker.client_ledger import Origin
-from ottla.broker.control.overview import Asked, Overviews
+from ottla.broker.control.overview import Asked, Overviews, _waiting
 from ottla.broker.recording.activity import (
     CLIENTS_MAX,
     SLOW_OF_A_SECOND,
@@ -271,3 +271,35 @@ async def test_thousands_of_partitions_give_others_their_turn(tmp_path: Path, mo
         except StopIteration as stop:
             told = stop.value
         assert turns == 60 // 10 and told["totals"]["partitions"] == 60 and len(told["topics"]) == 3
+
+
+async def test_thousands_of_producers_give_others_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.broker.control.overview.PARTITIONS_AT_ONCE", 10)
+    async with controlled(tmp_path, files=MemoryFiles(lambda: 0)) as (broker, _):
+        overviews = Overviews(broker.running)
+        await broker.topic("t", 1)
+        client = await broker.client()
+        for number in range(30):
+            sent = records(b"v", producer_id=1000 + number, producer_epoch=0, base_sequence=0)
+            await client.call(produce(sent, "t"), 9)
+        looking = overviews.taken(Asked(limit=3))
+        turns = 0
+        try:
+            while True:
+                looking.send(None)
+                turns += 1
+        except StopIteration as stop:
+            told = stop.value
+        assert turns >= 3 and told["totals"]["producers"] == 30 and len(told["producers"]) == 3
+
+
+def test_a_long_client_id_is_cut_where_its_request_waits_or_was_slow() -> None:
+    one, told = peer(), []
+    activity = Activity(lambda: SECOND)
+    activity.opened(one)
+    waits = exchange(one, 0, "x" * 30_000)
+    activity.begun(waits)
+    told.append(_waiting(waits, {}, SECOND)["client_id"])
+    end(activity, waits, 1000)
+    told += [slow.client_id for slow in activity.slow()]
+    assert [len(text) for text in told] == [TEXT_MAX, TEXT_MAX] and told[0] == told[1]
