@@ -17,7 +17,7 @@ from .recorded import peer_facts
 
 START, OPENED, BEGUN, ENDED, SOFTWARE, CLOSED, DROPPED, END = range(8)
 HEAD = struct.Struct("<IB")  # the length of what follows, and what it is
-_BEGUN = struct.Struct("<IBQQqqhhiIi")  # number, connection, time_ms, begun_ns, key, version, id, size, bytes or -1
+_BEGUN = struct.Struct("<IBQQqqhhi")  # number, connection, time_ms, begun_ns, key, version, id
 _ENDED = struct.Struct("<IBQqIiBHH")  # number, duration_ns, size, bytes or -1, ending, bytes of reason and fault
 _CLOSED = struct.Struct("<IBQq")
 _DROPPED = struct.Struct("<IBQq")
@@ -49,31 +49,22 @@ def software(peer: Peer) -> bytes:
 
 
 def begun(exchange: Exchange) -> bytes:
-    """The head of a request's note; its bytes follow, those of its client id where it was not kept."""
-    frame = exchange.request
-    kept = -1 if frame is None else len(frame)
-    named = b"" if frame is not None or exchange.client_id is None else exchange.client_id.encode()[:_TEXT_BYTES_MAX]
-    return (
-        _BEGUN.pack(
-            _PACKED_BEGUN + (len(named) if frame is None else kept),
-            BEGUN,
-            exchange.number,
-            exchange.peer.number,
-            exchange.time_ms,
-            exchange.begun_ns,
-            exchange.api_key,
-            exchange.api_version,
-            exchange.correlation_id,
-            exchange.request_bytes,
-            kept,
-        )
-        + named
+    """The head of a request's note; all its bytes follow."""
+    return _BEGUN.pack(
+        _PACKED_BEGUN + exchange.request_bytes,
+        BEGUN,
+        exchange.number,
+        exchange.peer.number,
+        exchange.time_ms,
+        exchange.begun_ns,
+        exchange.api_key,
+        exchange.api_version,
+        exchange.correlation_id,
     )
 
 
-def ended(exchange: Exchange, frame: bytes | None) -> bytes:
-    """The head of an answer's note; the bytes of `frame` follow."""
-    kept = -1 if frame is None else len(frame)
+def ended(exchange: Exchange, kept: int) -> bytes:
+    """The head of an answer's note; so many bytes follow, -1 where there is none or it is not told."""
     reason = exchange.reason.encode("utf-8", "replace")[:_TEXT_BYTES_MAX] if exchange.reason else b""
     fault = b"" if exchange.fault is None else exchange.fault.encode("utf-8", "replace")[:_TEXT_BYTES_MAX]
     head = _ENDED.pack(
@@ -158,17 +149,14 @@ class Notes:
 
 def read_begun(data: memoryview, peers: Mapping[int, Peer]) -> Exchange:
     """A request. Raises KeyError for a connection that is not among `peers`."""
-    number, connection, time_ms, begun_ns, key, version, correlation_id, size, kept = struct.unpack_from(
-        "<QQqqhhiIi", data
-    )
-    rest = bytes(data[_PACKED_BEGUN:])
-    frame = rest if kept >= 0 else None
+    number, connection, time_ms, begun_ns, key, version, correlation_id = struct.unpack_from("<QQqqhhi", data)
+    frame = bytes(data[_PACKED_BEGUN:])
     client_id: str | None = None
-    if frame is None:
-        client_id = rest.decode() if rest else None
-    elif len(frame) >= 10 and (length := int.from_bytes(frame[8:10], "big", signed=True)) >= 0:
+    if len(frame) >= 10 and (length := int.from_bytes(frame[8:10], "big", signed=True)) >= 0:
         client_id = frame[10 : 10 + length].decode("utf8", "replace")
-    return Exchange(number, peers[connection], time_ms, begun_ns, key, version, correlation_id, client_id, frame, size)
+    return Exchange(
+        number, peers[connection], time_ms, begun_ns, key, version, correlation_id, client_id, frame, len(frame)
+    )
 
 
 def read_ended(data: memoryview) -> Ended:

@@ -14,13 +14,14 @@ import json
 import os
 import subprocess
 import sys
-from collections import deque
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..logs import get_logger
 from ..options import WILDCARDS, StartupError
 from . import pipe
+from .backlog import Backlog
 from .exchange import Exchange, Peer
 from .files import FORMER, claim
 from .jsonl import JsonWriter
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 BACKLOG_BYTES = 64 << 20
 GATHER_BYTES = 128 << 10  # handed on at once
-ALONE_BYTES = 16 << 10  # a frame that is not worth another copy
+ALONE_BYTES = 16 << 10  # a frame above it goes into the pipe from where it lies
+_PIECES = 1000  # of one call; the system takes 1024
 GATHER_S = 0.02  # what is less waits so long
 CLOSING_TURNS = 3
 STOP_S = 60.0  # for the other process to write what it was told
@@ -132,8 +134,7 @@ class _Recording:
         self._loop = running.state.loop
         self._ready: list[bytes] = []  # gathers
         self._ready_bytes = 0
-        self._chunks: deque[memoryview] = deque()  # waits for the pipe
-        self._chunk_bytes = 0
+        self._backlog = Backlog()  # waits for the pipe
         self._timer: asyncio.TimerHandle | None = None
         self._waits_for_pipe = False
         self._origins: dict[int, Origin] = {}
@@ -168,7 +169,8 @@ class _Recording:
             "meta": meta,
         }
         self._add(pipe.start(task))
-        running.connections.listen(self)
+        self._tap = running.connections.own_tap
+        running.connections.listen(self, ALONE_BYTES, reads_passing=True)
 
     def _begin_file(self, fd: int, meta: dict[str, Any]) -> int:
         """The file is there, with its head in it, before any client is served."""
@@ -211,12 +213,17 @@ class _Recording:
 
     def begun(self, exchange: Exchange) -> None:
         """A request came."""
-        if self._ready_bytes + self._chunk_bytes + exchange.request_bytes > BACKLOG_BYTES:
+        size = exchange.request_bytes
+        if self._ready_bytes + self._backlog.size + size > BACKLOG_BYTES:
             self._unknown.add(exchange.number)
             self._dropped += 1
             self._dropped_now += 1
             return
-        self._add(pipe.begun(exchange), exchange.request)
+        if size <= ALONE_BYTES:
+            self._add(pipe.begun(exchange), exchange.request)
+        else:
+            self._add(pipe.begun(exchange))
+            self._hand_on(self._tap.passing)
 
     def ended(self, exchange: Exchange) -> None:
         """Its answer left, or will not."""
@@ -227,11 +234,17 @@ class _Recording:
         if self._origins.get(peer.number) is not peer.origin:
             self._origins[peer.number] = peer.origin
             self._add(pipe.software(peer))
-        frame = exchange.response
-        if frame is not None and self._ready_bytes + self._chunk_bytes + len(frame) > BACKLOG_BYTES:
-            frame = None  # its size stays
         self._exchanges += 1
-        self._add(pipe.ended(exchange, frame), frame)
+        frame, size = exchange.response, exchange.response_bytes
+        if frame is None and not size:
+            self._add(pipe.ended(exchange, -1))
+        elif self._ready_bytes + self._backlog.size + size > BACKLOG_BYTES:
+            self._add(pipe.ended(exchange, -1))  # its size stays
+        elif size <= ALONE_BYTES:
+            self._add(pipe.ended(exchange, size), frame)
+        else:
+            self._add(pipe.ended(exchange, size))
+            self._hand_on(self._tap.passing if frame is None else (frame,))
 
     def closed(self, peer: Peer) -> None:
         """A connection is gone."""
@@ -243,68 +256,64 @@ class _Recording:
     def _add(self, head: bytes, frame: bytes | None = None) -> None:
         if self.outcome is not None:
             return
-        if self._dropped_now and self._chunk_bytes + self._ready_bytes < BACKLOG_BYTES // 2:
+        if self._dropped_now and self._backlog.size + self._ready_bytes < BACKLOG_BYTES // 2:
             note = pipe.dropped(self._dropped_now, self._running.state.clock.now_ms())
             self._dropped_now = 0
             self._add(note)
         self._ready.append(head)
         self._ready_bytes += len(head)
         if frame is not None:
-            size = len(frame)
-            if size >= ALONE_BYTES:
-                self._gather()
-                self._chunks.append(memoryview(frame))
-                self._chunk_bytes += size
-                self._hand_on()
-                return
             self._ready.append(frame)
-            self._ready_bytes += size
+            self._ready_bytes += len(frame)
         if self._ready_bytes >= GATHER_BYTES:
             self._hand_on()
         elif self._timer is None:
             self._timer = self._loop.call_later(GATHER_S, self._hand_on)
 
-    def _hand_on(self) -> None:
-        """What has gathered goes into the pipe, as far as that has room."""
+    def _hand_on(self, frame: Sequence[bytes | memoryview] = ()) -> None:
+        """What has gathered, and then a frame, go into the pipe, as far as that has room; the rest waits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._gather()
+        if self.outcome is not None and frame:
+            return
+        pieces = [b"".join(self._ready), *frame] if len(frame) < _PIECES else [b"".join((*self._ready, *frame))]
+        self._ready.clear()
+        self._ready_bytes = 0
+        written = 0
         if not self._waits_for_pipe:
-            self._write()
-
-    def _gather(self) -> None:
-        if self._ready:
-            self._chunks.append(memoryview(b"".join(self._ready)))
-            self._chunk_bytes += self._ready_bytes
-            self._ready.clear()
-            self._ready_bytes = 0
+            try:
+                written = os.writev(self._stdin, pieces)
+            except BlockingIOError:
+                pass
+            except OSError:  # it is gone, which its output tells of
+                return
+        for piece in pieces:
+            size = len(piece)
+            if written >= size:
+                written -= size
+                continue
+            self._backlog.put(memoryview(piece)[written:])
+            written = 0
+        if self._backlog.size and not self._waits_for_pipe:
+            self._waits_for_pipe = True
+            self._loop.add_writer(self._stdin, self._write)
 
     def _write(self) -> None:
-        chunks = self._chunks
+        """The pipe has room for more."""
+        backlog = self._backlog
         try:
-            while chunks:
-                written = os.write(self._stdin, chunks[0])
-                self._chunk_bytes -= written
-                if written == len(chunks[0]):
-                    chunks.popleft()
-                else:
-                    chunks[0] = chunks[0][written:]
+            while backlog.size:
+                backlog.taken(os.write(self._stdin, backlog.first()))
         except BlockingIOError:
-            if not self._waits_for_pipe:
-                self._waits_for_pipe = True
-                self._loop.add_writer(self._stdin, self._write)
             return
-        except OSError:  # it is gone, which its output tells of
-            self._drop_pipe()
-            return
-        if self._waits_for_pipe:
-            self._waits_for_pipe = False
-            self._loop.remove_writer(self._stdin)
+        except OSError:  # as above
+            backlog.clear()
+        self._waits_for_pipe = False
+        self._loop.remove_writer(self._stdin)
 
     def _drop_pipe(self) -> None:
-        self._chunks.clear()
-        self._chunk_bytes = 0
+        self._backlog.clear()
         if self._waits_for_pipe:
             self._waits_for_pipe = False
             self._loop.remove_writer(self._stdin)
