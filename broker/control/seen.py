@@ -13,6 +13,7 @@ from typing import Any
 
 from ..recording import decoding, watching
 from ..recording.expectations import HOW, WHICH, Expected
+from ..recording.record_sets import Room
 from ..recording.seen import Produced, SeenRequest
 from .plane import Plane
 from .request_schemas import DEFAULT_REQUESTS, QUERY
@@ -20,7 +21,8 @@ from .route import Call, Refusal, Route
 
 SHOWN_RECORDS = 100  # of each request of a list
 WHOLE_RECORDS = 1_000  # of a request that is asked for alone
-DECODED_BYTES = 4 << 20  # of frames whose fields are told in one answer, and one request more
+DECODED_BYTES = 4 << 20  # of frames whose fields are told in one answer and of their records, and one request more
+RECORDS_BYTES = 2 << 20  # of the records of one frame, decompressed
 LOOKED_AT = 100  # requests that come with a verdict
 
 
@@ -65,8 +67,10 @@ def _listed(seen: Sequence[SeenRequest], wanted: Expected, limit: int, show: str
             return told, True
         told.append(summary(one))
         if show != "summary":
-            told[-1] |= fields(one, show == "contents", SHOWN_RECORDS)
+            rooms = Room(SHOWN_RECORDS, RECORDS_BYTES), Room(SHOWN_RECORDS, RECORDS_BYTES)
+            told[-1] |= fields(one, show == "contents", rooms)
             size += len(one.exchange.request or b"") + len(one.exchange.response or b"")
+            size += sum(room.size_bytes for room in rooms)
     return told, False
 
 
@@ -135,11 +139,11 @@ def _produced(produced: Produced) -> dict[str, Any]:
     return told
 
 
-def fields(seen: SeenRequest, contents: bool, records_max: int) -> dict[str, Any]:
-    """Request and answer field by field."""
+def fields(seen: SeenRequest, contents: bool, rooms: tuple[Room, Room]) -> dict[str, Any]:
+    """Request and answer field by field; of their records what there is room for."""
     return {
-        "request": decoding.request_plain(seen.exchange, contents=contents, records_max=records_max),
-        "response": decoding.response_plain(seen.exchange, contents=contents, records_max=records_max),
+        "request": decoding.request_plain(seen.exchange, contents=contents, room=rooms[0]),
+        "response": decoding.response_plain(seen.exchange, contents=contents, room=rooms[1]),
     }
 
 
@@ -148,7 +152,7 @@ def whole(seen: SeenRequest) -> dict[str, Any]:
     exchange = seen.exchange
     return {
         **summary(seen),
-        **fields(seen, True, WHOLE_RECORDS),
+        **fields(seen, True, (Room(WHOLE_RECORDS, RECORDS_BYTES), Room(WHOLE_RECORDS, RECORDS_BYTES))),
         "request_hex": None if exchange.request is None else exchange.request.hex(),
         "response_hex": None if exchange.response is None else exchange.response.hex(),
     }

@@ -108,7 +108,7 @@ def _answered_version(api_key: int, version: int, frame: bytes) -> int:
 
 
 def request_plain(
-    exchange: Exchange, *, contents: bool = True, records_max: int | None = None
+    exchange: Exchange, *, contents: bool = True, records_max: int | None = None, room: Room | None = None
 ) -> dict[str, Any] | None:
     """The request as a JSON-able dict with the fields of its version, None where its bytes were not kept.
 
@@ -122,12 +122,12 @@ def request_plain(
         version, message, left_over = read_request(frame)
     except _PROBLEMS as error:
         return _undecodable(frame, error, contents)
-    told = plain(message, contents=contents, version=version, records_max=records_max)
+    told = plain(message, contents=contents, version=version, records_max=records_max, room=room)
     return told | {LEFT_OVER: _base64(left_over)} if left_over else told
 
 
 def response_plain(
-    exchange: Exchange, *, contents: bool = True, records_max: int | None = None
+    exchange: Exchange, *, contents: bool = True, records_max: int | None = None, room: Room | None = None
 ) -> dict[str, Any] | None:
     """The same of the answer, None also where there is none."""
     frame = exchange.response
@@ -137,7 +137,7 @@ def response_plain(
         version, message = read_response(frame, exchange.api_key, exchange.api_version)
     except _PROBLEMS as error:
         return _undecodable(frame, error, contents)
-    return plain(message, contents=contents, version=version, records_max=records_max)
+    return plain(message, contents=contents, version=version, records_max=records_max, room=room)
 
 
 def _undecodable(frame: bytes, error: Exception, contents: bool) -> dict[str, Any]:
@@ -150,14 +150,19 @@ def _base64(data: bytes) -> str:
 
 
 def plain(
-    message: Any, *, contents: bool = True, version: int | None = None, records_max: int | None = None
+    message: Any,
+    *,
+    contents: bool = True,
+    version: int | None = None,
+    records_max: int | None = None,
+    room: Room | None = None,
 ) -> dict[str, Any]:
     """A message as a JSON-able dict: its fields by their declared names, with a version only those that it has.
 
     Without `contents` the keys, values and headers of records are left out, and told by their sizes. At most
-    `records_max` records are told.
+    `records_max` records are told, or what `room` has room for.
     """
-    return _group_plain(message, _Telling(version, contents, Room(records_max)))
+    return _group_plain(message, _Telling(version, contents, room or Room(records_max)))
 
 
 class _Telling(NamedTuple):

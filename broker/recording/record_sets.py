@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator
-from itertools import islice
+from itertools import takewhile
 from typing import Any
 
 from ...protocol.records import batch, formats, legacy
@@ -28,15 +28,28 @@ WORDS = frozenset(
 
 
 class Room:
-    """How many more records may be told of one message; None for all."""
+    """How many more records may be told of one message, and how many bytes of their keys, values and headers; None for
+    all. A few bytes on the wire may be very many once they are decompressed."""
 
-    def __init__(self, records: int | None = None) -> None:
+    def __init__(self, records: int | None = None, size_bytes: int | None = None) -> None:
         self.left = records
+        self._bytes_max = size_bytes
+        self.size_bytes = 0
+        """Of the records that were looked at, also of the one that was too much."""
 
-    def take(self, count: int) -> None:
-        """So many were told."""
+    def take(self, record: Record, contents: bool) -> bool:
+        """Whether one more may be told; if not, none may behind it."""
+        if self.left is not None and self.left <= 0:
+            return False
+        if contents and self._bytes_max is not None:
+            self.size_bytes += len(record.key or b"") + len(record.value or b"")
+            self.size_bytes += sum(len(name) + len(value or b"") for name, value in record.headers)
+            if self.size_bytes > self._bytes_max:
+                self.left = 0
+                return False
         if self.left is not None:
-            self.left = max(0, self.left - count)
+            self.left -= 1
+        return True
 
 
 def plain_records(data: Buffer, room: Room, *, contents: bool = True) -> dict[str, Any]:
@@ -82,12 +95,12 @@ def _batch(data: Buffer, position: int, header: BatchHeader, room: Room, content
         if not formats.crc_matches(data, position, header):
             told["damaged"] = "the CRC is another one"
             return told
-        found = islice(_records(data, position, header), room.left)
-        told["records"] = [_record(record, contents) for record in found]
+        if room.left != 0:
+            found = takewhile(lambda record: room.take(record, contents), _records(data, position, header))
+            told["records"] = [_record(record, contents) for record in found]
     except (CorruptRecords, InvalidRecords) as error:
         told["damaged"] = str(error)
     records = told["records"]
-    room.take(len(records))
     if header.record_count < 0:  # a wrapper of an old format says nothing of its messages
         told["count"] = len(records)
     if room.left == 0 and len(records) < header.record_count:

@@ -20,6 +20,7 @@ from ottla.broker.embedded import Embedded
 from ottla.broker.faults import Rule, actions
 from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.records.compression import Codec
 from ottla.storage.memory_files import MemoryFiles
 
 
@@ -130,6 +131,21 @@ async def test_an_answer_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert (len(batch["records"]), batch["records_left_out"]) == (3, 7)
         assert len((await api.ask("GET", "/requests"))["requests"]) == 4
         assert "1000" in await api.ask("GET", f"/requests?limit={MAX_REQUESTS + 1}", status=400)
+
+
+async def test_records_that_are_small_only_when_compressed_do_not_make_an_answer_large(tmp_path: Path) -> None:
+    async with controlled_in_memory(tmp_path) as (broker, api):
+        await broker.topic("orders")
+        client = await broker.client()
+        for _ in range(4):
+            bomb = records(b"first", b"\1" * 3_000_000, b"last", codec=Codec.GZIP)
+            await client.call(produce(bomb, "orders"), 9)
+        found = await api.ask("GET", "/requests?show=contents")
+        assert (len(found["requests"]), found["more"]) == (2, True), "what was decompressed counts"
+        for one in (found["requests"][0], await api.ask("GET", "/requests/1")):
+            (batch,) = one["request"]["topic_data"][0]["partition_data"][0]["records"]["batches"]
+            assert [record["value"] for record in batch["records"]] == ["first"]
+            assert (batch["count"], batch["records_left_out"]) == (3, 2)
 
 
 @pytest.mark.parametrize(
