@@ -157,6 +157,18 @@ def test_messages_that_have_a_text(visitor: Visitor) -> None:
     assert "0 records of 14 that were looked at, up to the end." in told(page.one("main").text)
 
 
+def test_a_search_in_all_partitions_looks_at_no_more_than_one_in_one(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ottla.broker.control.page.messages_view.LOOK_RECORDS", 5)
+    page = visitor.page("/messages/orders?contains=nowhere")
+    assert "The 0 newest records of the first 1 partitions" in told(page.one("main").text)
+    monkeypatch.undo()
+    assert "The 0 newest records of all partitions" in told(
+        visitor.page("/messages/orders?contains=nowhere").one("main").text
+    )
+
+
 def test_ways_to_show_a_value(visitor: Visitor) -> None:
     def shown(offset: int, way: str, number: int = 1) -> str:
         page = visitor.page(f"/messages/orders/0/{offset}?view={way}")

@@ -142,6 +142,12 @@ def test_forms_are_forms(visitor: Visitor, broker: Embedded) -> None:
     assert visitor.ask("POST", "/topics", "name=x", Origin="http://evil.example").status == 403
     assert visitor.ask("POST", "/topics", "name=x", Origin=None).status == 403
     assert visitor.ask("POST", "/requests", "").status == 405
+    for charset in ("nope", "ascii", "rot13"):  # is not looked at: browsers send UTF-8
+        as_said = f"application/x-www-form-urlencoded; charset={charset}"
+        assert visitor.ask("POST", "/topics", "name=\u00fc", Content_Type=as_said).status == 400
+    assert "more than 100 fields" in visitor.ask("POST", "/topics", "a&" * 101).text
+    large = visitor.ask("POST", "/topics", "name=" + "x" * (2 * 1024 * 1024))
+    assert large.status == 413 and "larger than 2097152 bytes" in large.text
     assert broker.topics() == []
     # What was done is told by the page's own address alone where it may write, and is no markup.
     page = visitor.page("/topics?done=%3Cb%3Ehurt")

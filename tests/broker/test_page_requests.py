@@ -89,3 +89,11 @@ def test_thousands_of_fields_are_cut(broker: Embedded, visitor: Visitor) -> None
     page = visitor.page("/requests/1")
     assert "There is more than is shown here" in page.one("main").text
     assert all(len(list(table.all("tr"))) <= side_by_side.LINES_MAX + 1 for table in page.all("table"))
+
+
+def test_lists_have_the_beginning_of_a_long_client_id(broker: Embedded, visitor: Visitor) -> None:
+    long = frame(MetadataRequest(topics=[]), 4, 1, client_id="x" * 30_000)
+    tell(broker, *[long] * 20, answers=20)
+    for path in ("/", "/requests", "/v1/overview"):
+        assert len(visitor.ask("GET", path).body) < 60_000, path
+    assert "x" * 30_000 in visitor.page("/requests/1").one("main").text

@@ -65,7 +65,7 @@ async def produce(ask: Ask) -> Moved:
     moment = given.get("timestamp", "").strip()
     record = NewRecord(
         None if given.get("tombstone") else _bytes("value", given),
-        _bytes("key", given) if given.get("key") or given.get("with_key") else None,
+        _bytes("key", given) if given.get("key") else None,
         tuple(_headers(given.get("headers", ""))),
         partition,
         _moment(moment) if moment else None,

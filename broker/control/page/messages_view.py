@@ -15,7 +15,7 @@ from ..route import Refusal
 from ..views import NotFound, OperationError
 from .answer import Ask, Download, Page
 from .query import url
-from .records import SeenRecord, Wanted, look, look_back, partition_of
+from .records import LOOK_RECORDS, SeenRecord, Wanted, look, look_back, partition_of
 from .topics_view import topic_named
 from .values import WAYS, Shown, shown
 
@@ -146,7 +146,11 @@ async def _of_all(
     found: list[SeenRecord] = []
     refused: list[str] = []
     chosen = topic.partitions[:PARTITIONS_AT_ONCE]
+    looked = seen_partitions = 0
     for partition in chosen:
+        if looked >= LOOK_RECORDS:
+            break
+        seen_partitions += 1
         try:
             log = partition.log
             end = log.high_watermark
@@ -158,6 +162,7 @@ async def _of_all(
                     continue
                 seen = await look(state, partition, Wanted(by_time.offset, end, count, contains))
             found += seen.records
+            looked += seen.looked
         except (StorageError, OperationError) as error:
             refused.append(f"{topic.name}-{partition.index}: {error}")
         found.sort(key=lambda one: (one.timestamp_ms, one.offset), reverse=moment is None)
@@ -165,8 +170,8 @@ async def _of_all(
         await asyncio.sleep(0)
     what = "newest records" if moment is None else "first records since then"
     status = f"The {len(found)} {what} of all partitions"
-    if len(topic.partitions) > len(chosen):
-        status = f"The {len(found)} {what} of the first {len(chosen)} partitions"
+    if len(topic.partitions) > seen_partitions:
+        status = f"The {len(found)} {what} of the first {seen_partitions} partitions"
     if refused:
         status += f" but {len(refused)} that cannot be read"
     return {"rows": [_row(topic.name, one, way) for one in found], "status": status + "."}

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from aiohttp import web
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..plane import Plane
 
 MAX_FORM_BYTES = 2 * 1024 * 1024
+MAX_FIELDS = 100
 STATIC = Path(__file__).parent / "static"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 POLICY = (
@@ -130,9 +131,7 @@ async def _done(plane: Plane, act: str, show: str | None, request: web.Request) 
         raise Refusal(403, "this page only reads; a broker that is started with --control-write may be changed here")
     if request.content_type != "application/x-www-form-urlencoded":
         raise Refusal(400, "a form of a page is sent as application/x-www-form-urlencoded")
-    if (request.content_length or 0) > MAX_FORM_BYTES:
-        raise Refusal(413, f"the form is larger than {MAX_FORM_BYTES} bytes")
-    sent = {name: text for name, text in (await request.post()).items() if isinstance(text, str)}
+    sent = await _form(request)
     ask = Ask(plane, dict(request.match_info), Query(), sent)
     try:
         answer = await _act(act)(ask)
@@ -144,6 +143,19 @@ async def _done(plane: Plane, act: str, show: str | None, request: web.Request) 
         more = {"problem": str(error), "given": sent}
         answer = replace(shown, status=status, values={**shown.values, **more})
     return _response(plane, answer)
+
+
+async def _form(request: web.Request) -> dict[str, str]:
+    """What a form sent, as UTF-8 whatever its Content-Type says: browsers send it in the page's own encoding."""
+    raw = bytearray()
+    async for part in request.content.iter_any():
+        raw += part
+        if len(raw) > MAX_FORM_BYTES:
+            raise Refusal(413, f"the form is larger than {MAX_FORM_BYTES} bytes")
+    try:
+        return dict(parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError as error:
+        raise Refusal(400, f"the form has more than {MAX_FIELDS} fields") from error
 
 
 def status_of(error: OperationError) -> int:
