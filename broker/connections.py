@@ -50,8 +50,7 @@ class Connections:
         self.metrics: RequestMetrics | None = None
         """Counts what is done; None where nobody asks for it. It outlives a state."""
         self.timer: Callable[[], int] = time.perf_counter_ns
-        self.handling = handling()
-        self.levels = levels()
+        self.handling, self.levels = handling(), levels()
         self.attach(broker)
         self.stopping = False
         self.numbers = itertools.count(1)
@@ -94,8 +93,9 @@ class Connections:
             admission.close()
 
     def _admit_held(self) -> None:
-        for admission in self.admissions.values():
-            admission.admit_held()
+        with self.handling.aside():  # amid the request that made room for them
+            for admission in self.admissions.values():
+                admission.admit_held()
 
     def factory(self, listener: str, node_id: int) -> ClientConnection:
         """What the event loop calls for each accepted socket."""

@@ -13,9 +13,10 @@ What is logged while a request is being handled says whose request it is: see `H
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -142,6 +143,15 @@ class Handling:
     def __init__(self) -> None:
         self.connection: ClientConnection | None = None
         self.call: Call | FaultedCall | None = None
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """In it the requests of others may be handled; behind it, whose it was before."""
+        connection, call = self.connection, self.call
+        try:
+            yield
+        finally:
+            self.connection, self.call = connection, call
 
     def told(self) -> dict[str, Any]:
         """What an event says of it."""

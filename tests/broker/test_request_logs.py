@@ -21,6 +21,7 @@ from ottla.broker.config import ConfigError
 from ottla.broker.logs import LOGGERS, REQUEST_LOGGER, Levels, get_logger, level_of, levels
 from ottla.broker.metrics.counters import RequestMetrics
 from ottla.broker.router import ROUTES
+from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest as Alter
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 METADATA = 3
@@ -139,6 +140,23 @@ async def test_each_request_is_told_to_whoever_asks(tmp_path: Path, events: list
         "version": 9,
         "errors": "UNKNOWN_TOPIC_OR_PARTITION",
     }
+
+
+async def test_a_request_that_lets_others_in_stays_the_one_that_is_told(tmp_path: Path, events: list[Any]) -> None:
+    change = Alter.AlterConfigsResource.AlterableConfig(name="max.connections", config_operation=0, value="5")
+    broker_wide = Alter.AlterConfigsResource(resource_type=4, resource_name="", configs=[change])
+    async with running(tmp_path, overrides={"max.connections": "1"}) as broker:
+        client = await broker.client()
+        await client.call(ping(), 0)
+        held = await broker.client()
+        await held.send(ping(), 0, "held")
+        while len(broker.running.connections.open) < 2:
+            await asyncio.sleep(0)
+        levels().set(REQUEST_LOGGER, "DEBUG")
+        await client.call(Alter(resources=[broker_wide], validate_only=False), 1, "opens")
+        await held.receive()
+    told = [(one.get("connection"), one.get("api"), one.get("client_id")) for one in of_requests(events, "request")]
+    assert sorted(told) == [(1, "IncrementalAlterConfigs", "opens"), (2, "ApiVersions", "held")]
 
 
 async def test_levels_over_the_control_plane(tmp_path: Path, events: list[Any]) -> None:
