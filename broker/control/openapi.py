@@ -13,6 +13,7 @@ TITLE = "Ottla's control plane"
 DESCRIPTION = (
     "What a test may ask of a running broker: faults, leaders, the clock, snapshots, and what is stored. "
     "It listens without authentication: whoever reaches it may do all of this. "
+    "At the root of the same address are `/metrics`, `/health`, `/ready` and a page for browsers. "
     'Bytes (keys, values and headers of records) are a string where they are UTF-8 and `{"base64": "..."}` where they '
     "are not; either may be given. Times are milliseconds since 1970, durations milliseconds. "
     'A request that is not done is answered with `{"error": "one line"}`.'

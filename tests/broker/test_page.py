@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -10,6 +11,8 @@ import pytest
 from paged import HURTFUL, NAMED, SECURE, START_MS, Visitor, full
 
 from ottla.broker import Embedded
+from ottla.broker.control.page import site
+from ottla.broker.control.page.render import Renderer
 
 PARTS = "/ /topics /messages /groups /producers /transactions /requests /faults /clock".split()
 
@@ -334,6 +337,21 @@ def test_faults_and_the_clock(visitor: Visitor) -> None:
     assert "stands still" in visitor.page("/clock").one("main").text
     nav = visitor.page("/").all("nav")[0].text.split()
     assert nav[-3:] == ["1", "Clock", "frozen"]
+
+
+def test_templates_are_compiled_beside_the_loop(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    def load(renderer: Renderer, template: str) -> None:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        loaded.append(template)
+
+    monkeypatch.setattr(site, "_loaded", set())
+    monkeypatch.setattr(Renderer, "load", load)
+    for _ in range(2):
+        visitor.page("/topics")
+    assert loaded == ["topics.html"]
 
 
 def test_the_files_of_the_page(visitor: Visitor) -> None:

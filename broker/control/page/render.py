@@ -112,6 +112,11 @@ class Renderer:
         }
         self._environment.globals |= {"url": url}
 
+    def load(self, template: str) -> None:
+        """Compiles a template with those that all have in them."""
+        for name in (template, "base.html", "macros.html"):
+            self._environment.get_template(name)
+
     def page(self, template: str, values: Mapping[str, Any]) -> bytes:
         """The bytes of a page."""
         return self._environment.get_template(template).render(values).encode("utf-8", "backslashreplace")

@@ -8,10 +8,12 @@ Jinja2, are imported when the first page is asked for.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import importlib
 import re
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -115,14 +117,32 @@ def _renderer() -> Any:
     return Renderer()
 
 
-def _act(name: str) -> Act:
+_loaded: set[str] = set()
+"""The templates that are compiled."""
+
+
+async def _load(template: str) -> None:
+    """Has a template ready; the first time that takes long, and is done beside the loop."""
+    if template not in _loaded:
+        await asyncio.to_thread(lambda: _renderer().load(template))
+        _loaded.add(template)
+
+
+async def _act(name: str) -> Act:
+    """The function of that name; its module is imported likewise."""
     module, _, function = name.partition(":")
-    return getattr(importlib.import_module(f".{module}", __package__), function)
+    path = f"{__package__}.{module}"
+    if path not in sys.modules:
+        await asyncio.to_thread(importlib.import_module, path)
+    return getattr(importlib.import_module(path), function)
 
 
 async def _shown(plane: Plane, show: str, request: web.Request) -> web.StreamResponse:
     ask = Ask(plane, dict(request.match_info), Query(request.query.items()))
-    return _response(plane, await _act(show)(ask), query=ask.query)
+    answer = await (await _act(show))(ask)
+    if isinstance(answer, Page):
+        await _load(answer.template)
+    return _response(plane, answer, query=ask.query)
 
 
 async def _done(plane: Plane, act: str, show: str | None, request: web.Request) -> web.StreamResponse:
@@ -134,10 +154,10 @@ async def _done(plane: Plane, act: str, show: str | None, request: web.Request) 
     sent = await _form(request)
     ask = Ask(plane, dict(request.match_info), Query(), sent)
     try:
-        answer = await _act(act)(ask)
+        answer = await (await _act(act))(ask)
     except (Refusal, OperationError) as error:
         status = error.status if isinstance(error, Refusal) else status_of(error)
-        shown = None if show is None else await _act(show)(replace(ask, problem=str(error)))
+        shown = None if show is None else await (await _act(show))(replace(ask, problem=str(error)))
         if not isinstance(shown, Page):
             return refused(plane, status, str(error))
         more = {"problem": str(error), "given": sent}
