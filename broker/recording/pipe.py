@@ -152,7 +152,7 @@ def read_begun(data: memoryview, peers: Mapping[int, Peer]) -> Exchange:
     number, connection, time_ms, begun_ns, key, version, correlation_id = struct.unpack_from("<QQqqhhi", data)
     frame = bytes(data[_PACKED_BEGUN:])
     client_id: str | None = None
-    if len(frame) >= 10 and (length := int.from_bytes(frame[8:10], "big", signed=True)) >= 0:
+    if len(frame) >= 10 and 0 <= (length := int.from_bytes(frame[8:10], "big", signed=True)) <= len(frame) - 10:
         client_id = frame[10 : 10 + length].decode("utf8", "replace")
     return Exchange(
         number, peers[connection], time_ms, begun_ns, key, version, correlation_id, client_id, frame, len(frame)

@@ -80,7 +80,7 @@ async def talk(broker: Broker) -> None:
     await one.call(MetadataRequest(topics=[]), 9)
     assert (await other.receive())[0] == waiting
     for bytes_sent in (
-        struct.pack(">i", 7) + b"abcdefg",
+        struct.pack(">i", 7) + b"abcd" + bytes(3),  # anything else there is blanked: it may be a password
         struct.pack(">ihhihI", 14, 3, 12, 1, -1, 7),
         struct.pack(">ihhih", 10, 999, 0, 7, -1),
     ):
@@ -119,6 +119,20 @@ async def test_what_was_said_is_in_the_file(kind: str, tmp_path: Path) -> None:
     assert {Ending.ANSWERED, Ending.SILENT, Ending.CLOSED} == {one.ending for one in found.exchanges}
     assert {one.software_name for one in found.exchanges} == {"tester", None}
     assert any(one.fault for one in found.exchanges) and any(one.reason for one in found.exchanges)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_a_password_that_came_instead_of_a_request_is_not_in_it(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"sasl.{kind}"
+    token = b"\0user\0" + SECRET * 3
+    async with memory() as broker:
+        broker.running.recorder.start(broker.running, RecordOptions(str(path)))
+        client = await broker.client()
+        await client.send_bytes(struct.pack(">i", len(token)) + token)
+        assert await client.is_closed()
+    (one,) = read_recording(str(path)).exchanges
+    assert (one.request, one.ending) == (token[:4] + bytes(len(token) - 4), Ending.CLOSED) and not one.client_id
+    assert SECRET[2:] not in path.read_bytes()
 
 
 async def test_lines_are_for_reading(tmp_path: Path) -> None:
