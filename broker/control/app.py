@@ -31,7 +31,7 @@ from .route import BASE, Call, Refusal, Route
 from .routes import ROUTES
 from .schemas import PATH_PARAMETERS, SCHEMAS
 from .values import one_line
-from .views import AlreadyExists, BrokerFailed, NotFound, OperationError
+from .views import OperationError, status_of
 
 if TYPE_CHECKING:
     from .operations import Operations
@@ -40,20 +40,6 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 MAX_DIGITS = 19  # of a number in a path or a query; none of ours has more
 STOP_SECONDS = 1.0  # for answers in flight when the broker stops
 BACKLOG = 128
-# What Kafka calls refusals that another state of the broker would not bring; the others are the request's own fault.
-STATES = {
-    "COORDINATOR_NOT_AVAILABLE",
-    "INVALID_REPLICATION_FACTOR",
-    "KAFKA_STORAGE_ERROR",
-    "LEADER_NOT_AVAILABLE",
-    "NOT_ENOUGH_REPLICAS",
-    "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
-    "NOT_LEADER_OR_FOLLOWER",
-    "OFFSET_NOT_AVAILABLE",
-    "POLICY_VIOLATION",
-    "REQUEST_TIMED_OUT",
-    "UNKNOWN_SERVER_ERROR",
-}
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PLANE = web.AppKey("plane", Plane)
@@ -149,19 +135,10 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
     except (shapes.Misfit, json.JSONDecodeError) as error:
         return _error(request, 400, error)
     except OperationError as error:
-        return _error(request, _status(error), error)
+        return _error(request, status_of(error), error)
     except Exception as error:
         get_logger().exception("a request to the control plane failed", method=request.method, path=request.path)
         return _error(request, 500, f"{type(error).__name__}: {error}")
-
-
-def _status(error: OperationError) -> int:
-    """Of what the broker refuses: 404 for what is not there, 409 for what could be done in another state."""
-    if isinstance(error, NotFound):
-        return 404
-    if isinstance(error, (AlreadyExists, BrokerFailed)) or str(error).partition(":")[0] in STATES:
-        return 409
-    return 400
 
 
 def _told(error: web.HTTPException, request: web.Request) -> str:

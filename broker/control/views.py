@@ -9,6 +9,21 @@ from typing import Any
 Value = bytes | str | None
 """A key or a value as it may be given: a text stands for its UTF-8, None for none at all."""
 
+# What Kafka calls refusals that another state of the broker would not bring; the others are the request's own fault.
+STATES = {
+    "COORDINATOR_NOT_AVAILABLE",
+    "INVALID_REPLICATION_FACTOR",
+    "KAFKA_STORAGE_ERROR",
+    "LEADER_NOT_AVAILABLE",
+    "NOT_ENOUGH_REPLICAS",
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    "NOT_LEADER_OR_FOLLOWER",
+    "OFFSET_NOT_AVAILABLE",
+    "POLICY_VIOLATION",
+    "REQUEST_TIMED_OUT",
+    "UNKNOWN_SERVER_ERROR",
+}
+
 
 class OperationError(Exception):
     """Something cannot be done as asked; one line that says why."""
@@ -188,3 +203,12 @@ class NewRecord:
                 raise TypeError(f"a record is a value, a (key, value) pair, a NewRecord or a Record, not {given!r}")
             return cls(given[1], given[0])
         return cls(given)
+
+
+def status_of(error: OperationError) -> int:
+    """Of what the broker refuses: 404 for what is not there, 409 for what could be done in another state, else 400."""
+    if isinstance(error, NotFound):
+        return 404
+    if isinstance(error, (AlreadyExists, BrokerFailed)) or str(error).partition(":")[0] in STATES:
+        return 409
+    return 400

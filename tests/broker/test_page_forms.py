@@ -152,3 +152,11 @@ def test_forms_are_forms(visitor: Visitor, broker: Embedded) -> None:
     # What was done is told by the page's own address alone where it may write, and is no markup.
     page = visitor.page("/topics?done=%3Cb%3Ehurt")
     assert not page.all("b")
+
+
+def test_a_partition_without_a_leader(visitor: Visitor, broker: Embedded) -> None:
+    broker.create_topic("led", 2)
+    broker.topology.take_offline("led", 1)
+    assert "LEADER_NOT_AVAILABLE" in refused(visitor, "/messages/led", 409, value="x", partition=1)
+    assert "1 offline" in visitor.page("/topics").row("led")[0]
+    assert "1 offline" in visitor.page("/topics/led").one("main").text

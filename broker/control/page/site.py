@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, quote
 from aiohttp import web
 
 from ..route import Refusal
-from ..views import AlreadyExists, BrokerFailed, NotFound, OperationError
+from ..views import OperationError, status_of
 from .answer import Answer, Ask, Download, Moved, Page
 from .query import Query
 
@@ -176,13 +176,6 @@ async def _form(request: web.Request) -> dict[str, str]:
         return dict(parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError as error:
         raise Refusal(400, f"the form has more than {MAX_FIELDS} fields") from error
-
-
-def status_of(error: OperationError) -> int:
-    """404 for what is not there, 409 for what another state would allow, else 400."""
-    if isinstance(error, NotFound):
-        return 404
-    return 409 if isinstance(error, AlreadyExists | BrokerFailed) else 400
 
 
 def _response(

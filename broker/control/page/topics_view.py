@@ -116,6 +116,7 @@ def _topic_row(topic: Topic) -> TopicRow:
             log = partition.log
             records += max(0, log.high_watermark - log.log_start_offset)
             size += log.size_bytes
+            offline += partition.leader < 0
         except StorageError:
             offline += 1
     policy = topic.config["cleanup.policy"]
@@ -175,7 +176,7 @@ async def topic(ask: Ask) -> Page:
         "formats": formats,
         "records": sum(row.records for row in rows),
         "size_bytes": sum(max(0, row.size_bytes) for row in rows),
-        "offline": sum(row.offline is not None for row in rows),
+        "offline": sum(row.offline is not None or row.leader < 0 for row in rows),
         "configs": sorted(found.config.overrides.items()),
         "written": _written(found),
     }
