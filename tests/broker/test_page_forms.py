@@ -152,6 +152,8 @@ def test_forms_are_forms(visitor: Visitor, broker: Embedded) -> None:
     # What was done is told by the page's own address alone where it may write, and is no markup.
     page = visitor.page("/topics?done=%3Cb%3Ehurt")
     assert not page.all("b")
+    assert "hurt" in page.one("main").text
+    assert "hurt" not in visitor.ask("GET", "/topics?done=hurt", Sec_Fetch_Site="cross-site").text.partition("<main")[2]
 
 
 def test_a_partition_without_a_leader(visitor: Visitor, broker: Embedded) -> None:

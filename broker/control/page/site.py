@@ -142,7 +142,8 @@ async def _shown(plane: Plane, show: str, request: web.Request) -> web.StreamRes
     answer = await (await _act(show))(ask)
     if isinstance(answer, Page):
         await _load(answer.template)
-    return _response(plane, answer, query=ask.query)
+    is_ours = request.headers.get("Sec-Fetch-Site") != "cross-site"  # a link elsewhere tells nobody what was done
+    return _response(plane, answer, done=ask.query.text("done")[:200] if is_ours else "")
 
 
 async def _done(plane: Plane, act: str, show: str | None, request: web.Request) -> web.StreamResponse:
@@ -178,9 +179,7 @@ async def _form(request: web.Request) -> dict[str, str]:
         raise Refusal(400, f"the form has more than {MAX_FIELDS} fields") from error
 
 
-def _response(
-    plane: Plane, answer: Answer, headers: Mapping[str, str] | None = None, query: Query | None = None
-) -> web.Response:
+def _response(plane: Plane, answer: Answer, headers: Mapping[str, str] | None = None, done: str = "") -> web.Response:
     kept = {**HEADERS, "Cache-Control": "no-store", **(headers or {})}
     if isinstance(answer, Moved):
         told = f"{'&' if '?' in answer.url else '?'}done={quote(answer.told)}" if answer.told else ""
@@ -193,7 +192,7 @@ def _response(
         "title": answer.title,
         "part": answer.part,
         "may_write": plane.may_write,
-        "done": query.text("done")[:200] if query is not None and plane.may_write else "",
+        "done": done if plane.may_write else "",
         "problem": None,
         "given": {},
         **plane_facts(plane),
