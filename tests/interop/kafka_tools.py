@@ -182,7 +182,6 @@ CLUSTER = """
 ? kafka-transactions describe --transactional-id absent
   kafka-transactions abort --topic orders --partition 0 --start-offset 0
   kafka-transactions abort --topic orders --partition 0 --producer-id 77 --producer-epoch 0 --coordinator-epoch 0
-? kafka-transactions describe-producers --topic orders --partition 0
 ? kafka-client-metrics --list
   kafka-client-metrics --alter --name n --interval 5000 --metrics org.apache.kafka.
 ? kafka-client-metrics --describe --name n
