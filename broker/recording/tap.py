@@ -105,7 +105,7 @@ class Tap:
         if size >= _HEAD_BYTES:
             key, version, correlation_id, length = _unpack_head(frame)
             client_id = None
-            if length >= 0:
+            if 0 <= length <= size - _HEAD_BYTES:  # beyond it is what may be a password: no request at all
                 client_id = str(frame[_HEAD_BYTES : _HEAD_BYTES + length], "utf8", "replace")
             exchange = Exchange(
                 number, peer, now_ms, perf_counter_ns(), key, version, correlation_id, client_id, data, size

@@ -485,6 +485,7 @@ async def test_the_ring_keeps_no_password_that_came_instead_of_a_request() -> No
     kept = ring.list()
     assert [one.ending for one in kept] == [Ending.CLOSED] * 2
     assert not any(b"SECRET" in (one.request or b"") for one in kept)
+    assert [one.client_id for one in kept] == [None] * 2
 
 
 async def test_waiting_for_a_change_of_the_ring() -> None:
