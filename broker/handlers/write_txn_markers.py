@@ -64,7 +64,7 @@ def _check(request: WriteTxnMarkersRequest, context: RequestContext) -> None:
     if not context.allowed(AclOperation.ALTER, ResourceType.CLUSTER):
         context.check_allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     if any(marker.producer_id < 0 for marker in request.markers):
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)  # where Kafka builds the marker it fails over an id of nobody
+        raise Refused(ErrorCode.INVALID_REQUEST)  # Kafka fails unexpectedly where it builds a marker of nobody
 
 
 def _places(marker: Marker) -> list[Place]:

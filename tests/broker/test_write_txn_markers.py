@@ -73,7 +73,7 @@ async def test_what_is_refused_is_told_for_each_partition(tmp_path: Path) -> Non
         assert await told(marking(owner.id, -1, T0)) == fenced
         assert await told(marking(*owner.said, T0, transaction_version=2), 2) == fenced
         nobody = await told(marking(-1, 0, T0, NOWHERE))
-        assert nobody == {-1: dict.fromkeys((T0, NOWHERE), ErrorCode.UNKNOWN_SERVER_ERROR)}
+        assert nobody == {-1: dict.fromkeys((T0, NOWHERE), ErrorCode.INVALID_REQUEST)}
         assert broker.log("t").log_end_offset == end
         # A coordinator that is older than the one which wrote last.
         assert await told(marking(*owner.said, T0, coordinator_epoch=3)) == {owner.id: {T0: 0}}

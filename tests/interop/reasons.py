@@ -227,6 +227,14 @@ REASONS = Reasons(
         ),
         Reason(
             "IncrementalAlterConfigs",
+            r"^\.responses\[8,[^]]*\]\.error_message$",
+            "for loggers of another node Kafka says that it got its own id, where it means the one that was sent",
+            lambda theirs, ours: str(theirs) == "Unexpected node id. Expected 1, but received 1"
+            and str(ours).startswith("Unexpected node id. Expected 1, but received "),
+            ("3.9", "4.3"),
+        ),
+        Reason(
+            "IncrementalAlterConfigs",
             r"\.error_(code|message)$",
             "KRaft's controller fails unexpectedly for all that is asked when one operation is unknown",
             lambda theirs, ours: theirs in (-1, None) and (ours == 42 or "Unknown operations type" in str(ours)),

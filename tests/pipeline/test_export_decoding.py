@@ -311,7 +311,7 @@ def test_an_export_with_decoded_values(tmp_path: Path, scaled: Callable[[int], i
     count = scaled(60)
     values = [b'{"id":%d}' % n if n % 3 else b"no json" if n % 2 else None for n in range(count)]
     records = [Record(n, NOW_MS, None, value, ()) for n, value in enumerate(values)]
-    a_log(tmp_path / "data", "orders", 0, [records[:30], records[30:]])
+    a_log(tmp_path / "data", "orders", 0, [records[: count // 2], records[count // 2 :]])
     decoding = Decoding.json(pa.schema([("id", pa.int32())]))
     report = exported(tmp_path / "data", tmp_path / "out", form=Form(decoding=decoding), settings=settings_of(decoding))
     assert [row.value for row in checked(tmp_path / "out")] == values
