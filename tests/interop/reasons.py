@@ -229,8 +229,10 @@ REASONS = Reasons(
             "IncrementalAlterConfigs",
             r"^\.responses\[8,[^]]*\]\.error_message$",
             "for loggers of another node Kafka says that it got its own id, where it means the one that was sent",
-            lambda theirs, ours: str(theirs) == "Unexpected node id. Expected 1, but received 1"
-            and str(ours).startswith("Unexpected node id. Expected 1, but received "),
+            lambda theirs, ours: (
+                str(theirs) == "Unexpected node id. Expected 1, but received 1"
+                and str(ours).startswith("Unexpected node id. Expected 1, but received ")
+            ),
             ("3.9", "4.3"),
         ),
         Reason(
