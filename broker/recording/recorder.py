@@ -141,6 +141,7 @@ class _Recording:
         self._dropped_now = 0
         self._unknown: set[int] = set()  # exchanges whose beginning was dropped
         self._exchanges = self._dropped = 0
+        self._first: int | None = None  # exchange that began since
         self._told = b""
         self._gone = self._loop.create_future()
         meta = meta_of(running, options)
@@ -213,6 +214,8 @@ class _Recording:
 
     def begun(self, exchange: Exchange) -> None:
         """A request came."""
+        if self._first is None:
+            self._first = exchange.number
         size = exchange.request_bytes
         if self._ready_bytes + self._backlog.size + size > BACKLOG_BYTES:
             self._unknown.add(exchange.number)
@@ -227,6 +230,8 @@ class _Recording:
 
     def ended(self, exchange: Exchange) -> None:
         """Its answer left, or will not."""
+        if self._first is None or exchange.number < self._first:
+            return
         if self._unknown and exchange.number in self._unknown:
             self._unknown.discard(exchange.number)
             return

@@ -74,6 +74,7 @@ class Output:
         self._waiting: Parts = []
         self._waiting_bytes = 0
         self._size: int = task["size"]
+        self._head_bytes = self._size
         self._told: set[int] = set()  # connections that this file has been told of
         writer.head(self._meta)
 
@@ -88,6 +89,8 @@ class Output:
         if self._size + _bytes(parts) + _bytes(made) > self._limit:
             if not self._ring:
                 raise Full
+            if self._head_bytes + _bytes(made) > self._limit:  # for nothing that does not fit goes what does
+                return False
             self._turn()
             parts = self._writer.introduction(peer, mark, time_ms)
             if self._size + _bytes(parts) + _bytes(made) > self._limit:

@@ -28,6 +28,7 @@ from ottla.broker.recording.exchange import Ending, Exchange
 from ottla.broker.recording.files import read_recording
 from ottla.broker.recording.record_options import LEAST_BYTES, RecordError, RecordOptions
 from ottla.broker.recording.recorded import NoRecording, Recording
+from ottla.broker.recording.ring import Ring
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.storage.memory_files import MemoryFiles
@@ -214,6 +215,22 @@ async def test_a_ring_keeps_the_newest(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+async def test_for_what_is_larger_than_a_ring_nothing_else_goes(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"ring.{kind}"
+    async with memory() as broker:
+        await broker.topic("t")
+        broker.running.recorder.start(broker.running, RecordOptions(str(path), LEAST_BYTES, ring=True))
+        await calls(broker, 5, 10)
+        await calls(broker, 2, LEAST_BYTES)
+        await calls(broker, 1, 10)
+        await broker.settle()
+    found = read_recording(path)
+    assert found.dropped == 2 and not found.damage
+    sizes = [one.request_bytes for one in found.exchanges if one.api_key == 0]
+    assert len(sizes) == 6 and max(sizes) < 1000
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_killed_broker_leaves_what_was_said(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"killed.{kind}"
     with process(tmp_path, "--data-dir", str(tmp_path / "data"), "--record", str(path)) as broker:
@@ -391,6 +408,7 @@ async def test_connections_that_were_there_before(tmp_path: Path) -> None:
             client = await broker.client()
             await client.call(ApiVersionsRequest(client_software_name="me", client_software_version="2"), 3)
             await broker.topic("t")
+            broker.running.connections.listen(Ring())  # so that the fetch is heard of
             await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
             await broker.settle()
             broker.running.recorder.start(broker.running, RecordOptions(path))
@@ -399,6 +417,7 @@ async def test_connections_that_were_there_before(tmp_path: Path) -> None:
             await client.call(MetadataRequest(topics=[]), 9)
             await broker.running.recorder.stop()
             assert not broker.running.recorder.is_running
+            assert broker.running.recorder.state.exchanges == 2  # type: ignore[union-attr]
         found = read_recording(path)
         assert [one.api_key for one in found.exchanges] == [0, 3] and not found.damage
         assert found.exchanges[1].software_name == "me"
