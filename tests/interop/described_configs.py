@@ -53,7 +53,6 @@ OF_CALLS = [
     Reason(r" log\.dirs$", "ports and folders are each broker's own"),
     Reason(r"(describe|change|replace) 8 ", "loggers are each broker's own; without a log4j, a Kafka up to 3.9 fails"),
     Reason(r"describe 4 \S+ node\.id$", "releases up to 3.9 tell of a default -1, which is not ours", ("2.8", "3.9")),
-    Reason(r"describe 2 't' cleanup\.policy$", "what a list names twice is kept once, as from 4.2 on", ("2.8", "3.9")),
     Reason(
         r"describe 4 \S+ leader\.replication\.throttled\.rate$",
         "up to 4.1 it was told as read only although it can be changed",
