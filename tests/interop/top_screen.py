@@ -296,7 +296,12 @@ def keys() -> str:
         terminal.resize(WIDE)
         sound(terminal.shows("HOSTS", "VERSIONS"), WIDE, "made larger")
         terminal.resize(NARROW)
-        lines = terminal.until("less", lambda now: "HOSTS" not in "\n".join(now) and "q Quit" in now[-1])
+
+        def is_drawn(now: list[str]) -> bool:
+            text = "\n".join(now)
+            return "HOSTS" not in text and "SOFTWARE" in text and bool(now[0].strip()) and "q Quit" in now[-1]
+
+        lines = terminal.until("less", is_drawn)
         sound(lines, NARROW, "made smaller")
         terminal.press("q")
         lines = terminal.shows("ended with 0")
