@@ -15,7 +15,7 @@ from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.schema import empty_value
 
 # Whose answers have none.
-WITHOUT = {"DescribeQuorum", "SaslHandshake", "SaslAuthenticate"}
+WITHOUT = {"DescribeQuorum", "SaslHandshake", "SaslAuthenticate", "WriteTxnMarkers"}
 
 
 async def test_the_time_is_told_in_every_answer_of_every_version(tmp_path: Path) -> None:

@@ -382,6 +382,7 @@ CALLED_OTTLA = {
     "broker/control/openapi.py",
     "broker/control/overview.py",
     "broker/metrics/gather.py",
+    "broker/own_version.py",
     "broker/pytest_plugin.py",
     "broker/recording/files.py",
     "broker/recording/pcapng.py",

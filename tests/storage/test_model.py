@@ -144,7 +144,8 @@ class LogMachine(RuleBasedStateMachine):
             expected = epoch, self.end
         else:
             # The leader epoch of now begins at the end, if nothing was written in it.
-            newest = [(self.log.leader_epoch, self.end)] if known and known[-1][0] < self.log.leader_epoch else []
+            is_new = not known or known[-1][0] < self.log.leader_epoch
+            newest = [(self.log.leader_epoch, self.end)] if is_new else []
             later = [(number, start) for number, start in [*known, *newest] if number > epoch]
             before = [number for number, _ in known if number <= epoch]
             expected = (before[-1] if before else epoch, later[0][1]) if later and epoch >= 0 else (-1, -1)
