@@ -241,6 +241,14 @@ def not_both(request: Any, world: World, random: Random, version: int) -> None:
     request.deletions = [one for one in request.deletions if (one.name, one.mechanism) not in set_ones]
 
 
+def lost_by_none(request: Any, world: World, random: Random, version: int) -> None:
+    """KRaft's brokers forget a credential that is set in the request in which the last one of its mechanism is removed,
+    if the removal comes first where the users are hashed (ScramDelta.apply), until it is set again. Ours keep it."""
+    if world.with_controller:
+        users, mechanisms = ({getattr(one, of) for one in request.upsertions} for of in ("name", "mechanism"))
+        request.deletions = [one for one in request.deletions if one.name in users or one.mechanism not in mechanisms]
+
+
 def apart(request: Any, world: World, random: Random, version: int) -> None:
     """KRaft's controller looks for names like others among the topics that there were before the request. With
     ZooKeeper a topic is also made on nodes that there are not, without replicas or with a partition -1, and cannot be
@@ -522,6 +530,7 @@ TOUCHES: dict[str, Callable[[Any, World, Random, int], None]] = {
 # What is changed in every request, since no two brokers could be compared after it.
 ALWAYS_TOUCHES: dict[str, Callable[[Any, World, Random, int], None]] = {
     "AlterConfigs": apart_in_kind,
+    "AlterUserScramCredentials": lost_by_none,
     "CreatePartitions": addressable,
     "ElectLeaders": answerable,
     "OffsetCommit": noted_alike,
