@@ -21,6 +21,7 @@ def shown(told: Any) -> list[str]:
         ("since", moment(told["since_ms"])),
         ("requests", plain(told["exchanges"])),
         ("dropped", plain(told["dropped"])),
+        ("waiting", f"{told['waiting_bytes']} bytes"),
         ("size", f"{told['size_bytes']} of {told['max_bytes']} bytes{', the newest' if told['ring'] else ''}"),
         ("contents", "yes" if told["contents"] else "left out"),
     ]

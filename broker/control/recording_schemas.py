@@ -36,6 +36,7 @@ RECORDINGS: dict[str, Schema] = {
             "since_ms": {"type": ["integer", "null"], "description": "when it began, by the broker's clock"},
             "exchanges": {**_COUNT, "description": "requests that ended since"},
             "dropped": {**_COUNT, "description": "of them those that came too fast to be written"},
+            "waiting_bytes": {**_COUNT, "description": "what is still to be written, before it is decoded"},
             "size_bytes": {**_COUNT, "description": "of its files now"},
             "ended": {**TEXT_OR_NULL, "description": "why it has: stopped, or what went wrong"},
         },

@@ -19,6 +19,7 @@ NONE: dict[str, Any] = {
     "since_ms": None,
     "exchanges": 0,
     "dropped": 0,
+    "waiting_bytes": 0,
     "size_bytes": 0,
     "ended": None,
 }
@@ -41,6 +42,7 @@ async def get_recording(plane: Plane, call: Call) -> Any:
         "since_ms": state.since_ms,
         "exchanges": state.exchanges,
         "dropped": state.dropped,
+        "waiting_bytes": state.waiting_bytes,
         "size_bytes": state.size_bytes,
         "ended": state.ended,
     }

@@ -1,17 +1,18 @@
 """The broker's side of a recording: hands on what the tap tells to the process that writes it.
 
-Owns the file's beginning, the pipe and what waits for it, and what becomes of a recording: running, stopped by whoever
-asked for it, or ended by itself (full, disk full, killed), which costs a warning and nothing else. Nothing here waits
-for the disk or for the other process but `stop`. What does not fit into BACKLOG_BYTES is dropped, and counted.
+Owns the file's beginning, the memory in which notes wait for that process, and what becomes of a recording: running,
+stopped by whoever asked for it, or ended by itself (full, disk full, killed), which costs a warning and nothing else.
+Nothing here waits for the disk or for the other process but `stop`. What does not fit into BUFFER_BYTES is dropped, and
+counted; what is needed to end what has begun always has room.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import os
+import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,38 +21,43 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..logs import get_logger
 from ..options import WILDCARDS, StartupError
-from . import pipe
-from .backlog import Backlog
+from . import notes
 from .exchange import Exchange, Peer
 from .files import FORMER, claim
 from .jsonl import JsonWriter
 from .pcapng import PcapngWriter
 from .record_options import Format, RecordError, RecordOptions
+from .shared_buffer import SharedWriter
 
 if TYPE_CHECKING:
     from ..client_ledger import Origin
     from ..server import Running
 
-BACKLOG_BYTES = 64 << 20
-GATHER_BYTES = 128 << 10  # handed on at once
-ALONE_BYTES = 16 << 10  # a frame above it goes into the pipe from where it lies
-_PIECES = 1000  # of one call; the system takes 1024
+BUFFER_BYTES = 64 << 20
+GATHER_BYTES = 128 << 10  # of small notes are put there at once
 GATHER_S = 0.02  # what is less waits so long
+ALONE_BYTES = 16 << 10  # a frame above it is copied from where it lies
+# The other process is told of so much, or after so long: one that runs beside a broker at work slows it by more than
+# its priority lets expect, and most bursts in tests are shorter.
+TELL_BYTES = BUFFER_BYTES // 2
+TELL_S = 0.25
 CLOSING_TURNS = 3
 STOP_S = 60.0  # for the other process to write what it was told
-_PIPE_BYTES = 1 << 20
-_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ of Linux
+NICENESS = 19  # what the broker and its clients need comes first
+_POSITION = struct.Struct("=Q")
+_LAST_SPARE = 256  # for what is said last
 _PROCESS = "recorder_process"
 
 
 class RecordingState(NamedTuple):
     """What there is to tell of the recording that runs, or of the last one. Sizes in bytes; `ended` says why it has,
-    None while it runs. `exchanges` are those that were handed on."""
+    None while it runs. `exchanges` are those that were handed on; `waiting_bytes` are still to be written."""
 
     options: RecordOptions
     since_ms: int
     exchanges: int
     dropped: int
+    waiting_bytes: int
     size_bytes: int
     ended: str | None
 
@@ -134,30 +140,31 @@ class _Recording:
         self._loop = running.state.loop
         self._ready: list[bytes] = []  # gathers
         self._ready_bytes = 0
-        self._backlog = Backlog()  # waits for the pipe
+        self._free_bytes = 0  # as far as is known
         self._timer: asyncio.TimerHandle | None = None
-        self._waits_for_pipe = False
-        self._origins: dict[int, Origin] = {}
-        self._dropped_now = 0
-        self._unknown: set[int] = set()  # exchanges whose beginning was dropped
-        self._exchanges = self._dropped = 0
-        self._first: int | None = None  # exchange that began since
-        self._told = b""
+        self._told_position = 0
+        self._untold_since: float | None = None
+        self._origins: dict[int, Origin] = {}  # of the connections that were told of
+        self._open: set[int] = set()  # exchanges whose beginning was told
+        self._exchanges = self._dropped = self._dropped_now = 0
+        self._heard = b""
         self._gone = self._loop.create_future()
         meta = meta_of(running, options)
         self._since_ms: int = meta["time_ms"]
+        buffer: SharedWriter | None = None
         try:
             size = self._begin_file(fd, meta)
-            self._process = self._spawn(fd)
+            self._buffer = buffer = SharedWriter(BUFFER_BYTES)
+            self._process = self._spawn(fd, buffer.fd)
         except OSError as error:
+            if buffer is not None:
+                buffer.close()
             raise RecordError(f"{options.path} cannot be recorded to: {error.strerror or error}") from error
         finally:
             os.close(fd)
         assert self._process.stdin is not None and self._process.stdout is not None
         self._stdin = self._process.stdin.fileno()
         os.set_blocking(self._stdin, False)
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(self._stdin, _SET_PIPE_SIZE, _PIPE_BYTES)
         os.set_blocking(self._process.stdout.fileno(), False)
         self._loop.add_reader(self._process.stdout.fileno(), self._hear)
         task = {
@@ -169,7 +176,7 @@ class _Recording:
             "size": size,
             "meta": meta,
         }
-        self._add(pipe.start(task))
+        self._add(notes.start(task))
         self._tap = running.connections.own_tap
         running.connections.listen(self, ALONE_BYTES, reads_passing=True)
 
@@ -185,16 +192,20 @@ class _Recording:
         return len(head)
 
     @staticmethod
-    def _spawn(fd: int) -> subprocess.Popen[bytes]:
+    def _spawn(fd: int, buffer: int) -> subprocess.Popen[bytes]:
         module = f"{__name__.rpartition('.')[0]}.{_PROCESS}"
-        return subprocess.Popen(
-            [sys.executable, "-m", module, str(os.getpid()), str(fd)],
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *map(str, (os.getpid(), fd, buffer))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pass_fds=(fd,),
+            pass_fds=(fd, buffer),
             process_group=0,  # so that Ctrl-C is the broker's alone
         )
+        with contextlib.suppress(OSError, AttributeError):  # from its first import on
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+            os.sched_setscheduler(process.pid, os.SCHED_BATCH, os.sched_param(0))
+        return process
 
     @property
     def state(self) -> RecordingState:
@@ -203,68 +214,73 @@ class _Recording:
         for path in (self.options.path, self.options.path + FORMER)[: 1 + self.options.ring]:
             with contextlib.suppress(OSError):
                 size += os.stat(path).st_size
-        return RecordingState(self.options, self._since_ms, self._exchanges, self._dropped, size, self.outcome)
+        waiting = 0 if self._gone.done() else self._ready_bytes + self._buffer.waiting_bytes
+        return RecordingState(self.options, self._since_ms, self._exchanges, self._dropped, waiting, size, self.outcome)
 
     # What the tap tells
 
     def opened(self, peer: Peer) -> None:
         """A connection is there."""
-        self._origins[peer.number] = peer.origin
-        self._add(pipe.opened(peer))
+        if self._offer(notes.opened(peer)):
+            self._origins[peer.number] = peer.origin
 
     def begun(self, exchange: Exchange) -> None:
         """A request came."""
-        if self._first is None:
-            self._first = exchange.number
-        size = exchange.request_bytes
-        if self._ready_bytes + self._backlog.size + size > BACKLOG_BYTES:
-            self._unknown.add(exchange.number)
+        known = exchange.peer.number in self._origins
+        if known and self._offer(notes.begun(exchange), exchange.request, exchange.request_bytes, notes.ENDED_BYTES):
+            self._open.add(exchange.number)
+        else:
             self._dropped += 1
             self._dropped_now += 1
-            return
-        if size <= ALONE_BYTES:
-            self._add(pipe.begun(exchange), exchange.request)
-        else:
-            self._add(pipe.begun(exchange))
-            self._hand_on(self._tap.passing)
 
     def ended(self, exchange: Exchange) -> None:
         """Its answer left, or will not."""
-        if self._first is None or exchange.number < self._first:
+        if exchange.number not in self._open:  # it began before the recording, or was dropped
             return
-        if self._unknown and exchange.number in self._unknown:
-            self._unknown.discard(exchange.number)
-            return
+        self._open.discard(exchange.number)
         peer = exchange.peer
-        if self._origins.get(peer.number) is not peer.origin:
+        if self._origins[peer.number] is not peer.origin and self._offer(notes.software(peer)):
             self._origins[peer.number] = peer.origin
-            self._add(pipe.software(peer))
         self._exchanges += 1
         frame, size = exchange.response, exchange.response_bytes
-        if frame is None and not size:
-            self._add(pipe.ended(exchange, -1))
-        elif self._ready_bytes + self._backlog.size + size > BACKLOG_BYTES:
-            self._add(pipe.ended(exchange, -1))  # its size stays
-        elif size <= ALONE_BYTES:
-            self._add(pipe.ended(exchange, size), frame)
-        else:
-            self._add(pipe.ended(exchange, size))
-            self._hand_on(self._tap.passing if frame is None else (frame,))
+        kept = -1 if frame is None and not size else size
+        if not self._offer(notes.ended(exchange, kept), frame, size) and not self._offer(notes.ended(exchange, -1)):
+            # For so much there is room, as it was left when this began.
+            self._add(notes.ended(exchange, -1, says_why=False))
 
     def closed(self, peer: Peer) -> None:
         """A connection is gone."""
-        self._origins.pop(peer.number, None)
-        self._add(pipe.closed(peer, self._running.state.clock.now_ms()))
+        if self._origins.pop(peer.number, None) is not None:
+            self._offer(notes.closed(peer, self._running.state.clock.now_ms()))
 
-    # The pipe
+    # The other process
+
+    def _offer(self, head: bytes, frame: bytes | None = None, size: int = 0, spare: int = 0) -> bool:
+        """Hands on a note, with a frame of so many bytes that passes if it is not here; False if there is no room for
+        it, for `spare` bytes more, and for the end of what has begun."""
+        if self.outcome is not None:
+            return False
+        needed = self._ready_bytes + len(head) + size + spare + len(self._open) * notes.ENDED_BYTES + _LAST_SPARE
+        if needed > self._free_bytes:
+            self._free_bytes = self._buffer.free_bytes
+            if needed > self._free_bytes:
+                return False
+        if self._dropped_now and self._free_bytes > BUFFER_BYTES // 2:
+            self._note_dropped()
+        if size <= ALONE_BYTES:
+            self._add(head, frame)
+        else:
+            self._add(head)
+            self._hand_on(self._tap.passing if frame is None else (frame,))
+        return True
+
+    def _note_dropped(self) -> None:
+        """Says how many exchanges are missing here."""
+        self._add(notes.dropped(self._dropped_now, self._running.state.clock.now_ms()))
+        self._dropped_now = 0
 
     def _add(self, head: bytes, frame: bytes | None = None) -> None:
-        if self.outcome is not None:
-            return
-        if self._dropped_now and self._backlog.size + self._ready_bytes < BACKLOG_BYTES // 2:
-            note = pipe.dropped(self._dropped_now, self._running.state.clock.now_ms())
-            self._dropped_now = 0
-            self._add(note)
+        """One more note gathers."""
         self._ready.append(head)
         self._ready_bytes += len(head)
         if frame is not None:
@@ -273,55 +289,52 @@ class _Recording:
         if self._ready_bytes >= GATHER_BYTES:
             self._hand_on()
         elif self._timer is None:
-            self._timer = self._loop.call_later(GATHER_S, self._hand_on)
+            self._timer = self._loop.call_later(GATHER_S, self._pass_time)
 
-    def _hand_on(self, frame: Sequence[bytes | memoryview] = ()) -> None:
-        """What has gathered, and then a frame, go into the pipe, as far as that has room; the rest waits."""
+    def _hand_on(self, frame: Sequence[Any] = ()) -> None:
+        """What has gathered, and then a frame, go to where the other process reads them."""
+        self._store(frame)
+        if self._buffer.position - self._told_position >= TELL_BYTES:
+            self._tell()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(GATHER_S, self._pass_time)
+
+    def _pass_time(self) -> None:
+        """What gathers is stored, so that it outlives this process, and told of when it is time."""
+        self._timer = None
+        if self._ready:
+            self._store()
+        now = self._loop.time()
+        if self._untold_since is None:
+            self._untold_since = now - GATHER_S
+        if now - self._untold_since >= TELL_S:
+            self._tell()
+        else:
+            self._timer = self._loop.call_later(GATHER_S, self._pass_time)
+
+    def _store(self, frame: Sequence[Any] = ()) -> None:
+        self._buffer.put(b"".join(self._ready), *frame)
+        self._free_bytes = self._buffer.free_bytes
+        self._ready.clear()
+        self._ready_bytes = 0
+
+    def _tell(self) -> None:
+        """Says how far the buffer may be read."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.outcome is not None and frame:
+        if self._ready:
+            self._store()
+        if self._told_position == self._buffer.position:
             return
-        pieces = [b"".join(self._ready), *frame] if len(frame) < _PIECES else [b"".join((*self._ready, *frame))]
-        self._ready.clear()
-        self._ready_bytes = 0
-        written = 0
-        if not self._waits_for_pipe:
-            try:
-                written = os.writev(self._stdin, pieces)
-            except BlockingIOError:
-                pass
-            except OSError:  # it is gone, which its output tells of
-                return
-        for piece in pieces:
-            size = len(piece)
-            if written >= size:
-                written -= size
-                continue
-            self._backlog.put(memoryview(piece)[written:])
-            written = 0
-        if self._backlog.size and not self._waits_for_pipe:
-            self._waits_for_pipe = True
-            self._loop.add_writer(self._stdin, self._write)
-
-    def _write(self) -> None:
-        """The pipe has room for more."""
-        backlog = self._backlog
+        self._untold_since = None
         try:
-            while backlog.size:
-                backlog.taken(os.write(self._stdin, backlog.first()))
-        except BlockingIOError:
-            return
-        except OSError:  # as above
-            backlog.clear()
-        self._waits_for_pipe = False
-        self._loop.remove_writer(self._stdin)
-
-    def _drop_pipe(self) -> None:
-        self._backlog.clear()
-        if self._waits_for_pipe:
-            self._waits_for_pipe = False
-            self._loop.remove_writer(self._stdin)
+            os.write(self._stdin, _POSITION.pack(self._buffer.position))
+            self._told_position = self._buffer.position
+        except BlockingIOError:  # it has not read what it was told long ago
+            self._timer = self._loop.call_later(TELL_S, self._pass_time)
+        except OSError:  # it is gone, which its output tells of
+            pass
 
     def _hear(self) -> None:
         """The other process says why it ends, and ends."""
@@ -332,7 +345,7 @@ class _Recording:
         except BlockingIOError:
             return
         if data:
-            self._told += data
+            self._heard += data
             return
         self._loop.remove_reader(fd)
         self._end()
@@ -345,7 +358,7 @@ class _Recording:
         if self.outcome is None:
             self.outcome = self._reason()
             get_logger().warning("the recording has ended", file=self.options.path, reason=self.outcome)
-        self._drop_pipe()
+        self._buffer.close()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -355,7 +368,7 @@ class _Recording:
 
     def _reason(self) -> str:
         try:
-            return str(json.loads(self._told)["reason"])
+            return str(json.loads(self._heard)["reason"])
         except (ValueError, KeyError, TypeError):
             return "the process that writes it has ended"
 
@@ -364,24 +377,21 @@ class _Recording:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._ready.clear()
-        self._ready_bytes = 0
 
     async def stop(self) -> None:
         """Ends it, and returns when all is written."""
         if self.outcome is None:
             self._running.connections.unlisten(self)
             if self._dropped_now:
-                self._ready.append(pipe.dropped(self._dropped_now, self._running.state.clock.now_ms()))
-                self._dropped_now = 0
-            self._add(pipe.end())
+                self._note_dropped()
+            self._add(notes.end())
             self.outcome = "stopped"
-            self._hand_on()
+            self._tell()
         await asyncio.wait([self._gone], timeout=STOP_S)
         if not self._gone.done():
             self._process.kill()
             await self._gone
             get_logger().warning("the recording is not whole: its writing took too long", file=self.options.path)
-        elif self._told and self.outcome == "stopped":
+        elif self._heard and self.outcome == "stopped":
             self.outcome = self._reason()
             get_logger().warning("the recording has ended", file=self.options.path, reason=self.outcome)

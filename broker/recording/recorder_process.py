@@ -1,9 +1,10 @@
 """The process that writes a recording, so that neither decoding nor a slow disk holds a broker up.
 
 Owns the files from the moment when they are the recording's: their sizes, the turns of a ring, what stands in them.
-Notes come in by standard input (`pipe.py`); a line of JSON goes out by standard output when there is something to tell:
-that the recording is full or cannot be written. It ends with its input, so that what a broker said until it was killed
-is written, too. Files hold whole lines or blocks; one that a full disk cut is cut again before that.
+Notes (`notes.py`) lie in memory that the broker shares; standard input says how far it may be read. A line of JSON goes
+out by standard output when there is something to tell: that the recording is full or cannot be written. It ends with
+its input, so that what a broker said until it was killed is written, too. Files hold whole lines or blocks; one that a
+full disk cut is cut again before that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from . import pipe
+from . import notes
 from .contents import without_contents
 from .exchange import Exchange, Peer
 from .files import FORMER
@@ -27,11 +28,13 @@ from .pcapng import PcapngWriter
 from .record_options import Format
 from .recorded import Parts, origin_of, peer_of
 from .secrets import blanked
+from .shared_buffer import SharedReader
 
-NICENESS = 19  # what the broker and its clients need comes first
 _WRITE_BYTES = 1 << 20
 _PIECES = 1000  # of one call; the system takes 1024
 _END_BYTES = 1024  # of the limit of a file; kept for what is said last
+_POSITION_BYTES = 8
+_TOLD_BYTES = 1 << 16
 _LOOK_S = 1.0  # where a copy of the broker's process holds the pipe open
 
 
@@ -174,29 +177,30 @@ class Recording:
         self._written = 0
         self.has_ended = False
 
-    def take(self, kind: int, data: memoryview) -> None:
+    def take(self, note: memoryview) -> None:
         """One note. Raises Full, OSError."""
-        if kind == pipe.BEGUN:
-            self._begun(pipe.read_begun(data, self._peers))
-        elif kind == pipe.ENDED:
-            self._ended(pipe.read_ended(data))
-        elif kind == pipe.OPENED:
-            peer = peer_of(json.loads(bytes(data)))
+        kind = note[0]
+        if kind == notes.BEGUN:
+            self._begun(notes.read_begun(note, self._peers))
+        elif kind == notes.ENDED:
+            self._ended(notes.read_ended(note))
+        elif kind == notes.OPENED:
+            peer = peer_of(notes.read_json(note))
             self._peers[peer.number] = peer
             self._put(peer, list, max(peer.opened_ms, self._begin_ms))
-        elif kind == pipe.SOFTWARE:
-            number, name, version = json.loads(bytes(data))
+        elif kind == notes.SOFTWARE:
+            number, name, version = notes.read_json(note)
             peer = self._peers[number]
             peer.origin = origin_of(peer.listener, name, version)
-        elif kind == pipe.CLOSED:
-            number, self._time_ms = pipe.read_counts(data)
+        elif kind == notes.CLOSED:
+            number, self._time_ms = notes.read_counts(note)
             peer = self._peers.pop(number)
             self._put(peer, lambda: self._writer.closed(peer, self._time_ms))
             self.output.forget(peer)
-        elif kind == pipe.DROPPED:
-            count, self._time_ms = pipe.read_counts(data)
+        elif kind == notes.DROPPED:
+            count, self._time_ms = notes.read_counts(note)
             self._note_dropped(count)
-        elif kind == pipe.END:
+        elif kind == notes.END:
             self.has_ended = True
 
     def _put(self, peer: Peer, make: Callable[[], Parts], time_ms: int | None = None) -> bool:
@@ -214,7 +218,7 @@ class Recording:
             del self._pending[exchange.number]
             self._note_dropped(1)
 
-    def _ended(self, ended: pipe.Ended) -> None:
+    def _ended(self, ended: notes.Ended) -> None:
         exchange = self._pending.pop(ended.number, None)
         if exchange is None:  # it began before the recording
             return
@@ -253,25 +257,29 @@ def _tell(**value: Any) -> None:
         os.write(1, json.dumps(value).encode() + b"\n")
 
 
-def _is_there(parent: int) -> bool:
-    """Whether there is something to read, or an end; False when there will be neither."""
+def _told(parent: int, buffer: SharedReader) -> tuple[int, bool]:
+    """Waits to be told how far the buffer may be read; with whether more may come. When the broker is gone that is all
+    that it wrote."""
     while not select.select([0], [], [], _LOOK_S)[0]:
         if os.getppid() != parent:
-            return False
-    return True
+            return buffer.written, False
+    data = os.read(0, _TOLD_BYTES)
+    return (int.from_bytes(data[-_POSITION_BYTES:], sys.byteorder), True) if data else (buffer.written, False)
 
 
-def record(parent: int, fd: int) -> None:
+def record(parent: int, fd: int, memory: int) -> None:
     """Writes what comes until nothing does."""
-    notes = pipe.Notes()
     recording: Recording | None = None
     try:
-        while _is_there(parent) and notes.read(0):
-            for kind, note in notes.whole():
+        buffer = SharedReader(memory)
+        goes_on = True
+        while goes_on:
+            position, goes_on = _told(parent, buffer)
+            for note in buffer.notes(position):
                 if recording is None:
-                    recording = Recording(json.loads(bytes(note)), fd)
+                    recording = Recording(notes.read_json(note), fd)
                 else:
-                    recording.take(kind, note)
+                    recording.take(note)
             if recording is not None:
                 recording.output.flush()
                 if recording.has_ended:
@@ -294,13 +302,10 @@ def record(parent: int, fd: int) -> None:
 
 
 def main() -> None:
-    """The parent's id and the file's descriptor are the arguments."""
+    """The parent's id, the file's descriptor and that of the shared memory are the arguments."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the broker gets them, too, and ends this in its turn
-    with contextlib.suppress(OSError, AttributeError):
-        os.nice(NICENESS)
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    record(int(sys.argv[1]), int(sys.argv[2]))
+    record(*map(int, sys.argv[1:4]))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python tests/bench/observed_broker.py FOLDER PORT
 
-Reads lines `FEATURE on` and `FEATURE off` from its standard input, and answers each with `done`; it ends with that.
+Reads lines `FEATURE on`, `FEATURE off` and `FEATURE rest` from its standard input. It answers each with `done` and how
+many requests were dropped; at `rest` when nothing waits to be written any more. It ends with its input.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ottla.broker.recording.record_options import RecordOptions
 from ottla.broker.recording.ring import Ring
 from ottla.broker.releases import profile
 
+LOOK_S = 0.05
 Switch = Callable[[server.Running, bool], Awaitable[None]]
 
 
@@ -66,10 +68,14 @@ async def serve(folder: str, port: str) -> None:
     configs = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": folder}
     running = await server.start(serve_options(Config(configs, profile=profile("ottla"))), loop)
     print("ready", flush=True)
+    recorder = running.recorder
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         feature, _, wanted = line.strip().partition(" ")
-        await FEATURES[feature](running, wanted == "on")
-        print("done", flush=True)
+        if wanted != "rest":
+            await FEATURES[feature](running, wanted == "on")
+        while wanted == "rest" and recorder.state is not None and recorder.state.waiting_bytes:
+            await asyncio.sleep(LOOK_S)
+        print("done", 0 if recorder.state is None else recorder.state.dropped, flush=True)
     await running.stop()
 
 

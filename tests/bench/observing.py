@@ -2,7 +2,8 @@
 
 Owns these measures and their aims. A feature is switched on and off between samples, in turns, so that whatever else
 the machine does hits both alike. Beside the time that a client sees stands the broker's own processor time, which other
-processes disturb less.
+processes disturb less. What is measured is a broker that has been watched for a moment, not how that begins, and the
+data lie in memory where they can, so that a disk's writing is none of it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ HERE = Path(__file__).resolve().parent
 SIZE = 1024
 ADDRESS = "127.0.0.1"
 FEATURES = ("metrics", "ring", "jsonl", "pcapng", "bare")  # of observed_broker.py
+RECORDED = FEATURES[2:]
+BATCH_BYTES = 1_000_000  # of librdkafka
+MEMORY = Path("/dev/shm")
+AGAIN = 3  # samples, each time that it is switched
 NOTES = 200_000
 
 ABOUT = """\
@@ -38,7 +43,8 @@ observing    what a feature adds to the time of produce at 1 KiB (confluent-kafk
              same broker: the client's time, and the processor time of the broker (cpu); the same of pipelined requests
              of one record of 10 bytes (small). metrics, ring: as with a control plane. jsonl, pcapng: all requests are
              recorded so, bare: as JSON lines without contents; the process that writes is not counted as the broker's.
-             note: the processor time of counting one Produce request, in process"""
+             long: of a burst that is larger than what may wait to be written; lost: the share of its requests that
+             the recording has not. note: the processor time of counting one Produce request, in process"""
 
 
 class Sizes(NamedTuple):
@@ -48,10 +54,11 @@ class Sizes(NamedTuple):
     pairs: int
     messages: int
     requests: int
+    long: int
 
 
-FULL = Sizes(rounds=3, pairs=6, messages=60_000, requests=20_000)
-QUICK = Sizes(rounds=1, pairs=4, messages=40_000, requests=10_000)
+FULL = Sizes(rounds=3, pairs=6, messages=40_000, requests=20_000, long=200_000)
+QUICK = Sizes(rounds=1, pairs=4, messages=40_000, requests=10_000, long=200_000)
 
 MEASURES = (
     *(
@@ -59,13 +66,14 @@ MEASURES = (
         for feature in FEATURES
         for how in ("", " cpu", " small", " small cpu")
     ),
+    *(Measure(f"observing {kind}{how}", "%", False) for kind in RECORDED for how in (" long", " long cpu", " lost")),
     Measure("observing note", "us", False),
 )
 AIMS = (
     Aim("observing metrics", None, 3, False),
     Aim("observing metrics cpu", None, 3, False),
     Aim("observing ring", None, 5, False),
-    *(Aim(f"observing {kind}", None, 10, False) for kind in ("jsonl", "pcapng", "bare")),
+    *(Aim(f"observing {kind}", None, 10, False) for kind in RECORDED),
     Aim("observing note", None, 3, False),
 )
 
@@ -86,25 +94,27 @@ def takes(names: Sequence[str], sizes: Sizes) -> list[tuple[str, str, Take]]:
 class Observed(Peer):
     """The broker whose features can be switched."""
 
-    def switch(self, feature: str, on: bool) -> None:
-        """Returns when it is done."""
+    def switch(self, feature: str, to: str) -> int:
+        """On, off, or to rest; returns when that is so, and how many requests were dropped."""
         assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(f"{feature} {'on' if on else 'off'}\n".encode())
+        self.process.stdin.write(f"{feature} {to}\n".encode())
         self.process.stdin.flush()
-        if self.process.stdout.readline() != b"done\n":
-            raise BenchError(f"{feature} cannot be switched")
+        done, _, dropped = self.process.stdout.readline().partition(b" ")
+        if done != b"done":
+            raise BenchError(f"{feature} cannot be switched {to}")
+        return int(dropped)
 
     def cpu_seconds(self) -> float:
         """What the broker has used, in all its threads."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 @contextlib.contextmanager
 def observed() -> Iterator[Observed]:
     """Such a broker, stopped at the end. Raises BenchError."""
     port = peers.free_port()
-    data = Path(tempfile.mkdtemp(prefix="ottla-bench-"))
+    data = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
     command = [sys.executable, str(HERE / "observed_broker.py"), str(data), str(port)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     peer = Observed(OTTLA, process, (ADDRESS, port), data)
@@ -124,29 +134,54 @@ def added(feature: str, sizes: Sizes) -> Figures:
         template = raw.frame(raw.produce_request(topic, raw.one_record()))
         small = raw.numbered(template, sizes.requests)
 
-        def produce() -> float:
-            return 1 / measures.produced(peer, measures.fresh_topic(peer), SIZE, sizes.messages)
+        def produce(messages: int = sizes.messages) -> float:
+            return messages / measures.produced(peer, measures.fresh_topic(peer), SIZE, messages)
 
         def requests() -> float:
             with Connection(peer.address) as connection:
                 return connection.pipeline(small, sizes.requests)[0]
 
+        kinds: list[tuple[str, Callable[[], float], int]] = [("", produce, AGAIN), (" small", requests, 1)]
+        if feature in RECORDED:
+            kinds.append((" long", lambda: produce(sizes.long), 1))
         found: dict[str, float] = {}
-        for how, work in (("", produce), (" small", requests)):
+        for how, work, again in kinds:
             work()  # what comes first is slower
             ratios: list[tuple[float, float]] = []
+            dropped = 0
             for pair in range(sizes.pairs):
                 taken: dict[bool, tuple[float, float]] = {}
                 for on in (pair % 2 == 0, pair % 2 == 1):
-                    peer.switch(feature, on)
-                    before = peer.cpu_seconds()
-                    seconds = work()
-                    taken[on] = seconds, peer.cpu_seconds() - before
+                    taken[on], lost = _sampled(peer, feature, on, work, again)
+                    dropped += lost
                 ratios.append((taken[True][0] / taken[False][0], taken[True][1] / taken[False][1]))
-                peer.switch(feature, False)
             for name, column in ((how, 0), (f"{how} cpu", 1)):
                 found[f"observing {feature}{name}"] = (statistics.median(one[column] for one in ratios) - 1) * 100
+            if how == " long":
+                found[f"observing {feature} lost"] = dropped / sizes.pairs / (sizes.long * SIZE / BATCH_BYTES) * 100
     return {measure: {OTTLA: value} for measure, value in found.items()}
+
+
+def _sampled(
+    peer: Observed, feature: str, on: bool, work: Callable[[], float], again: int
+) -> tuple[tuple[float, float], int]:
+    """(the time that some work takes, the broker's processor time for it), medians, and how many requests a recording
+    dropped in it."""
+    if on:
+        peer.switch(feature, "on")
+    work()  # its memory, and the other process, are there after that
+    before = peer.switch(feature, "rest")
+    samples: list[tuple[float, float]] = []
+    dropped = before
+    for _ in range(again):
+        used = peer.cpu_seconds()
+        seconds = work()
+        samples.append((seconds, peer.cpu_seconds() - used))
+        dropped = peer.switch(feature, "rest")
+    if on:
+        peer.switch(feature, "off")
+    times, cpus = zip(*samples, strict=True)
+    return (statistics.median(times), statistics.median(cpus)), dropped - before
 
 
 def noting() -> Figures:
