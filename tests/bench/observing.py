@@ -58,7 +58,7 @@ class Sizes(NamedTuple):
 
 
 FULL = Sizes(rounds=3, pairs=6, messages=40_000, requests=20_000, long=200_000)
-QUICK = Sizes(rounds=1, pairs=4, messages=40_000, requests=10_000, long=200_000)
+QUICK = Sizes(rounds=1, pairs=2, messages=40_000, requests=5_000, long=200_000)
 
 MEASURES = (
     *(
