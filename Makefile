@@ -10,9 +10,9 @@ DATA_DIR ?= data
 CONTAINERS_SETUP ?= ../shared/containers/setup
 CONTAINERS = if [ -r "$(CONTAINERS_SETUP)" ]; then . "$(CONTAINERS_SETUP)"; fi;
 image compose-test: SHELL := /bin/bash
-# The size of what repeats itself at random; `make soak` takes 20. A third of what is usual by hand fits into the time of
+# The size of what repeats itself at random; `make soak` takes 20. Half of what is usual by hand fits into the time of
 # continuous integration on two slow cores.
-export OTTLA_TEST_SCALE ?= 0.3
+export OTTLA_TEST_SCALE ?= 0.5
 # Tests start hundreds of processes: without compiled modules each would compile them anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Where there is room in memory (it takes some 600 MB), `make test` works there: on a disk it mostly waits for
