@@ -139,7 +139,7 @@ async def test_offsets_of_an_open_transaction_are_waited_for(tmp_path: Path) -> 
         options: dict[str, Any] = {"assign": [("t", 0)], "group": "g", "isolation": "read_committed"}
         await producer.begin()
         await producer.send_offsets_to_transaction({("t", 0): 7}, "g")
-        async with Consumer(address, default_api_timeout_ms=100, retry_backoff_ms=5, **options) as consumer:
+        async with Consumer(address, default_api_timeout_ms=1000, retry_backoff_ms=5, **options) as consumer:
             with pytest.raises(errors.KafkaError) as raised:
                 await consumer.committed([("t", 0)])
             assert raised.value.code is ErrorCode.UNSTABLE_OFFSET_COMMIT
