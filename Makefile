@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TESTS_IN ?= $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 2000000 {print "/dev/shm"}'),$(TMPDIR),/tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-spark test-others clients bench soak demo demo-upgrade interop image compose-test kafkajs kcat
+.PHONY: help install run check test test-spark test-others test-modules clients bench soak demo demo-upgrade interop image compose-test kafkajs kcat
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,10 @@ test-spark: $(STAMP)
 
 test-others: $(STAMP) clients
 	$(call SOME_TESTS,$(OTHER_TESTS))
+
+# Pytest compiles the modules of tests in its own way; each of its processes would do it, and at the same time.
+test-modules: $(STAMP)
+	@$(PYTEST) -q --collect-only $(OTHER_TESTS) -n 0 >/dev/null
 
 clients: $(OLD) kafkajs kcat
 
