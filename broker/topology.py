@@ -135,7 +135,7 @@ class Topology:
             raise TopologyError(f"node {node_id} has no replica of {topic}-{partition}: {list(now.replicas)} have")
         if moved.is_held:
             raise TopologyError(f"{topic}-{partition} is offline: bring it online first")
-        if node_id not in now.isr:
+        if node_id in self.nodes.stopped or node_id not in now.isr:  # the last in sync stays so when it stops
             problem = "is stopped" if node_id in self.nodes.stopped else "is not in sync"
             raise TopologyError(f"node {node_id} cannot lead {topic}-{partition}: it {problem}")
         self._change([(moved, now.next(node_id, now.isr))])

@@ -270,7 +270,7 @@ async def test_a_full_disk_ends_the_recording_and_nothing_else(kind: str, tmp_pa
         await broker.topic("t")
         recorder = broker.running.recorder
         recorder.start(broker.running, RecordOptions(str(path)))
-        (child,) = (one for one in children(os.getpid()) if b"recorder_process" in cmdline(one))
+        child = await writer()
         await calls(broker, 3, 1000)
         await settled(lambda: len(read_recording(path).exchanges) == 3)
         resource.prlimit(child, resource.RLIMIT_FSIZE, (path.stat().st_size + 3000, resource.RLIM_INFINITY))
@@ -280,6 +280,18 @@ async def test_a_full_disk_ends_the_recording_and_nothing_else(kind: str, tmp_pa
         await calls(broker, 3, 10)
     found = read_recording(path)
     assert not found.damage and 3 <= len(found.exchanges) < 23
+
+
+async def writer() -> int:
+    """The process that writes this one's recording. For a moment after it began it has no command line."""
+    found: list[int] = []
+
+    def is_there() -> bool:
+        found[:] = [one for one in children(os.getpid()) if b"recorder_process" in cmdline(one)]
+        return len(found) == 1
+
+    await settled(is_there)
+    return found[0]
 
 
 def cmdline(pid: int) -> bytes:
@@ -293,7 +305,7 @@ async def test_a_killed_writer_costs_a_warning(tmp_path: Path) -> None:
     async with memory() as broker:
         recorder = broker.running.recorder
         recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
-        (child,) = (one for one in children(os.getpid()) if b"recorder_process" in cmdline(one))
+        child = await writer()
         os.kill(child, signal.SIGKILL)
         await settled(lambda: not recorder.is_running)
         assert recorder.state is not None and recorder.state.ended == "the process that writes it has ended"
@@ -309,7 +321,7 @@ async def test_what_comes_too_fast_is_counted(tmp_path: Path, monkeypatch: pytes
         await broker.topic("t")
         recorder = broker.running.recorder
         recorder.start(broker.running, RecordOptions(str(path)))
-        (child,) = (one for one in children(os.getpid()) if b"recorder_process" in cmdline(one))
+        child = await writer()
         os.kill(child, signal.SIGSTOP)
         await calls(broker, 40, 100_000)
         os.kill(child, signal.SIGCONT)
@@ -329,7 +341,7 @@ async def test_clients_that_come_and_go_while_nothing_is_read(tmp_path: Path, mo
         recorder = broker.running.recorder
         await broker.topic("t")
         recorder.start(broker.running, RecordOptions(str(path)))
-        (child,) = (one for one in children(os.getpid()) if b"recorder_process" in cmdline(one))
+        child = await writer()
         waits = await broker.client()
         await waits.send(fetch(("t", 0, 0), max_wait_ms=600_000), 11)
         await settled(lambda: waiting_of(broker) == 0)

@@ -264,6 +264,11 @@ async def test_changes_that_cannot_be_are_refused_in_one_line(tmp_path: Path):
         assert leaders(broker) == [1]
         topology.move_leader("t", 0, 1)
         assert epochs(broker) == [0]
+        for node in (1, 3):  # the last in sync stays in sync
+            topology.stop_node(node)
+        with pytest.raises(TopologyError, match="it is stopped"):
+            topology.move_leader("t", 0, 1)
+        assert leaders(broker) == [-1]
 
 
 # Requests at a node that does not lead
