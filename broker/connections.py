@@ -61,9 +61,9 @@ class Connections:
         self.own_tap = Tap()
         """The same, whether anybody listens or not."""
 
-    def listen(self, sink: Sink, frame_bytes_max: int | None = None, *, reads_passing: bool = False) -> None:
+    def listen(self, sink: Sink, frame_bytes_max: int | None = None, **more: Any) -> None:
         """Tells somebody of each request and answer; whoever wants no frames above a size says so, see `Tap.add`."""
-        self.own_tap.add(sink, frame_bytes_max, reads_passing=reads_passing)
+        self.own_tap.add(sink, frame_bytes_max, **more)
         self.tap = self.own_tap
 
     def unlisten(self, sink: Sink) -> None:

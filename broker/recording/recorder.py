@@ -178,7 +178,7 @@ class _Recording:
         }
         self._add(notes.start(task))
         self._tap = running.connections.own_tap
-        running.connections.listen(self, ALONE_BYTES, reads_passing=True)
+        running.connections.listen(self, ALONE_BYTES, reads_passing=True, failed=self._fail)
 
     def _begin_file(self, fd: int, meta: dict[str, Any]) -> int:
         """The file is there, with its head in it, before any client is served."""
@@ -351,6 +351,17 @@ class _Recording:
         self._end()
         if not self._gone.done():
             self._gone.set_result(None)
+
+    def _fail(self) -> None:
+        """It could not take in what it was told of: what was told before is written."""
+        with contextlib.suppress(Exception):  # what it was may be so again
+            self._tell()
+        self._leave()
+        if self.outcome is None:
+            self.outcome = "it failed, as the log says"
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
 
     def _end(self) -> None:
         """No process is there that writes."""

@@ -8,7 +8,7 @@ at all (`Connections.tap` is None), and a request costs that one question.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ class Tap:
         self._sinks: tuple[Sink, ...] = ()
         self._limits: dict[int, int | None] = {}
         self._readers: set[int] = set()  # of sinks
+        self._failures: dict[int, Callable[[], None]] = {}
         self._tells_facts = False
         self.passing: Sequence[bytes | memoryview] = ()
         """The frame that sinks are told of now, in pieces: valid in their `begun`, and in their `ended` where an answer
@@ -45,9 +46,16 @@ class Tap:
         """Whether anybody listens."""
         return bool(self._sinks)
 
-    def add(self, sink: Sink, frame_bytes_max: int | None = None, *, reads_passing: bool = False) -> None:
+    def add(
+        self,
+        sink: Sink,
+        frame_bytes_max: int | None = None,
+        *,
+        reads_passing: bool = False,
+        failed: Callable[[], None] | None = None,
+    ) -> None:
         """One more listens. A frame that is larger than all of them want is not copied; None wants all. Who reads
-        those that are not copied from `passing` says so.
+        those that are not copied from `passing` says so. `failed` is called when it raised, and is told no more.
 
         It is told of the connections that are open now, and of exchanges that begin from now on; that others end, too.
         """
@@ -55,6 +63,8 @@ class Tap:
         self._limits[id(sink)] = frame_bytes_max
         if reads_passing:
             self._readers.add(id(sink))
+        if failed is not None:
+            self._failures[id(sink)] = failed
         self._count_limits()
         for peer in list(self._peers.values()):
             self._tell(sink, "opened", peer)
@@ -64,6 +74,7 @@ class Tap:
         self._sinks = tuple(one for one in self._sinks if one is not sink)
         self._limits.pop(id(sink), None)
         self._readers.discard(id(sink))
+        self._failures.pop(id(sink), None)
         self._count_limits()
 
     def _count_limits(self) -> None:
@@ -165,4 +176,7 @@ class Tap:
     def _failed(self, sink: Sink) -> None:
         """Whoever listens does no harm to those who are heard."""
         get_logger().exception("somebody who listened failed, and is told no more", sink=type(sink).__name__)
+        failed = self._failures.get(id(sink))
         self.remove(sink)
+        if failed is not None:
+            failed()

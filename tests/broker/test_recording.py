@@ -313,6 +313,26 @@ async def test_a_killed_writer_costs_a_warning(tmp_path: Path) -> None:
         await client.call(ping(), 0)
 
 
+async def test_a_recorder_that_fails_ends_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "failed.jsonl"
+    async with memory() as broker:
+        recorder = broker.running.recorder
+        recorder.start(broker.running, RecordOptions(str(path)))
+        client = await broker.client()
+        await client.call(ping(), 0)
+        with monkeypatch.context() as patched:
+            patched.setattr(recorder_module.notes, "begun", None)
+            await client.call(ping(), 0)
+        assert not recorder.is_running and recorder.state is not None
+        assert recorder.state.ended == "it failed, as the log says"
+        await client.call(ping(), 0)
+        await recorder.stop()
+        again = tmp_path / "again.jsonl"
+        recorder.start(broker.running, RecordOptions(str(again)))
+        await client.call(ping(), 0)
+    assert [len(read_recording(one).exchanges) for one in (path, again)] == [1, 1]
+
+
 async def test_what_comes_too_fast_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer stands still, so that nothing is read."""
     path = tmp_path / "slow.jsonl"
