@@ -37,10 +37,11 @@ BUFFER_BYTES = 64 << 20
 GATHER_BYTES = 128 << 10  # of small notes are put there at once
 GATHER_S = 0.02  # what is less waits so long
 ALONE_BYTES = 16 << 10  # a frame above it is copied from where it lies
-# The other process is told of so much, or after so long: one that runs beside a broker at work slows it by more than
-# its priority lets expect, and most bursts in tests are shorter.
-TELL_BYTES = BUFFER_BYTES // 2
-TELL_S = 0.25
+# The other process is told when hardly anything came for a moment, of so much, or after so long: one that runs beside a
+# broker at work slows it by more than its priority lets expect, and most bursts in tests are shorter.
+QUIET_BYTES = 4 << 10
+TELL_BYTES = BUFFER_BYTES * 3 // 4
+TELL_S = 1.0
 CLOSING_TURNS = 3
 STOP_S = 60.0  # for the other process to write what it was told
 NICENESS = 19  # what the broker and its clients need comes first
@@ -142,7 +143,7 @@ class _Recording:
         self._ready_bytes = 0
         self._free_bytes = 0  # as far as is known
         self._timer: asyncio.TimerHandle | None = None
-        self._told_position = 0
+        self._told_position = self._seen_position = 0
         self._untold_since: float | None = None
         self._origins: dict[int, Origin] = {}  # of the connections that were told of
         self._open: set[int] = set()  # exchanges whose beginning was told
@@ -306,8 +307,10 @@ class _Recording:
             self._store()
         now = self._loop.time()
         if self._untold_since is None:
-            self._untold_since = now - GATHER_S
-        if now - self._untold_since >= TELL_S:
+            self._untold_since = now
+        came = self._buffer.position - self._seen_position
+        self._seen_position = self._buffer.position
+        if came <= QUIET_BYTES or now - self._untold_since >= TELL_S:
             self._tell()
         else:
             self._timer = self._loop.call_later(GATHER_S, self._pass_time)

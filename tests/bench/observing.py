@@ -36,6 +36,7 @@ RECORDED = FEATURES[2:]
 BATCH_BYTES = 1_000_000  # of librdkafka
 MEMORY = Path("/dev/shm")
 AGAIN = 4  # samples, each time that it is switched
+REST_S = 0.6  # enough for a recording to be written
 NOTES = 200_000
 
 ABOUT = """\
@@ -171,18 +172,26 @@ def _sampled(
     if on:
         peer.switch(feature, "on")
     work()  # its memory, and the other process, are there after that
-    before = peer.switch(feature, "rest")
+    before = _rested(peer, feature)
     samples: list[tuple[float, float]] = []
     dropped = before
     for _ in range(again):
         used = peer.cpu_seconds()
         seconds = work()
         samples.append((seconds, peer.cpu_seconds() - used))
-        dropped = peer.switch(feature, "rest")
+        dropped = _rested(peer, feature)
     if on:
         peer.switch(feature, "off")
     times, cpus = zip(*samples, strict=True)
     return (statistics.median(times), statistics.median(cpus)), dropped - before
+
+
+def _rested(peer: Observed, feature: str) -> int:
+    """Waits as long with as without: what comes after a pause is slower. How many requests were dropped by then."""
+    end = time.monotonic() + REST_S
+    dropped = peer.switch(feature, "rest")
+    time.sleep(max(0.0, end - time.monotonic()))
+    return dropped
 
 
 def noting() -> Figures:
