@@ -71,7 +71,10 @@ def test_a_liar_and_a_loss_are_found(tmp_path: Path) -> None:
     load = Workload(tmp_path, random.randrange(1 << 32), crew)
     try:
         load.begin()
-        load.rest(2)
+        load.until(
+            lambda: load.path.read_text().count('"type":"ok","op":"abort"') > 2, lambda: "no transaction was aborted"
+        )
+        load.rest(2)  # in which they are read
         load.end("sender", "writer")
         load.rest(0.5)
         load.end("member")
