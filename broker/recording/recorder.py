@@ -295,7 +295,7 @@ class _Recording:
     def _hand_on(self, frame: Sequence[Any] = ()) -> None:
         """What has gathered, and then a frame, go to where the other process reads them."""
         self._store(frame)
-        if self._buffer.position - self._told_position >= TELL_BYTES:
+        if BUFFER_BYTES - self._free_bytes >= TELL_BYTES:
             self._tell()
         elif self._timer is None:
             self._timer = self._loop.call_later(GATHER_S, self._pass_time)
