@@ -44,6 +44,23 @@ class Peer:
     origin: Origin
 
 
+HEAD_BYTES = 10  # of a request: key, version, correlation id, length of the client id
+_TEXT = 32  # the first byte that is text
+
+
+def is_header(key: int, version: int) -> bool:
+    """Whether these are numbers of a request. A password that came instead of one (SASL without a handshake) is text,
+    and makes large ones."""
+    return 0 <= version < _TEXT or 0 <= key < _TEXT
+
+
+def client_id_of(frame: bytes | memoryview, key: int, version: int, length: int) -> str | None:
+    """What a request's client calls itself; None where it does not, or the frame is none."""
+    if 0 <= length <= len(frame) - HEAD_BYTES and is_header(key, version):
+        return str(frame[HEAD_BYTES : HEAD_BYTES + length], "utf8", "replace")
+    return None
+
+
 @dataclass(slots=True)
 class Exchange:
     """One request and its answer.

@@ -12,9 +12,9 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from .exchange import Ending, Exchange, Peer
+from .exchange import HEAD_BYTES, Ending, Exchange, Peer, client_id_of
 from .recorded import peer_facts
-from .shared_buffer import LENGTH
+from .spool import LENGTH
 
 START, OPENED, BEGUN, ENDED, SOFTWARE, CLOSED, DROPPED, END = range(8)
 _BEGUN = struct.Struct("<IBQQqqhhi")  # number, connection, time_ms, begun_ns, key, version, id
@@ -114,9 +114,8 @@ def read_begun(data: memoryview, peers: Mapping[int, Peer]) -> Exchange:
     """A request. Raises KeyError for a connection that is not among `peers`."""
     _, number, connection, time_ms, begun_ns, key, version, correlation_id = _BEGUN_READ.unpack_from(data)
     frame = bytes(data[_BEGUN_READ.size :])
-    client_id: str | None = None
-    if len(frame) >= 10 and 0 <= (length := int.from_bytes(frame[8:10], "big", signed=True)) <= len(frame) - 10:
-        client_id = frame[10 : 10 + length].decode("utf8", "replace")
+    length = int.from_bytes(frame[HEAD_BYTES - 2 : HEAD_BYTES], "big", signed=True)
+    client_id = client_id_of(frame, key, version, length)
     return Exchange(
         number, peers[connection], time_ms, begun_ns, key, version, correlation_id, client_id, frame, len(frame)
     )

@@ -13,7 +13,7 @@ from typing import Any
 from ...protocol.headers import API_VERSIONS_KEY
 from ..client_ledger import Origin
 from .decoding import request_value
-from .exchange import Exchange, Peer
+from .exchange import Exchange, Peer, client_id_of
 
 _HEAD = struct.Struct(">hhih")
 _FIELDS: Mapping[str, type] = {
@@ -102,8 +102,7 @@ def exchange_of(number: int, peer: Peer, time_ms: int, begun_ns: int, frame: byt
     key, version, correlation_id, client_id = -1, -1, -1, None
     if frame is not None and len(frame) >= _HEAD.size:
         key, version, correlation_id, length = _HEAD.unpack_from(frame)
-        if 0 <= length <= len(frame) - _HEAD.size:
-            client_id = frame[_HEAD.size : _HEAD.size + length].decode("utf8", "replace")
+        client_id = client_id_of(frame, key, version, length)
     size = 0 if frame is None else len(frame)
     return Exchange(number, peer, time_ms, begun_ns, key, version, correlation_id, client_id, frame, size)
 

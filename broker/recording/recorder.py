@@ -1,9 +1,9 @@
 """The broker's side of a recording: hands on what the tap tells to the process that writes it.
 
-Owns the file's beginning, the memory in which notes wait for that process, and what becomes of a recording: running,
+Owns the file's beginning, the spool in which notes wait for that process, and what becomes of a recording: running,
 stopped by whoever asked for it, or ended by itself (full, disk full, killed), which costs a warning and nothing else.
-Nothing here waits for the disk or for the other process but `stop`. What does not fit into BUFFER_BYTES is dropped, and
-counted; what is needed to end what has begun always has room.
+Nothing here waits for the other process but `stop`. What does not fit into SPOOL_BYTES is dropped, and counted; what is
+needed to end what has begun always has room. Credentials are blanked before anything is kept.
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ from .files import FORMER, claim
 from .jsonl import JsonWriter
 from .pcapng import PcapngWriter
 from .record_options import Format, RecordError, RecordOptions
-from .shared_buffer import SharedWriter
+from .secrets import blanked, may_carry
+from .spool import SpoolWriter
 
 if TYPE_CHECKING:
     from ..client_ledger import Origin
     from ..server import Running
 
-BUFFER_BYTES = 64 << 20
+SPOOL_BYTES = 1 << 30
 GATHER_BYTES = 128 << 10  # of small notes are put there at once
 GATHER_S = 0.02  # what is less waits so long
-ALONE_BYTES = 16 << 10  # a frame above it is copied from where it lies
-# The other process is told when hardly anything came for a moment, of so much, or after so long: one that runs beside a
-# broker at work slows it by more than its priority lets expect, and most bursts in tests are shorter.
+ALONE_BYTES = 16 << 10  # a frame above it is written from where it lies
+# The other process is told when hardly anything came for a moment, of so much, or after so long: decoding takes many
+# times what the broker needs for the same bytes, and whatever runs beside a busy one slows it by more than its priority
+# lets expect. So it waits for a pause, and is then told of a little at a time, as the pause may end.
 QUIET_BYTES = 4 << 10
-TELL_BYTES = BUFFER_BYTES * 3 // 4
-TELL_S = 1.0
+LITTLE_BYTES = 1 << 20
+TELL_BYTES = SPOOL_BYTES * 3 // 4
+TELL_S = 10.0
 CLOSING_TURNS = 3
-STOP_S = 60.0  # for the other process to write what it was told
+STOP_S = 60.0  # for the other process to read anything
 NICENESS = 19  # what the broker and its clients need comes first
 _POSITION = struct.Struct("=Q")
 _LAST_SPARE = 256  # for what is said last
@@ -147,19 +150,22 @@ class _Recording:
         self._untold_since: float | None = None
         self._origins: dict[int, Origin] = {}  # of the connections that were told of
         self._open: set[int] = set()  # exchanges whose beginning was told
+        # A file that ends is full then, as nothing gets smaller by being written.
+        ends = options.contents and not options.ring
+        self._tell_bytes = min(TELL_BYTES, options.max_bytes) if ends else TELL_BYTES
         self._exchanges = self._dropped = self._dropped_now = 0
         self._heard = b""
         self._gone = self._loop.create_future()
         meta = meta_of(running, options)
         self._since_ms: int = meta["time_ms"]
-        buffer: SharedWriter | None = None
+        spool: SpoolWriter | None = None
         try:
             size = self._begin_file(fd, meta)
-            self._buffer = buffer = SharedWriter(BUFFER_BYTES)
-            self._process = self._spawn(fd, buffer.fd)
+            self._spool = spool = SpoolWriter(os.path.dirname(options.path) or os.curdir, SPOOL_BYTES)
+            self._process = self._spawn(fd, spool)
         except OSError as error:
-            if buffer is not None:
-                buffer.close()
+            if spool is not None:
+                spool.close()
             raise RecordError(f"{options.path} cannot be recorded to: {error.strerror or error}") from error
         finally:
             os.close(fd)
@@ -193,14 +199,15 @@ class _Recording:
         return len(head)
 
     @staticmethod
-    def _spawn(fd: int, buffer: int) -> subprocess.Popen[bytes]:
+    def _spawn(fd: int, spool: SpoolWriter) -> subprocess.Popen[bytes]:
         module = f"{__name__.rpartition('.')[0]}.{_PROCESS}"
+        passed = (fd, *spool.fds)
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, (os.getpid(), fd, buffer))],
+            [sys.executable, "-m", module, *map(str, (os.getpid(), *passed))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pass_fds=(fd, buffer),
+            pass_fds=passed,
             process_group=0,  # so that Ctrl-C is the broker's alone
         )
         with contextlib.suppress(OSError, AttributeError):  # from its first import on
@@ -215,7 +222,7 @@ class _Recording:
         for path in (self.options.path, self.options.path + FORMER)[: 1 + self.options.ring]:
             with contextlib.suppress(OSError):
                 size += os.stat(path).st_size
-        waiting = 0 if self._gone.done() else self._ready_bytes + self._buffer.waiting_bytes
+        waiting = 0 if self._gone.done() else self._ready_bytes + self._spool.waiting_bytes
         return RecordingState(self.options, self._since_ms, self._exchanges, self._dropped, waiting, size, self.outcome)
 
     # What the tap tells
@@ -228,7 +235,8 @@ class _Recording:
     def begun(self, exchange: Exchange) -> None:
         """A request came."""
         known = exchange.peer.number in self._origins
-        if known and self._offer(notes.begun(exchange), exchange.request, exchange.request_bytes, notes.ENDED_BYTES):
+        frame = self._shown(exchange, exchange.request, is_request=True)
+        if known and self._offer(notes.begun(exchange), frame, exchange.request_bytes, notes.ENDED_BYTES):
             self._open.add(exchange.number)
         else:
             self._dropped += 1
@@ -243,7 +251,7 @@ class _Recording:
         if self._origins[peer.number] is not peer.origin and self._offer(notes.software(peer)):
             self._origins[peer.number] = peer.origin
         self._exchanges += 1
-        frame, size = exchange.response, exchange.response_bytes
+        frame, size = self._shown(exchange, exchange.response, is_request=False), exchange.response_bytes
         kept = -1 if frame is None and not size else size
         if not self._offer(notes.ended(exchange, kept), frame, size) and not self._offer(notes.ended(exchange, -1)):
             # For so much there is room, as it was left when this began.
@@ -254,6 +262,13 @@ class _Recording:
         if self._origins.pop(peer.number, None) is not None:
             self._offer(notes.closed(peer, self._running.state.clock.now_ms()))
 
+    def _shown(self, exchange: Exchange, frame: bytes | None, *, is_request: bool) -> bytes | None:
+        """A frame as it may be kept. None where there is none, or it passes and may be kept as it is."""
+        if not may_carry(exchange.api_key, exchange.api_version) or not (frame or self._tap.passing):
+            return frame
+        frame = frame or b"".join(self._tap.passing)
+        return blanked(frame, exchange.api_key, exchange.api_version, is_request)
+
     # The other process
 
     def _offer(self, head: bytes, frame: bytes | None = None, size: int = 0, spare: int = 0) -> bool:
@@ -263,10 +278,10 @@ class _Recording:
             return False
         needed = self._ready_bytes + len(head) + size + spare + len(self._open) * notes.ENDED_BYTES + _LAST_SPARE
         if needed > self._free_bytes:
-            self._free_bytes = self._buffer.free_bytes
+            self._free_bytes = self._spool.free_bytes
             if needed > self._free_bytes:
                 return False
-        if self._dropped_now and self._free_bytes > BUFFER_BYTES // 2:
+        if self._dropped_now and self._free_bytes > SPOOL_BYTES // 2:
             self._note_dropped()
         if size <= ALONE_BYTES:
             self._add(head, frame)
@@ -294,8 +309,9 @@ class _Recording:
 
     def _hand_on(self, frame: Sequence[Any] = ()) -> None:
         """What has gathered, and then a frame, go to where the other process reads them."""
-        self._store(frame)
-        if BUFFER_BYTES - self._free_bytes >= TELL_BYTES:
+        if not self._store(frame):
+            return
+        if SPOOL_BYTES - self._free_bytes >= self._tell_bytes:
             self._tell()
         elif self._timer is None:
             self._timer = self._loop.call_later(GATHER_S, self._pass_time)
@@ -303,39 +319,53 @@ class _Recording:
     def _pass_time(self) -> None:
         """What gathers is stored, so that it outlives this process, and told of when it is time."""
         self._timer = None
-        if self._ready:
-            self._store()
+        if not self._store():
+            return
         now = self._loop.time()
         if self._untold_since is None:
             self._untold_since = now
-        came = self._buffer.position - self._seen_position
-        self._seen_position = self._buffer.position
-        if came <= QUIET_BYTES or now - self._untold_since >= TELL_S:
+        came = self._spool.position - self._seen_position
+        self._seen_position = self._spool.position
+        if now - self._untold_since >= TELL_S:
             self._tell()
+        elif came <= QUIET_BYTES:
+            self._tell(self._spool.position - self._spool.waiting_bytes + LITTLE_BYTES)
         else:
             self._timer = self._loop.call_later(GATHER_S, self._pass_time)
 
-    def _store(self, frame: Sequence[Any] = ()) -> None:
-        self._buffer.put(b"".join(self._ready), *frame)
-        self._free_bytes = self._buffer.free_bytes
+    def _store(self, frame: Sequence[Any] = ()) -> bool:
+        """What has gathered, and then a frame, go to the spool; False if it takes nothing, which ends the recording."""
+        pieces = (b"".join(self._ready), *frame)
         self._ready.clear()
         self._ready_bytes = 0
+        try:
+            self._spool.put(pieces)
+        except OSError as error:
+            self._give_up(error.strerror or str(error))
+            return False
+        self._free_bytes = self._spool.free_bytes
+        return True
 
-    def _tell(self) -> None:
-        """Says how far the buffer may be read."""
+    def _tell(self, limit: int | None = None) -> None:
+        """Says how far the spool may be read: to its end, or at least to a position in it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._ready:
-            self._store()
-        if self._told_position == self._buffer.position:
+        if self._ready and not self._store():
             return
-        self._untold_since = None
+        end = position = self._spool.position
+        if limit is not None and limit < end:
+            position = max(limit, self._told_position)
+            self._timer = self._loop.call_later(GATHER_S, self._pass_time)
+        else:
+            self._untold_since = None
+        if position == self._told_position:
+            return
         try:
-            os.write(self._stdin, _POSITION.pack(self._buffer.position))
-            self._told_position = self._buffer.position
+            os.write(self._stdin, _POSITION.pack(position))
+            self._told_position = position
         except BlockingIOError:  # it has not read what it was told long ago
-            self._timer = self._loop.call_later(TELL_S, self._pass_time)
+            self._timer = self._timer or self._loop.call_later(TELL_S, self._pass_time)
         except OSError:  # it is gone, which its output tells of
             pass
 
@@ -359,9 +389,14 @@ class _Recording:
         """It could not take in what it was told of: what was told before is written."""
         with contextlib.suppress(Exception):  # what it was may be so again
             self._tell()
+        self._give_up("it failed, as the log says")
+
+    def _give_up(self, reason: str) -> None:
+        """Takes nothing more; what is in the spool is written."""
         self._leave()
         if self.outcome is None:
-            self.outcome = "it failed, as the log says"
+            self.outcome = reason
+            get_logger().warning("the recording has ended", file=self.options.path, reason=reason)
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -372,7 +407,7 @@ class _Recording:
         if self.outcome is None:
             self.outcome = self._reason()
             get_logger().warning("the recording has ended", file=self.options.path, reason=self.outcome)
-        self._buffer.close()
+        self._spool.close()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -399,9 +434,11 @@ class _Recording:
             if self._dropped_now:
                 self._note_dropped()
             self._add(notes.end())
-            self.outcome = "stopped"
             self._tell()
-        await asyncio.wait([self._gone], timeout=STOP_S)
+            self.outcome = self.outcome or "stopped"
+        waiting = -1
+        while not self._gone.done() and waiting != (waiting := self._spool.waiting_bytes):
+            await asyncio.wait([self._gone], timeout=STOP_S)
         if not self._gone.done():
             self._process.kill()
             await self._gone

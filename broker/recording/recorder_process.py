@@ -1,7 +1,7 @@
 """The process that writes a recording, so that neither decoding nor a slow disk holds a broker up.
 
 Owns the files from the moment when they are the recording's: their sizes, the turns of a ring, what stands in them.
-Notes (`notes.py`) lie in memory that the broker shares; standard input says how far it may be read. A line of JSON goes
+Notes (`notes.py`) lie in a spool that the broker fills; standard input says how far it may be read. A line of JSON goes
 out by standard output when there is something to tell: that the recording is full or cannot be written. It ends with
 its input, so that what a broker said until it was killed is written, too. Files hold whole lines or blocks; one that a
 full disk cut is cut again before that.
@@ -27,11 +27,9 @@ from .jsonl import JsonWriter
 from .pcapng import PcapngWriter
 from .record_options import Format
 from .recorded import Parts, origin_of, peer_of
-from .secrets import blanked
-from .shared_buffer import SharedReader
+from .spool import SpoolReader, write_all
 
 _WRITE_BYTES = 1 << 20
-_PIECES = 1000  # of one call; the system takes 1024
 _END_BYTES = 1024  # of the limit of a file; kept for what is said last
 _POSITION_BYTES = 8
 _TOLD_BYTES = 1 << 16
@@ -124,10 +122,8 @@ class Output:
         if not self._waiting:
             return
         start = self._size - self._waiting_bytes
-        position = start
         try:
-            for first in range(0, len(self._waiting), _PIECES):
-                position = self._write(self._waiting[first : first + _PIECES], position)
+            write_all(self._fd, self._waiting, start)
         except OSError:
             self._size = start
             with contextlib.suppress(OSError):
@@ -136,16 +132,6 @@ class Output:
         finally:
             self._waiting.clear()
             self._waiting_bytes = 0
-
-    def _write(self, parts: Parts, position: int) -> int:
-        """Where the file then ends. A call may write less than it was given, as on a disk that is getting full."""
-        size = _bytes(parts)
-        written = os.pwritev(self._fd, parts, position)
-        if written < size:
-            with memoryview(b"".join(parts)) as whole:
-                while written < size:
-                    written += os.pwrite(self._fd, whole[written:], position + written)
-        return position + size
 
     def _turn(self) -> None:
         """What was written is the older file from now on; a new one begins."""
@@ -212,7 +198,7 @@ class Recording:
 
     def _begun(self, exchange: Exchange) -> None:
         self._time_ms = exchange.time_ms
-        exchange.request = self._shown(exchange.request, exchange, True)
+        exchange.request = self._kept(exchange.request, exchange, True)
         self._pending[exchange.number] = exchange
         if not self._put(exchange.peer, lambda: self._writer.begun(exchange)):
             del self._pending[exchange.number]
@@ -225,20 +211,17 @@ class Recording:
         exchange.duration_ns, exchange.ending = ended.duration_ns, ended.ending
         exchange.reason, exchange.fault = ended.reason, ended.fault
         exchange.response, exchange.response_bytes = ended.response, ended.response_bytes
-        exchange.response = self._shown(exchange.response, exchange, False)
+        exchange.response = self._kept(exchange.response, exchange, False)
         if self._put(exchange.peer, lambda: self._writer.ended(exchange)):
             self._written += 1
         else:
             self._note_dropped(1)
 
-    def _shown(self, frame: bytes | None, exchange: Exchange, is_request: bool) -> bytes | None:
-        """A frame without what is not to be seen."""
-        if frame is None:
-            return None
-        frame = blanked(frame, exchange.api_key, exchange.api_version, is_request)
-        if self._leaves_contents:
-            frame = without_contents(frame, exchange.api_key, exchange.api_version, is_request)
-        return frame
+    def _kept(self, frame: bytes | None, exchange: Exchange, is_request: bool) -> bytes | None:
+        """A frame without what is not to be kept."""
+        if frame is None or not self._leaves_contents:
+            return frame
+        return without_contents(frame, exchange.api_key, exchange.api_version, is_request)
 
     def end(self, reason: str) -> None:
         """What had begun and has no end is told as it is; then why nothing follows."""
@@ -257,25 +240,25 @@ def _tell(**value: Any) -> None:
         os.write(1, json.dumps(value).encode() + b"\n")
 
 
-def _told(parent: int, buffer: SharedReader) -> tuple[int, bool]:
-    """Waits to be told how far the buffer may be read; with whether more may come. When the broker is gone that is all
+def _told(parent: int, spool: SpoolReader) -> tuple[int, bool]:
+    """Waits to be told how far the spool may be read; with whether more may come. When the broker is gone that is all
     that it wrote."""
     while not select.select([0], [], [], _LOOK_S)[0]:
         if os.getppid() != parent:
-            return buffer.written, False
+            return spool.written, False
     data = os.read(0, _TOLD_BYTES)
-    return (int.from_bytes(data[-_POSITION_BYTES:], sys.byteorder), True) if data else (buffer.written, False)
+    return (int.from_bytes(data[-_POSITION_BYTES:], sys.byteorder), True) if data else (spool.written, False)
 
 
-def record(parent: int, fd: int, memory: int) -> None:
+def record(parent: int, fd: int, memory: int, spooled: int) -> None:
     """Writes what comes until nothing does."""
     recording: Recording | None = None
     try:
-        buffer = SharedReader(memory)
+        spool = SpoolReader(memory, spooled)
         goes_on = True
         while goes_on:
-            position, goes_on = _told(parent, buffer)
-            for note in buffer.notes(position):
+            position, goes_on = _told(parent, spool)
+            for note in spool.notes(position):
                 if recording is None:
                     recording = Recording(notes.read_json(note), fd)
                 else:
@@ -302,10 +285,10 @@ def record(parent: int, fd: int, memory: int) -> None:
 
 
 def main() -> None:
-    """The parent's id, the file's descriptor and that of the shared memory are the arguments."""
+    """The parent's id and the descriptors of the file and of the spool's two parts are the arguments."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the broker gets them, too, and ends this in its turn
-    record(*map(int, sys.argv[1:4]))
+    record(*map(int, sys.argv[1:5]))
 
 
 if __name__ == "__main__":

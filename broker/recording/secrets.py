@@ -9,8 +9,9 @@ So is one of no API and version that there is: a client that speaks SASL without
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from ...protocol.apis import apis
@@ -30,13 +31,13 @@ from ...protocol.schema import spec
 from ..config_facts import broker_fact, harmless
 from ..logs import Levels
 from ..releases import OWN, profile
+from .exchange import HEAD_BYTES, client_id_of, is_header
 
 WHOLE = {36, 58}  # SaslAuthenticate, Envelope: nothing but what is secret, or anything
 SCOPES: Mapping[int, str] = {2: "topic", 4: "broker", 16: "client-metrics", 32: "group"}  # by ConfigResource type
 _TOPIC, _LOGGER = 2, 8
 _PREFIX_BYTES = 8  # key, version and correlation id of a request
-_NAMES_BYTES = 4  # key and version
-_CORRELATION_BYTES = 4
+_FIRST_BYTES = 4  # key and version, or the correlation id of an answer
 
 
 def is_secret(resource_type: int, name: str, value: str) -> bool:
@@ -126,6 +127,7 @@ KEYS = frozenset({*WHOLE, *_REQUESTS, *_RESPONSES})
 """The APIs whose frames may carry credentials."""
 
 
+@lru_cache(1024)
 def may_carry(api_key: int, version: int) -> bool:
     """Whether frames of this may carry credentials: those of KEYS, and what is of no API in no version."""
     if api_key in KEYS:
@@ -138,7 +140,7 @@ def blanked(frame: bytes, api_key: int, version: int, request: bool = True) -> b
     """A request's frame, or an answer's, without its size and without what is secret in it; the very frame where there
     can be nothing. It may be cut, or be no such message at all."""
     if api_key not in KEYS:
-        return _of_nothing(frame) if request and may_carry(api_key, version) else frame
+        return _without_body(frame, request=True) if request and may_carry(api_key, version) else frame
     found = (_REQUESTS if request else _RESPONSES).get(api_key)
     if api_key in WHOLE:
         return _without_body(frame, request)
@@ -174,22 +176,14 @@ def _read(cls: type, version: int, frame: bytes, position: int) -> tuple[Any, by
         return parser(cls, version)(frame[:-1], position), b"\0"
 
 
-def _of_nothing(frame: bytes) -> bytes:
-    """What is no request of any release: as `_without_body` if it has a header, else only what it calls itself."""
-    try:
-        read_rest(frame, read_prefix(frame), False)
-    except ProtocolViolation:
-        return frame[:_NAMES_BYTES] + bytes(max(0, len(frame) - _NAMES_BYTES))
-    return _without_body(frame, True)
-
-
 def _without_body(frame: bytes, request: bool) -> bytes:
     """All zeros behind the client id, or what there is of a header."""
-    kept = _CORRELATION_BYTES
+    kept = _FIRST_BYTES
     if request:
-        kept = _PREFIX_BYTES
-        if len(frame) >= kept + 2:
-            (length,) = struct.unpack_from(">h", frame, kept)
-            if -1 <= length <= len(frame) - kept - 2:
-                kept += 2 + max(0, length)
+        with suppress(ProtocolViolation):
+            key, version, _, length = read_prefix(frame)
+            if length == -1 or client_id_of(frame, key, version, length) is not None:
+                kept = HEAD_BYTES + max(0, length)
+            elif is_header(key, version):
+                kept = _PREFIX_BYTES
     return frame[:kept] + bytes(max(0, len(frame) - kept))

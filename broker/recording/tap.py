@@ -13,14 +13,13 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from ..logs import get_logger
-from .exchange import Ending, Exchange, Peer
+from .exchange import HEAD_BYTES, Ending, Exchange, Peer, client_id_of
 
 if TYPE_CHECKING:
     from ..context import Arrival
     from .exchange import Sink
 
-_HEAD = struct.Struct(">hhih")
-_HEAD_BYTES, _unpack_head = _HEAD.size, _HEAD.unpack_from
+_unpack_head = struct.Struct(">hhih").unpack_from
 _PRODUCE_KEY = 0
 _ANSWERED = Ending.ANSWERED  # looking it up in the enum takes longer than the rest of its line
 
@@ -113,11 +112,9 @@ class Tap:
         number = self._last_exchange = self._last_exchange + 1
         size = len(frame)
         data = bytes(frame) if self._kept_max is None or size <= self._kept_max else None
-        if size >= _HEAD_BYTES:
+        if size >= HEAD_BYTES:
             key, version, correlation_id, length = _unpack_head(frame)
-            client_id = None
-            if 0 <= length <= size - _HEAD_BYTES:  # beyond it is what may be a password: no request at all
-                client_id = str(frame[_HEAD_BYTES : _HEAD_BYTES + length], "utf8", "replace")
+            client_id = client_id_of(frame, key, version, length)
             exchange = Exchange(
                 number, peer, now_ms, perf_counter_ns(), key, version, correlation_id, client_id, data, size
             )

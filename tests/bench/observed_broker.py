@@ -21,6 +21,7 @@ from ottla.broker.recording.ring import Ring
 from ottla.broker.releases import profile
 
 LOOK_S = 0.05
+RECORDED_BYTES = 512 << 20  # so that it is never full, and takes up no memory that was not used before
 Switch = Callable[[server.Running, bool], Awaitable[None]]
 
 
@@ -46,7 +47,7 @@ def recording(kind: str, contents: bool = True) -> Switch:
     async def switch(running: server.Running, on: bool) -> None:
         if on:
             path = f"{running.state.options.data_dirs[0]}/recording.{kind}"
-            running.recorder.start(running, RecordOptions(path, contents=contents))
+            running.recorder.start(running, RecordOptions(path, RECORDED_BYTES, ring=True, contents=contents))
         else:
             await running.recorder.stop()
 
@@ -65,7 +66,7 @@ FEATURES: dict[str, Switch] = {
 async def serve(folder: str, port: str) -> None:
     """Until the input ends."""
     loop = asyncio.get_running_loop()
-    configs = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": folder}
+    configs = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": folder, "log.segment.delete.delay.ms": "0"}
     running = await server.start(serve_options(Config(configs, profile=profile("ottla"))), loop)
     print("ready", flush=True)
     recorder = running.recorder

@@ -36,7 +36,7 @@ RECORDED = FEATURES[2:]
 BATCH_BYTES = 1_000_000  # of librdkafka
 MEMORY = Path("/dev/shm")
 AGAIN = 4  # samples, each time that it is switched
-REST_S = 0.6  # enough for a recording to be written
+REST_S = 0.6
 NOTES = 200_000
 
 ABOUT = """\
@@ -44,9 +44,9 @@ observing    what a feature adds to the time of produce at 1 KiB (confluent-kafk
              same broker: the client's time, and the processor time of the broker (cpu); the same of pipelined requests
              of one record of 10 bytes (small). metrics, ring: as with a control plane. jsonl, pcapng: all requests are
              recorded so, bare: as JSON lines without contents; the process that writes is not counted as the broker's.
-             Bursts that end before that process begins are cheap; long: of one that is larger than what may wait for
-             it, so that its work counts; lost: the share of its requests that
-             the recording has not. note: the processor time of counting one Produce request, in process"""
+             long: bursts of 200 MB, of which much is still to be written when the next one begins; lost: the share of
+             their requests that the recording has not. note: the processor time of counting one Produce request, in
+             process"""
 
 
 class Sizes(NamedTuple):
@@ -97,7 +97,7 @@ class Observed(Peer):
     """The broker whose features can be switched."""
 
     def switch(self, feature: str, to: str) -> int:
-        """On, off, or to rest; returns when that is so, and how many requests were dropped."""
+        """On, off, or to rest; returns when that is so, and how many requests a recording has dropped."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(f"{feature} {to}\n".encode())
         self.process.stdin.flush()
@@ -137,7 +137,11 @@ def added(feature: str, sizes: Sizes) -> Figures:
         small = raw.numbered(template, sizes.requests)
 
         def produce(messages: int = sizes.messages) -> float:
-            return messages / measures.produced(peer, measures.fresh_topic(peer), SIZE, messages)
+            topic = measures.fresh_topic(peer)
+            try:
+                return messages / measures.produced(peer, topic, SIZE, messages)
+            finally:
+                raw.drop_topic(peer.address, topic)  # memory that was never used before takes longer to write to
 
         def requests() -> float:
             with Connection(peer.address) as connection:
@@ -154,7 +158,7 @@ def added(feature: str, sizes: Sizes) -> Figures:
             for pair in range(sizes.pairs):
                 taken: dict[bool, tuple[float, float]] = {}
                 for on in (pair % 2 == 0, pair % 2 == 1):
-                    taken[on], lost = _sampled(peer, feature, on, work, again)
+                    taken[on], lost = _sampled(peer, feature, on, work, again, rests=how != " long")
                     dropped += lost
                 ratios.append((taken[True][0] / taken[False][0], taken[True][1] / taken[False][1]))
             for name, column in ((how, 0), (f"{how} cpu", 1)):
@@ -166,33 +170,28 @@ def added(feature: str, sizes: Sizes) -> Figures:
 
 
 def _sampled(
-    peer: Observed, feature: str, on: bool, work: Callable[[], float], again: int
+    peer: Observed, feature: str, on: bool, work: Callable[[], float], again: int, *, rests: bool
 ) -> tuple[tuple[float, float], int]:
     """(the time that some work takes, the broker's processor time for it), medians, and how many requests a recording
-    dropped in it."""
+    dropped in it. Between samples is a pause, and, with `rests`, nothing left to be written."""
     if on:
         peer.switch(feature, "on")
-    work()  # its memory, and the other process, are there after that
-    before = _rested(peer, feature)
-    samples: list[tuple[float, float]] = []
-    dropped = before
-    for _ in range(again):
-        used = peer.cpu_seconds()
-        seconds = work()
-        samples.append((seconds, peer.cpu_seconds() - used))
-        dropped = _rested(peer, feature)
+
+    def samples() -> Iterator[tuple[float, float]]:
+        for _ in range(again):
+            if rests:
+                peer.switch(feature, "rest")
+            time.sleep(REST_S)  # as long with as without: what comes after a pause is slower
+            used = peer.cpu_seconds()
+            yield work(), peer.cpu_seconds() - used
+
+    list(samples())  # the memory for as much, and the other process, are there after that
+    before = peer.switch(feature, "rest")
+    times, cpus = zip(*samples(), strict=True)
+    dropped = peer.switch(feature, "rest")
     if on:
         peer.switch(feature, "off")
-    times, cpus = zip(*samples, strict=True)
     return (statistics.median(times), statistics.median(cpus)), dropped - before
-
-
-def _rested(peer: Observed, feature: str) -> int:
-    """Waits as long with as without: what comes after a pause is slower. How many requests were dropped by then."""
-    end = time.monotonic() + REST_S
-    dropped = peer.switch(feature, "rest")
-    time.sleep(max(0.0, end - time.monotonic()))
-    return dropped
 
 
 def noting() -> Figures:

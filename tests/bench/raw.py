@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from ottla.protocol.compiler import build, parse
 from ottla.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ottla.protocol.messages.fetch import FetchRequest, FetchResponse
 from ottla.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -36,6 +37,7 @@ VERSIONS = {
     ListOffsetsRequest: 5,
     MetadataRequest: 7,
     CreateTopicsRequest: 5,
+    DeleteTopicsRequest: 3,
 }
 TIMEOUT_SECONDS = 20.0
 CLIENT_ID = b"ottla-bench"
@@ -245,6 +247,15 @@ def make_topic(address: Address, topic: str, partitions: int = 1, configs: Mappi
                 return
             time.sleep(0.01)
     raise BenchError(f"topic {topic} has no leader after two seconds")
+
+
+def drop_topic(address: Address, topic: str) -> None:
+    """Deletes a topic. Raises BenchError."""
+    request = DeleteTopicsRequest(topic_names=[topic], timeout_ms=int(TIMEOUT_SECONDS * 1000))
+    with Connection(address) as connection:
+        (found,) = connection.call(request, DeleteTopicsResponse).responses
+    if found.error_code:
+        raise BenchError(f"topic {topic} could not be deleted: error {found.error_code}")
 
 
 def end_offset(address: Address, topic: str) -> int:

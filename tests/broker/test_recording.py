@@ -11,7 +11,7 @@ import signal
 import struct
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from ottla.broker.recording.files import read_recording
 from ottla.broker.recording.record_options import LEAST_BYTES, RecordError, RecordOptions
 from ottla.broker.recording.recorded import NoRecording, Recording
 from ottla.broker.recording.ring import Ring
+from ottla.broker.recording.spool import SpoolWriter
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.storage.memory_files import MemoryFiles
@@ -122,10 +123,15 @@ async def test_what_was_said_is_in_the_file(kind: str, tmp_path: Path) -> None:
     assert any(one.fault for one in found.exchanges) and any(one.reason for one in found.exchanges)
 
 
+@pytest.mark.parametrize("size", [3, 5000])  # in bytes; the larger is written from where it lies
 @pytest.mark.parametrize("kind", FORMATS)
-async def test_a_password_that_came_instead_of_a_request_is_not_in_it(kind: str, tmp_path: Path) -> None:
+async def test_a_password_that_came_instead_of_a_request_is_not_in_it(
+    kind: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even in what waits to be written."""
     path = tmp_path / f"sasl.{kind}"
-    token = b"\0user\0" + SECRET * 3
+    token = b"\0user\0" + SECRET * size
+    waited = spooled(monkeypatch)
     async with memory() as broker:
         broker.running.recorder.start(broker.running, RecordOptions(str(path)))
         client = await broker.client()
@@ -134,6 +140,20 @@ async def test_a_password_that_came_instead_of_a_request_is_not_in_it(kind: str,
     (one,) = read_recording(str(path)).exchanges
     assert (one.request, one.ending) == (token[:4] + bytes(len(token) - 4), Ending.CLOSED) and not one.client_id
     assert SECRET[2:] not in path.read_bytes()
+    assert token[:4] in b"".join(waited) and SECRET[2:] not in b"".join(waited)
+
+
+def spooled(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """All that is put into spools from now on."""
+    found: list[bytes] = []
+    put = SpoolWriter.put
+
+    def noted(self: SpoolWriter, pieces: Sequence[Any]) -> None:
+        found.append(b"".join(pieces))
+        put(self, pieces)
+
+    monkeypatch.setattr(SpoolWriter, "put", noted)
+    return found
 
 
 async def test_lines_are_for_reading(tmp_path: Path) -> None:
@@ -331,85 +351,6 @@ async def test_a_recorder_that_fails_ends_the_recording(tmp_path: Path, monkeypa
         recorder.start(broker.running, RecordOptions(str(again)))
         await client.call(ping(), 0)
     assert [len(read_recording(one).exchanges) for one in (path, again)] == [1, 1]
-
-
-async def test_what_comes_too_fast_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer stands still, so that nothing is read."""
-    path = tmp_path / "slow.jsonl"
-    monkeypatch.setattr(recorder_module, "BUFFER_BYTES", 200_000)
-    async with memory() as broker:
-        await broker.topic("t")
-        recorder = broker.running.recorder
-        recorder.start(broker.running, RecordOptions(str(path)))
-        child = await writer()
-        os.kill(child, signal.SIGSTOP)
-        await calls(broker, 40, 100_000)
-        os.kill(child, signal.SIGCONT)
-        dropped = recorder.state.dropped if recorder.state else 0
-        assert 10 < dropped < 40
-        await asyncio.sleep(0)
-    found = read_recording(path)
-    assert not found.damage
-    assert found.dropped == dropped and len(found.exchanges) == 40 - dropped
-
-
-async def test_clients_that_come_and_go_while_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory stays bounded; what had begun has its end, those of whom there was no room to tell are counted."""
-    path = tmp_path / "crowd.jsonl"
-    monkeypatch.setattr(recorder_module, "BUFFER_BYTES", 50_000)
-    async with memory() as broker:
-        recorder = broker.running.recorder
-        await broker.topic("t")
-        recorder.start(broker.running, RecordOptions(str(path)))
-        child = await writer()
-        waits = await broker.client()
-        await waits.send(fetch(("t", 0, 0), max_wait_ms=600_000), 11)
-        await settled(lambda: waiting_of(broker) == 0)
-        os.kill(child, signal.SIGSTOP)
-        for _ in range(300):
-            client = await broker.client()
-            await client.call(ping(), 0)
-            client.close()
-        state = recorder.state
-        assert state is not None and recorder.is_running and state.waiting_bytes < 50_000 and 100 < state.dropped < 300
-        await waits.send_bytes(struct.pack(">ihhih", 10, 999, 0, 7, -1))  # its wait ends without an answer
-        assert await waits.is_closed()
-        os.kill(child, signal.SIGCONT)
-        await settled(lambda: waiting_of(broker) == 0)
-        dropped = recorder.state.dropped if recorder.state else 0
-        await calls(broker, 2, 10)
-    found = read_recording(path)
-    assert not found.damage and found.dropped == dropped
-    assert len(found.exchanges) == 1 + 300 + 1 + 2 - dropped
-    assert [one.ending for one in found.exchanges if one.api_key == 1] == [Ending.CLOSED]
-    assert [one.ending for one in found.exchanges if one.api_key == 0] == [Ending.ANSWERED] * 2
-
-
-def waiting_of(broker: Broker) -> int:
-    state = broker.running.recorder.state
-    assert state is not None
-    return state.waiting_bytes
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-async def test_a_small_memory_is_gone_around_often(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / f"round.{kind}"
-    monkeypatch.setattr(recorder_module, "BUFFER_BYTES", 100_003)
-    monkeypatch.setattr(recorder_module, "TELL_BYTES", 20_000)
-    sink = Sink()
-    async with memory() as broker:
-        await broker.topic("t")
-        recorder = broker.running.recorder
-        recorder.start(broker.running, RecordOptions(str(path)))
-        broker.running.connections.listen(sink)
-        for size in (10, 3000, 17_000, 40_000, 90_000, 1, 16_000) * 8:
-            await calls(broker, 1, size)
-            await settled(lambda: waiting_of(broker) < 10_000)
-        assert recorder.state is not None and recorder.state.dropped == 0
-    found = read_recording(path)
-    assert not found.damage
-    assert [one.request for one in found.exchanges] == [one.request for one in sink.exchanges]
-    assert [one.response for one in found.exchanges] == [one.response for one in sink.exchanges]
 
 
 def test_no_other_file_is_overwritten(tmp_path: Path) -> None:
