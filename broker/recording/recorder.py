@@ -286,7 +286,7 @@ class _Recording:
         if size <= ALONE_BYTES:
             self._add(head, frame)
         else:
-            self._add(head)
+            self._ready.append(head)  # goes with its frame: the other process is never told of half a note
             self._hand_on(self._tap.passing if frame is None else (frame,))
         return True
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from harness import Broker, fetch, ping
-from test_recording import FORMATS, Sink, calls, memory, settled, writer
+from test_recording import FORMATS, Sink, calls, memory, settled, spooled, writer
 
 from ottla.broker.recording import recorder as recorder_module
 from ottla.broker.recording.exchange import Ending
 from ottla.broker.recording.files import read_recording
 from ottla.broker.recording.record_options import RecordOptions
 from ottla.broker.recording.recorder import SPOOL_BYTES
-from ottla.broker.recording.spool import SpoolWriter
+from ottla.broker.recording.spool import LENGTH, SpoolWriter
 
 
 def waiting_of(broker: Broker) -> int:
@@ -187,3 +187,20 @@ async def test_a_small_spool_is_gone_around_often(kind: str, tmp_path: Path, mon
     assert not found.damage
     assert [one.request for one in found.exchanges] == [one.request for one in sink.exchanges]
     assert [one.response for one in found.exchanges] == [one.response for one in sink.exchanges]
+
+
+async def test_notes_are_put_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where a note's head is what makes all that has gathered enough."""
+    monkeypatch.setattr(recorder_module, "GATHER_BYTES", 1)
+    put = spooled(monkeypatch)
+    async with memory() as broker:
+        await broker.topic("t")
+        broker.running.recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
+        for size in (10, 20_000, 10, 100_000):
+            await calls(broker, 1, size)
+    assert sum(len(one) > 20_000 for one in put) == 2
+    for one in put:
+        at = 0
+        while at < len(one):
+            at += LENGTH.size + LENGTH.unpack_from(one, at)[0]
+        assert at == len(one)
