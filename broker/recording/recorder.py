@@ -40,11 +40,13 @@ GATHER_S = 0.02  # what is less waits so long
 ALONE_BYTES = 16 << 10  # a frame above it is written from where it lies
 # The other process is told when hardly anything came for a moment, of so much, or after so long: decoding takes many
 # times what the broker needs for the same bytes, and whatever runs beside a busy one slows it by more than its priority
-# lets expect. So it waits for a pause, and is then told of a little at a time, as the pause may end.
+# lets expect. So it waits for a pause, and is then told of a little at a time, as the pause may end; of what is old it
+# is told without one, but not of seconds of work.
 QUIET_BYTES = 4 << 10
 LITTLE_BYTES = 1 << 20
 TELL_BYTES = SPOOL_BYTES * 3 // 4
 TELL_S = 10.0
+OLD_BYTES = 64 << 20
 CLOSING_TURNS = 3
 STOP_S = 60.0  # for the other process to read anything
 NICENESS = 19  # what the broker and its clients need comes first
@@ -326,10 +328,11 @@ class _Recording:
             self._untold_since = now
         came = self._spool.position - self._seen_position
         self._seen_position = self._spool.position
-        if now - self._untold_since >= TELL_S:
-            self._tell()
-        elif came <= QUIET_BYTES:
-            self._tell(self._spool.position - self._spool.waiting_bytes + LITTLE_BYTES)
+        is_old = now - self._untold_since >= TELL_S
+        if is_old or came <= QUIET_BYTES:
+            if is_old:
+                self._untold_since = now
+            self._tell(self._spool.position - self._spool.waiting_bytes + (OLD_BYTES if is_old else LITTLE_BYTES))
         else:
             self._timer = self._loop.call_later(GATHER_S, self._pass_time)
 

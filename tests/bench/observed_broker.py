@@ -1,6 +1,6 @@
 """A broker of its own whose being watched can be begun and ended while it runs: what `observing.py` measures.
 
-    python tests/bench/observed_broker.py FOLDER PORT
+    python tests/bench/observed_broker.py FOLDER PORT RECORDINGS
 
 Reads lines `FEATURE on`, `FEATURE off` and `FEATURE rest` from its standard input. It answers each with `done` and how
 many requests were dropped; at `rest` when nothing waits to be written any more. It ends with its input.
@@ -42,11 +42,11 @@ async def ring(running: server.Running, on: bool) -> None:
 
 
 def recording(kind: str, contents: bool = True) -> Switch:
-    """A recording in the folder of the data; what it holds goes before the next one begins."""
+    """A recording in the folder for them; what it holds goes before the next one begins."""
 
     async def switch(running: server.Running, on: bool) -> None:
         if on:
-            path = f"{running.state.options.data_dirs[0]}/recording.{kind}"
+            path = f"{sys.argv[3]}/recording.{kind}"
             running.recorder.start(running, RecordOptions(path, RECORDED_BYTES, ring=True, contents=contents))
         else:
             await running.recorder.stop()
@@ -82,4 +82,4 @@ async def serve(folder: str, port: str) -> None:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
-        runner.run(serve(*sys.argv[1:]))
+        runner.run(serve(*sys.argv[1:3]))

@@ -2,13 +2,16 @@
 
 Owns these measures and their aims. A feature is switched on and off between samples, in turns, so that whatever else
 the machine does hits both alike. Beside the time that a client sees stands the broker's own processor time, which other
-processes disturb less. What is measured is a broker that has been watched for a moment, not how that begins, and the
-data lie in memory where they can, so that a disk's writing is none of it.
+processes disturb less. What is measured is a broker that has been watched for a moment, not how that begins. The data
+lie in memory where they can, so that a disk's writing is none of it, and that memory was used just before: pages that a
+virtual machine gave back to its host, and has to ask for again, cost more than all that is measured here. A recording
+lies on the disk, where recordings lie.
 """
 
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import statistics
 import subprocess
@@ -36,7 +39,9 @@ RECORDED = FEATURES[2:]
 BATCH_BYTES = 1_000_000  # of librdkafka
 MEMORY = Path("/dev/shm")
 AGAIN = 4  # samples, each time that it is switched
+FIRST = 2  # more that do not count: the memory for as much, and the other process, are there after that
 REST_S = 0.6
+USED_BYTES = 64 << 20  # by all beside the log
 NOTES = 200_000
 
 ABOUT = """\
@@ -50,7 +55,7 @@ observing    what a feature adds to the time of produce at 1 KiB (confluent-kafk
 
 
 class Sizes(NamedTuple):
-    """How much work it is: `pairs` of samples, with and without, of so many messages and small requests."""
+    """How much work it is: `pairs` of AGAIN samples, with and without, of so many messages and small requests."""
 
     rounds: int
     pairs: int
@@ -59,7 +64,7 @@ class Sizes(NamedTuple):
     long: int
 
 
-FULL = Sizes(rounds=3, pairs=6, messages=60_000, requests=20_000, long=200_000)
+FULL = Sizes(rounds=1, pairs=6, messages=60_000, requests=20_000, long=200_000)
 QUICK = Sizes(rounds=1, pairs=2, messages=40_000, requests=5_000, long=200_000)
 
 MEASURES = (
@@ -117,20 +122,29 @@ def observed() -> Iterator[Observed]:
     """Such a broker, stopped at the end. Raises BenchError."""
     port = peers.free_port()
     data = Path(tempfile.mkdtemp(prefix="ottla-bench-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
-    command = [sys.executable, str(HERE / "observed_broker.py"), str(data), str(port)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    peer = Observed(OTTLA, process, (ADDRESS, port), data)
-    try:
-        assert process.stdout
-        if process.stdout.readline() != b"ready\n":
-            raise BenchError("the broker does not start")
-        yield peer
-    finally:
-        peer.stop()
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as recordings:
+        command = [sys.executable, str(HERE / "observed_broker.py"), str(data), str(port), recordings]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        peer = Observed(OTTLA, process, (ADDRESS, port), data)
+        try:
+            assert process.stdout
+            if process.stdout.readline() != b"ready\n":
+                raise BenchError("the broker does not start")
+            yield peer
+        finally:
+            peer.stop()
+
+
+def used(size: int) -> None:
+    """So many bytes of memory are used, and given back to the system."""
+    with mmap.mmap(-1, size) as memory:
+        page = bytes(1 << 20)
+        for position in range(0, size - len(page), len(page)):
+            memory[position : position + len(page)] = page
 
 
 def added(feature: str, sizes: Sizes) -> Figures:
-    """Percent that a feature adds: medians over pairs, the first of each pair taken with and without in turns."""
+    """Percent that a feature adds to the median of all samples without it, taken in turns."""
     with observed() as peer:
         topic = measures.fresh_topic(peer)
         template = raw.frame(raw.produce_request(topic, raw.one_record()))
@@ -141,57 +155,58 @@ def added(feature: str, sizes: Sizes) -> Figures:
             try:
                 return messages / measures.produced(peer, topic, SIZE, messages)
             finally:
-                raw.drop_topic(peer.address, topic)  # memory that was never used before takes longer to write to
+                raw.drop_topic(peer.address, topic)
 
         def requests() -> float:
             with Connection(peer.address) as connection:
                 return connection.pipeline(small, sizes.requests)[0]
 
-        kinds: list[tuple[str, Callable[[], float], int]] = [("", produce, AGAIN), (" small", requests, 2)]
+        kinds: list[tuple[str, Callable[[], float], int]] = [("", produce, sizes.messages), (" small", requests, 0)]
         if feature in RECORDED:
-            kinds.append((" long", lambda: produce(sizes.long), 2))
+            kinds.append((" long", lambda: produce(sizes.long), sizes.long))
         found: dict[str, float] = {}
-        for how, work, again in kinds:
+        for how, work, messages in kinds:
             work()  # what comes first is slower
-            ratios: list[tuple[float, float]] = []
+            times: dict[bool, list[float]] = {True: [], False: []}
+            cpus: dict[bool, list[float]] = {True: [], False: []}
             dropped = 0
             for pair in range(sizes.pairs):
-                taken: dict[bool, tuple[float, float]] = {}
                 for on in (pair % 2 == 0, pair % 2 == 1):
-                    taken[on], lost = _sampled(peer, feature, on, work, again, rests=how != " long")
+                    taken, lost = _sampled(peer, feature, on, work, 2 * messages * SIZE, rests=how != " long")
                     dropped += lost
-                ratios.append((taken[True][0] / taken[False][0], taken[True][1] / taken[False][1]))
-            for name, column in ((how, 0), (f"{how} cpu", 1)):
-                found[f"observing {feature}{name}"] = (statistics.median(one[column] for one in ratios) - 1) * 100
+                    times[on] += [time for time, _ in taken]
+                    cpus[on] += [cpu for _, cpu in taken]
+            for name, by in ((how, times), (f"{how} cpu", cpus)):
+                ratio = statistics.median(by[True]) / statistics.median(by[False])
+                found[f"observing {feature}{name}"] = (ratio - 1) * 100
             if how == " long":
-                asked = sizes.pairs * again * sizes.long * SIZE / BATCH_BYTES
+                asked = sizes.pairs * AGAIN * sizes.long * SIZE / BATCH_BYTES
                 found[f"observing {feature} lost"] = dropped / asked * 100
     return {measure: {OTTLA: value} for measure, value in found.items()}
 
 
 def _sampled(
-    peer: Observed, feature: str, on: bool, work: Callable[[], float], again: int, *, rests: bool
-) -> tuple[tuple[float, float], int]:
-    """(the time that some work takes, the broker's processor time for it), medians, and how many requests a recording
-    dropped in it. Between samples is a pause, and, with `rests`, nothing left to be written."""
+    peer: Observed, feature: str, on: bool, work: Callable[[], float], memory: int, *, rests: bool
+) -> tuple[list[tuple[float, float]], int]:
+    """AGAIN times: the time that some work takes, which needs so many bytes of memory, and the broker's processor time
+    for it; and how many requests a recording dropped in all that. Between samples is a pause, and, with `rests`,
+    nothing left to be written."""
     if on:
         peer.switch(feature, "on")
-
-    def samples() -> Iterator[tuple[float, float]]:
-        for _ in range(again):
-            if rests:
-                peer.switch(feature, "rest")
-            time.sleep(REST_S)  # as long with as without: what comes after a pause is slower
-            used = peer.cpu_seconds()
-            yield work(), peer.cpu_seconds() - used
-
-    list(samples())  # the memory for as much, and the other process, are there after that
-    before = peer.switch(feature, "rest")
-    times, cpus = zip(*samples(), strict=True)
+    taken: list[tuple[float, float]] = []
+    before = 0
+    for index in range(FIRST + AGAIN):
+        if rests or index == FIRST:
+            so_far = peer.switch(feature, "rest")
+            before = so_far if index == FIRST else before
+        time.sleep(REST_S)  # as long with as without: what comes after a pause is slower
+        used(memory + USED_BYTES)
+        began = peer.cpu_seconds()
+        taken.append((work(), peer.cpu_seconds() - began))
     dropped = peer.switch(feature, "rest")
     if on:
         peer.switch(feature, "off")
-    return (statistics.median(times), statistics.median(cpus)), dropped - before
+    return taken[FIRST:], dropped - before
 
 
 def noting() -> Figures:

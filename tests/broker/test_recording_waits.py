@@ -83,6 +83,38 @@ async def test_a_busy_broker_is_left_alone(tmp_path: Path, monkeypatch: pytest.M
     assert len(read_recording(tmp_path / "x.jsonl").exchanges) == 6
 
 
+async def test_what_is_old_is_written_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds of work at once would slow a broker that has no pause. The writer stands still first, so that it is seen
+    of how much it is told."""
+    monkeypatch.setattr(recorder_module, "QUIET_BYTES", -1)
+    told: list[int] = []
+
+    class Position:
+        @staticmethod
+        def pack(position: int) -> bytes:
+            told.append(position)
+            return struct.pack("=Q", position)
+
+    monkeypatch.setattr(recorder_module, "_POSITION", Position)
+    async with memory() as broker:
+        await broker.topic("t")
+        recorder = broker.running.recorder
+        recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
+        child = await writer()
+        os.kill(child, signal.SIGSTOP)
+        await calls(broker, 6, 100_000)
+        with monkeypatch.context() as patched:
+            patched.setattr(recorder_module, "TELL_S", 0.0)
+            patched.setattr(recorder_module, "OLD_BYTES", 250_000)
+            await settled(lambda: bool(told))
+            await asyncio.sleep(3 * recorder_module.GATHER_S)
+            assert told == [250_000] and waiting_of(broker) > 600_000
+            os.kill(child, signal.SIGCONT)
+            await settled(lambda: waiting_of(broker) == 0)
+        assert len(told) > 2
+    assert len(read_recording(tmp_path / "x.jsonl").exchanges) == 6
+
+
 async def test_stopping_waits_as_long_as_something_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that reads nothing for so long is given up. This one stands still, but seems to read, for five looks."""
     monkeypatch.setattr(recorder_module, "STOP_S", 0.05)
