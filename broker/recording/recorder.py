@@ -40,10 +40,11 @@ GATHER_S = 0.02  # what is less waits so long
 ALONE_BYTES = 16 << 10  # a frame above it is written from where it lies
 # The other process is told when hardly anything came for a moment, of so much, or after so long: decoding takes many
 # times what the broker needs for the same bytes, and whatever runs beside a busy one slows it by more than its priority
-# lets expect. So it waits for a pause, and is then told of a little at a time, as the pause may end; of what is old it
-# is told without one, but not of seconds of work.
+# lets expect. So it waits for a pause, and is then told of a little at a time, as the pause may end: of twice as much
+# when it has read the last that soon. Of what is old it is told without a pause, but not of seconds of work.
 QUIET_BYTES = 4 << 10
-LITTLE_BYTES = 1 << 20
+LITTLE_BYTES = 512 << 10
+PORTION_BYTES = 8 << 20  # the most, in a pause
 TELL_BYTES = SPOOL_BYTES * 3 // 4
 TELL_S = 10.0
 OLD_BYTES = 64 << 20
@@ -149,6 +150,7 @@ class _Recording:
         self._free_bytes = 0  # as far as is known
         self._timer: asyncio.TimerHandle | None = None
         self._told_position = self._seen_position = 0
+        self._portion_bytes = LITTLE_BYTES  # of which it was told last, in a pause
         self._untold_since: float | None = None
         self._origins: dict[int, Origin] = {}  # of the connections that were told of
         self._open: set[int] = set()  # exchanges whose beginning was told
@@ -328,11 +330,14 @@ class _Recording:
             self._untold_since = now
         came = self._spool.position - self._seen_position
         self._seen_position = self._spool.position
-        is_old = now - self._untold_since >= TELL_S
-        if is_old or came <= QUIET_BYTES:
-            if is_old:
-                self._untold_since = now
-            self._tell(self._spool.position - self._spool.waiting_bytes + (OLD_BYTES if is_old else LITTLE_BYTES))
+        read = self._spool.position - self._spool.waiting_bytes
+        if now - self._untold_since >= TELL_S:
+            self._untold_since = now
+            self._tell(read + OLD_BYTES)
+        elif came <= QUIET_BYTES:
+            is_quick = read >= self._told_position
+            self._portion_bytes = min(self._portion_bytes * 2, PORTION_BYTES) if is_quick else LITTLE_BYTES
+            self._tell(read + self._portion_bytes)
         else:
             self._timer = self._loop.call_later(GATHER_S, self._pass_time)
 
@@ -362,6 +367,7 @@ class _Recording:
             self._timer = self._loop.call_later(GATHER_S, self._pass_time)
         else:
             self._untold_since = None
+            self._portion_bytes = LITTLE_BYTES
         if position == self._told_position:
             return
         try:

@@ -8,6 +8,7 @@ import errno
 import os
 import signal
 import struct
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,36 +84,49 @@ async def test_a_busy_broker_is_left_alone(tmp_path: Path, monkeypatch: pytest.M
     assert len(read_recording(tmp_path / "x.jsonl").exchanges) == 6
 
 
-async def test_what_is_old_is_written_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds of work at once would slow a broker that has no pause. The writer stands still first, so that it is seen
-    of how much it is told."""
+class Told:
+    """How far the writer was told to read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.positions: list[int] = []
+        monkeypatch.setattr(recorder_module, "_POSITION", self)
+
+    def pack(self, position: int) -> bytes:
+        self.positions.append(position)
+        return struct.pack("=Q", position)
+
+
+@pytest.mark.parametrize("has_pause", [False, True])
+async def test_what_waits_is_written_by_and_by(
+    has_pause: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seconds of work at once would slow a broker that has no pause, or whose pause ends. The writer stands still
+    first, so that it is seen of how much it is told."""
     monkeypatch.setattr(recorder_module, "QUIET_BYTES", -1)
-    told: list[int] = []
-
-    class Position:
-        @staticmethod
-        def pack(position: int) -> bytes:
-            told.append(position)
-            return struct.pack("=Q", position)
-
-    monkeypatch.setattr(recorder_module, "_POSITION", Position)
+    monkeypatch.setattr(recorder_module, "LITTLE_BYTES", 125_000)
+    monkeypatch.setattr(recorder_module, "PORTION_BYTES", 250_000)
+    told = Told(monkeypatch)
     async with memory() as broker:
         await broker.topic("t")
         recorder = broker.running.recorder
         recorder.start(broker.running, RecordOptions(str(tmp_path / "x.jsonl")))
         child = await writer()
         os.kill(child, signal.SIGSTOP)
-        await calls(broker, 6, 100_000)
+        await calls(broker, 12, 100_000)
         with monkeypatch.context() as patched:
-            patched.setattr(recorder_module, "TELL_S", 0.0)
-            patched.setattr(recorder_module, "OLD_BYTES", 250_000)
-            await settled(lambda: bool(told))
+            if has_pause:
+                patched.setattr(recorder_module, "QUIET_BYTES", 0)
+            else:
+                patched.setattr(recorder_module, "TELL_S", 0.0)
+                patched.setattr(recorder_module, "OLD_BYTES", 250_000)
+            await settled(lambda: bool(told.positions))
             await asyncio.sleep(3 * recorder_module.GATHER_S)
-            assert told == [250_000] and waiting_of(broker) > 600_000
+            assert told.positions == [250_000] and waiting_of(broker) > 1_200_000
             os.kill(child, signal.SIGCONT)
             await settled(lambda: waiting_of(broker) == 0)
-        assert len(told) > 2
-    assert len(read_recording(tmp_path / "x.jsonl").exchanges) == 6
+        steps = [after - before for before, after in pairwise(told.positions)]
+        assert len(steps) > 2 and max(steps) < 250_000 + 2 * 101_000  # it reads what begins before that
+    assert len(read_recording(tmp_path / "x.jsonl").exchanges) == 12
 
 
 async def test_stopping_waits_as_long_as_something_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
