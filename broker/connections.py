@@ -542,9 +542,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _violated(self, violation: ProtocolViolation) -> None:
         if self.shared.metrics is not None:
             self.shared.metrics.violations += 1
-        get_logger().info(
-            "connection closed", reason=str(violation), client=self._arrival.client_host, listener=self.listener
-        )
+        get_logger().info("connection closed", reason=str(violation), **self._arrival.log_fields())
         self._why = f"the connection was closed: {violation}"
         self._transport.close()
 

@@ -18,8 +18,8 @@ from .releases import (
     api_names,
     own_profile,
     profile,
-    why_not_served,
 )
+from .unserved import why_not_served
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -343,13 +343,6 @@ _AUTHORIZERS: dict[str, Moves] = {
 # broker with a receiver for telemetry; here that is one with `ottla.client.telemetry`.
 INTER_BROKER_KEYS = frozenset({*range(4, 8), *range(52, 55), 56, 58, 59, 62, 63, 67, 70, 73, *range(82, 88)})
 TELEMETRY_KEYS = frozenset({71, 72})
-_WHY_NOT_SERVED = {
-    "between brokers and controllers": INTER_BROKER_KEYS,
-    "SASL, not done yet": frozenset({17, 36}),
-    "the new consumer groups (KIP-848), not done yet": frozenset({68, 69}),
-    "share groups (KIP-932), not done yet": frozenset({*range(76, 80), *range(90, 93)}),
-    "streams groups (KIP-1071), not done yet": frozenset({88, 89}),
-}
 _PRODUCE = 0
 _JOIN_GROUP = 11
 _END_TXN = 26
@@ -569,11 +562,6 @@ def advertised_by_releases(api_key: int) -> list[tuple[str, Versions | None]]:
         if (runs[-1][1] if runs else None) != versions:
             runs.append((name, versions))
     return runs
-
-
-def why_not_served(api_key: int) -> str | None:
-    """The reason why an API that a release advertises is not served; None where there is none."""
-    return next((reason for reason, keys in _WHY_NOT_SERVED.items() if api_key in keys), None)
 
 
 @functools.cache

@@ -67,11 +67,11 @@ ROUTES: dict[int, Route] = {route.api_key: route for route in sorted(map(_route,
 
 def _reader(broker: BrokerState, api_key: int, api_version: int) -> Reader:
     """The reader of a served version; remembered, since every request asks. Raises ProtocolViolation."""
-    if api_key not in broker.apis.served:
-        raise ProtocolViolation(f"API key {api_key} is not served")
+    if api_version not in broker.apis.served.get(api_key, ()):
+        from .unserved import unserved_text  # only a mistake needs it
+
+        raise ProtocolViolation(unserved_text(api_key, api_version, broker.apis.served, broker.profile))
     route = ROUTES[api_key]
-    if api_version not in broker.apis.served[api_key]:
-        raise ProtocolViolation(f"{route.name} v{api_version} is not served")
     found = route, parser(route.request_class, api_version), api_version in route.flexible
     broker.readers[api_key, api_version] = found
     return found
@@ -181,11 +181,13 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call | Fau
         if api_key != API_VERSIONS_KEY or api_key not in broker.apis.served:
             with contextlib.suppress(ProtocolViolation):  # of a client id that cannot be read
                 client_id, _ = read_rest(frame, prefix, False)
+                arrival.client_id = client_id
                 broker.clients.note_refused(arrival.origin, client_id, api_key, api_version)
             raise
         header = response_header(correlation_id, api_key, False)
         return Call(None, _unknown_api_versions(broker), header, 0, ROUTES[api_key])
     client_id, position = read_rest(frame, prefix, flexible)
+    arrival.client_id = client_id
     try:
         request = read(as_meant(frame, position, api_key, api_version), position)
     except MalformedMessage as error:

@@ -121,8 +121,20 @@ class FrameReceiver:
     def _frame_size(self, buffer: memoryview) -> int:
         (size,) = _SIZE.unpack_from(buffer, self._start)
         if not 0 <= size <= self._frame_bytes_max:
-            raise ProtocolViolation(f"a frame of {size} bytes; the most is {self._frame_bytes_max}")
+            head = bytes(buffer[self._start : self._start + 4])
+            raise ProtocolViolation(
+                f"a frame of {size} bytes; the most is {self._frame_bytes_max}{_other_protocol(head)}"
+            )
         return size
+
+
+def _other_protocol(head: bytes) -> str:
+    """What the four bytes of an impossible size are in the protocols that meet a Kafka port by mistake."""
+    if head[:2] in (b"\x16\x03", b"\x15\x03"):  # a handshake, an alert
+        return "; this is TLS, and PLAINTEXT is spoken here: set security.protocol=PLAINTEXT"
+    if head in (b"GET ", b"POST", b"PUT ", b"HEAD", b"HTTP"):
+        return "; this is HTTP, and Kafka's protocol is spoken here"
+    return ""
 
 
 class ServerConnection(FrameReceiver):

@@ -29,9 +29,9 @@ from ottla.broker.releases import (
     profile,
     protocol_place,
     record_format,
-    why_not_served,
 )
 from ottla.broker.router import ROUTES, apis_of
+from ottla.broker.unserved import why_not_served
 from ottla.protocol.schema import Versions, spec
 
 ROOT = Path(__file__).resolve().parents[2]

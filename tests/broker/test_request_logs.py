@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from ottla.broker.config import ConfigError
 from ottla.broker.logs import LOGGERS, REQUEST_LOGGER, Levels, get_logger, level_of, levels
 from ottla.broker.metrics.counters import RequestMetrics
 from ottla.broker.router import ROUTES
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest as Alter
 from ottla.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -87,11 +89,12 @@ async def test_a_handler_logs_whose_request_it_is_also_behind_a_wait(
     assert logs.handling().told() == {}
 
 
-async def test_a_connection_that_is_closed_says_which_it_was(tmp_path: Path, events: list[Any]) -> None:
+async def test_closed_connection_line_has_client_id_library_and_version(tmp_path: Path, events: list[Any]) -> None:
     async with running(tmp_path) as broker:
         await broker.topic("t")
         client = await broker.client()
-        await client.call(ping(), 0)
+        asked = ApiVersionsRequest(client_software_name="librdkafka", client_software_version="2.12.1")
+        await client.call(asked, 3)
         await client.send(produce(None, acks=0), 9, "sloppy")
         assert await client.is_closed()
         other = await broker.client()
@@ -104,7 +107,22 @@ async def test_a_connection_that_is_closed_says_which_it_was(tmp_path: Path, eve
         "sloppy",
         2,
     )
-    assert second["connection"] == 2 and "correlation_id" not in second and second["client"] == "127.0.0.1"
+    assert (first["client"], first["listener"]) == ("127.0.0.1", "PLAINTEXT") and first["port"] > 0
+    assert (first["library"], first["library_version"]) == ("librdkafka", "2.12.1")
+    assert second["connection"] == 2 and second["client"] == "127.0.0.1"
+    assert second.keys() & {"correlation_id", "client_id", "library", "library_version"} == set()
+
+
+async def test_closed_connection_line_names_the_client_of_a_request_that_is_not_served(
+    tmp_path: Path, events: list[Any]
+) -> None:
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        data = struct.pack(">hhih", 68, 1, 5, 2) + b"me"
+        await client.send_bytes(struct.pack(">i", len(data)) + data)
+        assert await client.is_closed()
+    (line,) = of_requests(events, "connection closed")
+    assert line["client_id"] == "me" and line["reason"].startswith("ConsumerGroupHeartbeat (API key 68) is not served")
 
 
 async def test_each_request_is_told_to_whoever_asks(tmp_path: Path, events: list[Any]) -> None:

@@ -158,7 +158,8 @@ async def test_acks_0_is_silent() -> None:
     [
         (b"\x00\x03", -1, -1, None, "a request of 2 bytes has no header"),
         (struct.pack(">hhih", 999, 1, 5, 2) + b"me", 999, 1, "me", "API key 999 is not served"),
-        (struct.pack(">hhih", 3, 99, 5, -1), 3, 99, None, "Metadata v99 is not served"),
+        (struct.pack(">hhih", 3, 99, 5, -1), 3, 99, None, "Metadata v99 is not served, but v0 to v13"),
+        (struct.pack(">hhih", 68, 1, 5, 2) + b"me", 68, 1, "me", "(KIP-848), not done yet; set group.protocol=classic"),
         (struct.pack(">hhih", 3, 1, 5, 2) + b"me" + b"\x7f\xff\xff\xff", 3, 1, "me", "topics: 2147483647 items"),
         (struct.pack(">hhih", 3, 1, 5, 2) + b"\xff\xfe", 3, 1, "\ufffd\ufffd", "client id is not UTF-8"),
     ],

@@ -69,6 +69,17 @@ def test_a_size_that_no_request_has_is_a_violation(size):
         feed(connection, struct.pack(">i", size) + b"x", [100])
 
 
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [(b"\x16\x03\x01\x02\x00", "TLS"), (b"GET / HTTP/1.1", "HTTP"), (b"\x7f\xff\xff\xff", None)],
+)
+def test_bytes_of_another_protocol_are_named_in_the_violation(data, hint):
+    with pytest.raises(ProtocolViolation) as raised:
+        feed(ServerConnection(BufferPool()), data, [1000])
+    assert ("this is" in str(raised.value)) == (hint is not None)
+    assert hint is None or f"this is {hint}" in str(raised.value)
+
+
 def test_a_frame_of_exactly_the_limit_passes():
     assert feed(ServerConnection(BufferPool(), 1000), framed([bytes(1000)]), [300]) == [bytes(1000)]
 

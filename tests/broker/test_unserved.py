@@ -1,0 +1,47 @@
+"""The line that says why a request is not served: by API key, version and release."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.releases import OWN, profile
+from ottla.broker.router import apis_of
+from ottla.broker.unserved import unserved_text
+
+
+@pytest.mark.parametrize(
+    ("release", "key", "version", "text"),
+    [
+        (OWN, 999, 1, "API key 999 is not served: no release of Kafka has it"),
+        (OWN, 3, 99, "Metadata v99 is not served, but v0 to v13"),
+        ("0.8.2", 3, 1, "Metadata v1 is not served, but v0"),
+        ("4.0", 1, 2, "Fetch v2 is not served, but v4 to v17"),
+        ("2.0", 60, 0, "DescribeCluster (API key 60) is not served: release 2.0 does not have it, but 2.8 to 4.3"),
+        (OWN, 72, 0, "PushTelemetry (API key 72) is not served: it needs the config ottla.client.telemetry=true"),
+        ("2.0", 72, 0, "PushTelemetry (API key 72) is not served: release 2.0 does not have it, but 3.7 to 4.3"),
+        (
+            "4.3",
+            68,
+            1,
+            "ConsumerGroupHeartbeat (API key 68) is not served: the new consumer groups (KIP-848), not done yet; "
+            "set group.protocol=classic in the consumer",
+        ),
+        (
+            OWN,
+            88,
+            0,
+            "StreamsGroupHeartbeat (API key 88) is not served: streams groups (KIP-1071), not done yet; "
+            "set group.protocol=classic in Kafka Streams",
+        ),
+        (
+            OWN,
+            17,
+            1,
+            "SaslHandshake (API key 17) is not served: SASL, not done yet; "
+            "set security.protocol=PLAINTEXT in the client",
+        ),
+    ],
+)
+def test_unserved_request_is_named_with_what_to_do(release: str, key: int, version: int, text: str) -> None:
+    played = profile(release)
+    assert unserved_text(key, version, apis_of(played).served, played) == text
