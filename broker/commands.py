@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, NoReturn
 from .cli import complain
 from .config import Config, ConfigError
 from .logs import Levels, level_of
-from .options import BROKERS_MAX, ServeOptions, StartupError, control_listener, flags_to_configs, serve_options
+from .options import (
+    BROKERS_MAX,
+    ServeOptions,
+    StartupError,
+    control_listener,
+    flags_to_configs,
+    parse_node_ids,
+    serve_options,
+)
 from .recording.record_options import MAX_BYTES, RecordError, RecordOptions
 from .releases import NEWEST, OWN, RELEASES, UnknownRelease, profile
 
@@ -63,9 +71,14 @@ def serve_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--brokers",
         type=int,
-        default=1,
         metavar="N",
-        help=f"show clients N nodes, 1 to {BROKERS_MAX}, each on the next port, with one log store (default: 1)",
+        help=f"show clients N nodes, 1 to {BROKERS_MAX}, each on the next port, with one log store; their ids go up "
+        "from node.id, or from 1 (default: 1)",
+    )
+    parser.add_argument(
+        "--node-ids",
+        metavar="ID,ID,...",
+        help="show clients nodes with these ids, such as 0,1,2, in the order of their ports",
     )
     parser.add_argument(
         "--control",
@@ -152,7 +165,8 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
     flags = flags_to_configs(parsed.listen, parsed.advertise, parsed.data_dir)
     config = Config.load(overrides, flags, environ, parsed.config, profile(parsed.release))
     named_by_flags = bool(parsed.listen) and "listeners" not in overrides
-    options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers)
+    node_ids = None if parsed.node_ids is None else parse_node_ids(parsed.node_ids)
+    options = serve_options(config, flag_listeners=named_by_flags, brokers=parsed.brokers, node_ids=node_ids)
     options = dataclasses.replace(options, log_levels=_log_levels(parsed.log_level))
     if parsed.control is not None:
         options = dataclasses.replace(

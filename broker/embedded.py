@@ -89,17 +89,24 @@ def embedded_options(
     release: str,
     configs: Mapping[str, Any] | None,
     data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None,
-    brokers: int,
+    brokers: int | None,
     listeners: str | Sequence[str] | None,
     control: str | None = None,
     control_write: bool = False,
     record: str | os.PathLike[str] | None = None,
+    node_ids: Sequence[int] | None = None,
 ) -> ServeOptions:
     """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, and TypeError, of
     one line each."""
     played = profile(checked_text("release", release or NEWEST))
     texts = config_texts({} if configs is None else configs)
-    whole("brokers", brokers)
+    if brokers is not None:
+        whole("brokers", brokers)
+    if node_ids is not None:
+        if isinstance(node_ids, str):
+            raise TypeError(f"node_ids is a list of whole numbers, not {node_ids!r}")
+        for node_id in node_ids:
+            whole("a node id", node_id)
     for name, text in DEFAULTS.items():
         if name not in texts and broker_fact(name, played) is not None:
             texts[name] = text
@@ -113,7 +120,9 @@ def embedded_options(
     elif "log.dirs" not in texts and "log.dir" not in texts:
         folders = [MEMORY_DIR]
     texts |= flags_to_configs(addresses, [], folders)
-    options = serve_options(Config(texts, profile=played), flag_listeners=bool(addresses), brokers=brokers)
+    options = serve_options(
+        Config(texts, profile=played), flag_listeners=bool(addresses), brokers=brokers, node_ids=node_ids
+    )
     if record is not None:
         options = replace(options, record=RecordOptions(os.fspath(record)))
     if control is None:
@@ -185,7 +194,8 @@ class Embedded:
     `configs` are a broker's, by Kafka's names; an unknown name is refused with the nearest. Beside Kafka's defaults
     `group.initial.rebalance.delay.ms` is 0, and `offsets.topic.num.partitions` and
     `transaction.state.log.num.partitions` are 4, unless given. Without `data_dir` (a folder, or several) everything is
-    kept in memory and ends with the object. `brokers` is how many nodes clients see. `listeners` are
+    kept in memory and ends with the object. `brokers` is how many nodes clients see, with ids from the config `node.id`
+    on or from 1; `node_ids` names any ids instead, such as `[0, 1, 2]`. `listeners` are
     `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1. With `control`, HOST:PORT, it has a control plane
     there for other processes, as `ottla serve --control` (it needs the extra `http`); with `control_write` its page may
     change something. With `record`, a file, it writes there what it is asked and answers: `.jsonl` is JSON lines,
@@ -201,14 +211,17 @@ class Embedded:
         release: str = NEWEST,
         configs: Mapping[str, Any] | None = {},
         data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-        brokers: int = 1,
+        brokers: int | None = None,
         listeners: str | Sequence[str] | None = None,
         control: str | None = None,
         control_write: bool = False,
         record: str | os.PathLike[str] | None = None,
+        node_ids: Sequence[int] | None = None,
     ) -> None:
         """Checks what is asked for, and starts nothing. Raises ValueError, TypeError."""
-        self.options = embedded_options(release, configs, data_dir, brokers, listeners, control, control_write, record)
+        self.options = embedded_options(
+            release, configs, data_dir, brokers, listeners, control, control_write, record, node_ids
+        )
         self.release = release
         self.bootstrap = ""
         """Where clients connect: HOST:PORT of the first listener of each node, once it is started."""

@@ -33,12 +33,12 @@ LISTENERS = "PLAINTEXT://:9092"
 ADVERTISED = "PLAINTEXT://localhost:9092"
 ROLES = "KAFKA_PROCESS_ROLES"  # `ottla serve` knows the config and does not act on it, the image does
 CONTROLLER_ROLE = "controller"
-NODE_ID = 1  # of a directory that is new, unless it is configured
 
 # What the image reads for itself, by the flag of `ottla serve` that it stands for.
 FLAGS = {
     "OTTLA_RELEASE": "--release",
     "OTTLA_BROKERS": "--brokers",
+    "OTTLA_NODE_IDS": "--node-ids",
     "OTTLA_CONTROL": "--control",
     "OTTLA_LOG_FORMAT": "--log-format",
     "OTTLA_LOG_LEVEL": "--log-level",
@@ -146,7 +146,7 @@ def format_directory(options: ServeOptions, cluster_id: str) -> str | None:
         place = os.path.join(path, META_PROPERTIES)
         with contextlib.suppress(OSError):  # one that cannot be read is the broker's affair
             return parse_properties(files.read_bytes(place), place).get("cluster.id", "")
-    node_id = options.config["node.id"] if options.config.is_set("node.id") else NODE_ID
+    node_id = options.config["node.id"] if options.config.is_set("node.id") else options.node_ids[0]
     # The others take over what the first one has.
     DataDirectory.open(files, options.data_dirs[0], node_id=node_id, cluster_id=cluster_id).close()
     return None

@@ -107,19 +107,22 @@ class LogDirs:
                 self._found.setdefault(key, log_dir)
 
     @classmethod
-    def open(cls, files: Files, paths: Sequence[Path], node_id: int | None, brokers: int = 1) -> LogDirs:
+    def open(cls, files: Files, paths: Sequence[Path], node_id: int | None, nodes: Sequence[int] = ()) -> LogDirs:
         """Locks all directories whose disks work. Raises StorageError, also DirectoryLocked, where one is not ours to
         use or none is left; then none stays locked.
 
-        Without a `node_id` it is that of the first directory which was used before. Where there are several `brokers`
-        their ids are 1 to that number, and a directory of another one is none of ours.
+        Without a `node_id` it is that of the first directory which was used before, else the first of `nodes`. These
+        are the ids of several nodes; a directory of another node is refused then.
         """
         # Those in use come first: a new one takes over their cluster id.
         order = sorted(paths, key=lambda path: not files.exists(os.path.join(path, META_PROPERTIES)))
         if node_id is None:
-            node_id = _stored_node_id(files, order)
-        if brokers > 1 and not 1 <= node_id <= brokers:
-            raise StorageError(f"the directory is node {node_id}'s, and the {brokers} brokers are nodes 1 to {brokers}")
+            node_id = _stored_node_id(files, order, nodes[0] if nodes else DEFAULT_NODE_ID)
+        if nodes and node_id not in nodes:
+            ids = ",".join(map(str, nodes))
+            raise StorageError(
+                f"the data directory belongs to node {node_id}, and the nodes are {ids}: name it in --node-ids"
+            )
         taken: dict[Path, DataDirectory] = {}
         unusable: dict[Path, UnusableDir] = {}
         try:
@@ -347,8 +350,8 @@ def _check_unusable(files: Files, unusable: Sequence[UnusableDir], usable: Seque
         raise StorageError(problem + "; ".join(log_dir.failure for log_dir in unusable))
 
 
-def _stored_node_id(files: Files, paths: Sequence[Path]) -> int:
-    """The node of the first directory that was used before and can be read."""
+def _stored_node_id(files: Files, paths: Sequence[Path], otherwise: int) -> int:
+    """The node of the first directory that was used before and can be read; `otherwise` where there is none."""
     for path in paths:
         try:
             stored = stored_node_id(files, path)
@@ -358,7 +361,7 @@ def _stored_node_id(files: Files, paths: Sequence[Path]) -> int:
             continue
         if stored is not None:
             return stored
-    return DEFAULT_NODE_ID
+    return otherwise
 
 
 def _stored_id(files: Files, path: Path) -> bytes | None:

@@ -50,12 +50,12 @@ class Assignment(NamedTuple):
 class Nodes:
     """The nodes of one broker; `stopped` are those of them that do not run."""
 
-    def __init__(self, own: int, count: int = 1) -> None:
-        """`own` is the id of the data directory, the only one where there is one node; several are 1 to `count`."""
+    def __init__(self, own: int, ids: Sequence[int] = ()) -> None:
+        """`own` is the id of the data directory, the only one unless `ids` names several, `own` among them."""
         self.own = own
-        self.ids: tuple[int, ...] = (own,) if count == 1 else tuple(range(1, count + 1))
-        self.is_cluster = count > 1
+        self.is_cluster = len(ids) > 1
         """Whether clients see more than one."""
+        self.ids: tuple[int, ...] = tuple(sorted(ids)) if self.is_cluster else (own,)
         self.stopped: set[int] = set()
         self.unregistered: set[int] = set()
         """Those of the stopped ones of which clients hear nothing any more."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from .recording.record_options import RecordOptions
 
 DEFAULT_LISTENER = "PLAINTEXT"
 BROKERS_MAX = 100
+FIRST_NODE_ID = 1
+NODE_ID_MAX = (1 << 31) - 1
 WILDCARDS = ("", "0.0.0.0", "::")
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
@@ -49,9 +52,9 @@ class ServeOptions:
     advertised: dict[str, tuple[str, int | None]]  # listener name -> host and port; None: the port that was bound
     data_dirs: tuple[Path, ...]
     config: Config
-    brokers: int = 1
-    """How many nodes clients see. They are 1 to N, each on a port of its own for every listener; a lone one has the
-    node id of its directory."""
+    node_ids: tuple[int, ...] = (FIRST_NODE_ID,)
+    """The nodes that clients see, each on a port of its own for every listener, in the order of the ports. A lone node
+    has the id that is configured or that its directory has, whatever this is."""
     control: Listener | None = None
     """Where the control plane listens; None: there is none."""
     log_levels: tuple[tuple[str, str], ...] = ()
@@ -61,8 +64,13 @@ class ServeOptions:
     record: RecordOptions | None = None
     """What is recorded from the start on; None: nothing."""
 
-    def advertised_address(self, name: str, bound_port: int, local_host: str, number: int = 1) -> tuple[str, int]:
-        """Where clients of listener `name` are told to connect, for the node of that number, from 1 on.
+    @property
+    def brokers(self) -> int:
+        """How many nodes clients see."""
+        return len(self.node_ids)
+
+    def advertised_address(self, name: str, bound_port: int, local_host: str, node_id: int) -> tuple[str, int]:
+        """The host and port of listener `name` of a node, as clients receive them.
 
         Its advertised address if one was given, each further node's port being the next; else the listener's own host,
         and for a listener on every interface `local_host`: the address at which this client reached us, the one that
@@ -70,15 +78,16 @@ class ServeOptions:
         """
         if name in self.advertised:
             host, port = self.advertised[name]
-            return host, bound_port if port is None else port + number - 1
+            place = self.node_ids.index(node_id) if self.brokers > 1 else 0
+            return host, bound_port if port is None else port + place
         host = next(listener.host for listener in self.listeners if listener.name == name)
         return (local_host if host in WILDCARDS else host), bound_port
 
     def nodes(self) -> list[tuple[int, Listener]]:
-        """Every node's listeners, node by node, as (number from 1 on, listener with that node's port)."""
+        """Every node's listeners, node by node, as (node id, listener with that node's port)."""
         return [
-            (number, listener._replace(port=listener.port + number - 1) if listener.port else listener)
-            for number in range(1, self.brokers + 1)
+            (node_id, listener._replace(port=listener.port + place) if listener.port else listener)
+            for place, node_id in enumerate(self.node_ids)
             for listener in self.listeners
         ]
 
@@ -159,12 +168,16 @@ def _split_name(argument: str) -> tuple[str | None, str]:
     return name.upper(), text
 
 
-def serve_options(config: Config, flag_listeners: bool = False, brokers: int = 1) -> ServeOptions:
-    """Listeners, advertised addresses and data directories out of the configuration.
+def serve_options(
+    config: Config, flag_listeners: bool = False, brokers: int | None = None, node_ids: Sequence[int] | None = None
+) -> ServeOptions:
+    """Listeners, advertised addresses, data directories and nodes out of the configuration and the command line.
 
     `flag_listeners`: the listeners came from the command line, where a name of one's own needs no entry in
-    `listener.security.protocol.map`. Raises ConfigError with one line for the user.
+    `listener.security.protocol.map`. `brokers` nodes have consecutive ids from `node.id` on, or from 1; `node_ids`
+    names any. Raises ConfigError with one line for the user.
     """
+    nodes = _node_ids(config, brokers, node_ids)
     listeners = _served_listeners(config, flag_listeners)
     names = {listener.name for listener in listeners}
     controllers = {name.upper() for name in config["controller.listener.names"] or ()}
@@ -186,16 +199,49 @@ def serve_options(config: Config, flag_listeners: bool = False, brokers: int = 1
     data_dirs = tuple(Path(text) for text in config["log.dirs"])
     if len({path.absolute() for path in data_dirs}) != len(data_dirs):
         raise ConfigError("a data directory is named twice")
-    options = ServeOptions(listeners, advertised, data_dirs, config, brokers)
-    _check_nodes(options)
+    options = ServeOptions(listeners, advertised, data_dirs, config, nodes)
+    _check_ports(options)
     return options
 
 
-def _check_nodes(options: ServeOptions) -> None:
-    """Whether there is a port for each node, and the configured node id is one of theirs."""
+def parse_node_ids(text: str) -> tuple[int, ...]:
+    """The value of `--node-ids`: `0,1,2`. Raises ConfigError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"[0-9]{1,10}", part) for part in parts):
+        raise ConfigError(f"--node-ids {text!r}: expected whole numbers with commas between them, such as 0,1,2")
+    return tuple(map(int, parts))
+
+
+def _node_ids(config: Config, brokers: int | None, named: Sequence[int] | None) -> tuple[int, ...]:
+    """The ids of the nodes in the order of their ports. Raises ConfigError."""
+    configured: int | None = config["node.id"] if config.is_set("node.id") else None
+    count = brokers if brokers is not None else 1 if named is None else len(named)
+    if not 1 <= count <= BROKERS_MAX:
+        raise ConfigError(f"--brokers {count}: there can be 1 to {BROKERS_MAX}")
+    if named is None:
+        first = FIRST_NODE_ID if configured is None else configured
+        if first + count - 1 > NODE_ID_MAX:
+            raise ConfigError(
+                f"--brokers {count}: from node.id {first} on there are not as many, {NODE_ID_MAX} is the last"
+            )
+        return tuple(range(first, first + count))
+    ids = ",".join(map(str, named))
+    if len(named) != count:
+        raise ConfigError(
+            f"--brokers {count} and --node-ids {ids} differ in how many nodes there are: give one of them"
+        )
+    if len(set(named)) < len(named):
+        raise ConfigError(f"--node-ids {ids}: a node id stands twice")
+    if not all(0 <= node_id <= NODE_ID_MAX for node_id in named):
+        raise ConfigError(f"--node-ids {ids}: a node id is 0 to {NODE_ID_MAX}")
+    if configured is not None and configured not in named:
+        raise ConfigError(f"--node-ids {ids}: node.id {configured} is none of them")
+    return tuple(named)
+
+
+def _check_ports(options: ServeOptions) -> None:
+    """Whether there is a port for each node."""
     brokers = options.brokers
-    if not 1 <= brokers <= BROKERS_MAX:
-        raise ConfigError(f"--brokers {brokers}: there can be 1 to {BROKERS_MAX}")
     if brokers == 1:
         return
     ports = [port for port in (port for _, port in options.advertised.values()) if port]
@@ -205,9 +251,6 @@ def _check_nodes(options: ServeOptions) -> None:
     taken = [(listener.host, listener.port) for _, listener in options.nodes() if listener.port]
     if len(set(taken)) < len(taken):
         raise ConfigError(f"--brokers {brokers}: two listeners would need the same port, each takes {brokers} in a row")
-    config = options.config
-    if config.is_set("node.id") and not 1 <= config["node.id"] <= brokers:
-        raise ConfigError(f"--brokers {brokers}: the nodes are 1 to {brokers}, so node.id {config['node.id']} is none")
 
 
 def _served_listeners(config: Config, flag_listeners: bool) -> tuple[Listener, ...]:

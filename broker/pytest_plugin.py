@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +30,17 @@ import pytest
 if TYPE_CHECKING:
     from .embedded import Embedded
 
-MARKER = "ottla(configs={}, partitions=1, broker_configs={}, release=None, brokers=1): how the topics and brokers are"
-MARKED: Mapping[str, Any] = {"configs": {}, "partitions": 1, "broker_configs": {}, "release": None, "brokers": 1}
+MARKER = (
+    "ottla(configs={}, partitions=1, broker_configs={}, release=None, brokers=1, node_ids=None): topics and brokers"
+)
+MARKED: Mapping[str, Any] = {
+    "configs": {},
+    "partitions": 1,
+    "broker_configs": {},
+    "release": None,
+    "brokers": None,
+    "node_ids": None,
+}
 DEFAULT_RELEASE = ""  # the newest
 MAX_WORDS = 100  # of a test's name in its topic's; Kafka allows 249 characters in all
 CLOCKS_AGREE_MS = 100  # a clock that is off by less was not moved
@@ -131,7 +140,7 @@ def ottla_topic(request: pytest.FixtureRequest, ottla_broker: Embedded) -> Itera
 
 @pytest.fixture
 def ottla_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Embedded]]:
-    """`ottla_factory(release=None, configs={}, brokers=1, **more)` starts a broker of the test's own.
+    """`ottla_factory(release=None, configs={}, brokers=1, node_ids=None, **more)` starts a broker of the test's own.
 
     What is not said is as the marker `ottla` says; `more` is what else `Embedded` takes. They stop with the test.
     """
@@ -144,12 +153,17 @@ def ottla_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Embe
     with contextlib.ExitStack() as running:
 
         def make(
-            release: str | None = None, configs: Mapping[str, Any] = {}, brokers: int | None = None, **more: Any
+            release: str | None = None,
+            configs: Mapping[str, Any] = {},
+            brokers: int | None = None,
+            node_ids: Sequence[int] | None = None,
+            **more: Any,
         ) -> Embedded:
             broker = Embedded(
                 release=release or wanted["release"] or request.config.getini("ottla_release"),
                 configs={**defaults, **configs},
-                brokers=brokers or wanted["brokers"],
+                brokers=wanted["brokers"] if brokers is None and node_ids is None else brokers,
+                node_ids=wanted["node_ids"] if brokers is None and node_ids is None else node_ids,
                 **more,
             )
             return running.enter_context(broker)

@@ -67,12 +67,12 @@ class Snapshot:
     """What a broker held at one time, to be brought back any number of times. Nothing in it is for others to change.
 
     One of a broker in memory takes no more room than what has changed since, and may be restored into any broker in
-    memory that has the same release, log directories and number of nodes; it brings its cluster id along. One of a
+    memory that has the same release, log directories and node ids; it brings its cluster id along. One of a
     broker with data directories is a copy in the system's folder for temporary files, which goes with this object.
     """
 
     release: str
-    nodes: int
+    nodes: tuple[int, ...]
     paths: tuple[str, ...]
     cluster_id: str
     taken_ms: int
@@ -122,7 +122,7 @@ async def take(running: Running) -> Snapshot:
         raise OperationError(f"no snapshot could be taken: {error}") from error
     return Snapshot(
         release=state.profile.name,
-        nodes=state.options.brokers,
+        nodes=state.nodes.ids,
         paths=paths,
         cluster_id=state.cluster_id,
         taken_ms=state.clock.now_ms(),
@@ -171,11 +171,15 @@ def _check(running: Running, snapshot: Snapshot) -> None:
         raise OperationError("a snapshot of data in memory and one of data directories cannot stand for each other")
     if snapshot.paths != _paths(state):
         raise OperationError(f"a snapshot of {', '.join(snapshot.paths)}, not of {', '.join(_paths(state))}")
-    if (snapshot.release, snapshot.nodes) != (state.profile.name, state.options.brokers):
+    if (snapshot.release, snapshot.nodes) != (state.profile.name, state.nodes.ids):
         raise OperationError(
-            f"a snapshot of {snapshot.nodes} broker(s) of release {snapshot.release}, "
-            f"not of {state.options.brokers} of {state.profile.name}"
+            f"a snapshot of {_named(snapshot.nodes)} of release {snapshot.release}, "
+            f"not of {_named(state.nodes.ids)} of {state.profile.name}"
         )
+
+
+def _named(nodes: tuple[int, ...]) -> str:
+    return f"node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
 
 
 async def _end(running: Running) -> None:

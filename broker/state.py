@@ -124,7 +124,7 @@ class BrokerState:
         self.loop = loop
         self.logs = logs
         self.node_id: int = logs.node_id
-        self.nodes = Nodes(logs.node_id, options.brokers)
+        self.nodes = Nodes(logs.node_id, options.node_ids)
         self.asks_for_replicas = self.nodes.is_cluster or not self.profile.behaviour.in_sync_at_most_replicas
         """Whether too few replicas may be in sync at all: alone a node has all that there are."""
         self.cluster_id: str = logs.cluster_id
@@ -166,13 +166,13 @@ class BrokerState:
     ) -> BrokerState:
         """Opens the data directories and rebuilds what they hold. Raises StorageError; then all is closed again.
 
-        `ports` are those of each node's listeners, by (number of the node from 1 on, name). `note` is what an earlier
+        `ports` are those of each node's listeners, by (node id, name). `note` is what an earlier
         topology on the same data has noted.
         """
         files = files or DiskFiles()
         node_id = options.config["node.id"] if options.config.is_set("node.id") else None
         levels().reset()
-        logs = LogDirs.open(files, options.data_dirs, node_id, options.brokers)
+        logs = LogDirs.open(files, options.data_dirs, node_id, options.node_ids if options.brokers > 1 else ())
         _announce(options.config)  # not before the directories are ours: a start that fails so is to be one line
         try:
             state = cls(options, ports, apis, clock, loop, logs, waits)
@@ -359,16 +359,14 @@ class BrokerState:
     def _address(self, node_id: int) -> tuple[str, int]:
         """Where a node's first listener is; on every interface, for clients on this machine."""
         name = self.options.listeners[0].name
-        number = node_id if self.nodes.is_cluster else 1
-        return self.options.advertised_address(name, self._ports.get((node_id, name), -1), "127.0.0.1", number)
+        return self.options.advertised_address(name, self._ports.get((node_id, name), -1), "127.0.0.1", node_id)
 
     def endpoint(self, arrival: Arrival, node_id: int | None = None) -> tuple[str, int]:
         """The host and port at which a client which arrived so is told to find a node; the one it asks, without it."""
         if node_id is None:
             node_id = arrival.node_id
         port = self._ports[node_id, arrival.listener]
-        number = node_id if self.nodes.is_cluster else 1
-        return self.options.advertised_address(arrival.listener, port, arrival.local_host, number)
+        return self.options.advertised_address(arrival.listener, port, arrival.local_host, node_id)
 
     def auto_create(self, name: str, now_ms: int) -> Topic:
         """Creates a topic because somebody named it. Raises what `Topics.create` raises."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import unittest
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,7 +34,8 @@ class OttlaMixin(unittest.TestCase if TYPE_CHECKING else object):
 
     ottla_release: ClassVar[str] = NEWEST
     ottla_configs: ClassVar[Mapping[str, Any]] = {}
-    ottla_brokers: ClassVar[int] = 1
+    ottla_brokers: ClassVar[int | None] = None
+    ottla_node_ids: ClassVar[Sequence[int] | None] = None
     ottla_topic_configs: ClassVar[Mapping[str, Any]] = {}
     ottla_topic_partitions: ClassVar[int] = 1
     ottla_broker: ClassVar[Embedded]
@@ -42,7 +43,12 @@ class OttlaMixin(unittest.TestCase if TYPE_CHECKING else object):
     @classmethod
     def setUpClass(cls) -> None:
         cls.ottla_broker = cls.enterClassContext(
-            Embedded(release=cls.ottla_release, configs=cls.ottla_configs, brokers=cls.ottla_brokers)
+            Embedded(
+                release=cls.ottla_release,
+                configs=cls.ottla_configs,
+                brokers=cls.ottla_brokers,
+                node_ids=cls.ottla_node_ids,
+            )
         )
         super().setUpClass()
 
@@ -58,7 +64,7 @@ class OttlaMixin(unittest.TestCase if TYPE_CHECKING else object):
         return name
 
     def ottla_factory(
-        self, release: str | None = None, configs: Mapping[str, Any] = {}, brokers: int = 1, **more: Any
+        self, release: str | None = None, configs: Mapping[str, Any] = {}, brokers: int | None = None, **more: Any
     ) -> Embedded:
         """Starts a broker of the test's own. `more` is what else `Embedded` takes."""
         broker = Embedded(release=release or self.ottla_release, configs=configs, brokers=brokers, **more)

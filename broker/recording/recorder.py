@@ -120,8 +120,8 @@ def meta_of(running: Running, options: RecordOptions) -> dict[str, Any]:
     state = running.state
     hosts = {listener.name: listener.host for listener in state.options.listeners}
     nodes = []
-    for number, ((node_id, name), port) in enumerate(running.ports.items()):
-        host, port = state.options.advertised_address(name, port, hosts[name], number // len(hosts) + 1)
+    for (node_id, name), port in running.ports.items():
+        host, port = state.options.advertised_address(name, port, hosts[name], node_id)
         nodes.append({"node_id": node_id, "listener": name, "host": "" if host in WILDCARDS else host, "port": port})
     return {
         "type": "recording",

@@ -168,7 +168,10 @@ class Broker:
 
 
 def options(
-    folders: Sequence[Path], overrides: Mapping[str, str] | None = None, release: str = "ottla", brokers: int = 1
+    folders: Sequence[Path],
+    overrides: Mapping[str, str] | None = None,
+    release: str = "ottla",
+    brokers: int | Sequence[int] = 1,
 ) -> Any:
     configs = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -178,7 +181,10 @@ def options(
         "connections.max.idle.ms": "-1",  # who moves the clock keeps its clients
         **(overrides or {}),
     }
-    return serve_options(Config.load(overrides=configs, profile=profile(release)), brokers=brokers)
+    config = Config.load(overrides=configs, profile=profile(release))
+    return (
+        serve_options(config, brokers=brokers) if isinstance(brokers, int) else serve_options(config, node_ids=brokers)
+    )
 
 
 @contextlib.asynccontextmanager
@@ -188,7 +194,7 @@ async def running(
     clock: ManualClock | None = None,
     release: str = "ottla",
     files: Files | None = None,
-    brokers: int = 1,
+    brokers: int | Sequence[int] = 1,
     note: TopologyNote = NOTHING_NOTED,
     faults: Faults | None = None,
     ring: Ring | None = None,

@@ -55,9 +55,9 @@ def test_flags_repeat_and_take_names() -> None:
     )
     assert options.advertised == {"PLAINTEXT": ("here.example.org", None), "EXTERNAL": ("there.example.org", 19093)}
     assert options.data_dirs == (Path("a"), Path("b"))
-    assert options.advertised_address("PLAINTEXT", 4711, "10.0.0.1") == ("here.example.org", 4711)
-    assert options.advertised_address("EXTERNAL", 9093, "10.0.0.1") == ("there.example.org", 19093)
-    assert options.advertised_address("PLAINTEXT_2", 9094, "10.0.0.1") == ("127.0.0.2", 9094)
+    assert options.advertised_address("PLAINTEXT", 4711, "10.0.0.1", 1) == ("here.example.org", 4711)
+    assert options.advertised_address("EXTERNAL", 9093, "10.0.0.1", 1) == ("there.example.org", 19093)
+    assert options.advertised_address("PLAINTEXT_2", 9094, "10.0.0.1", 1) == ("127.0.0.2", 9094)
 
 
 def test_the_defaults_are_local_only() -> None:
@@ -69,7 +69,7 @@ def test_the_defaults_are_local_only() -> None:
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
 def test_a_listener_everywhere_advertises_where_the_client_came_in(host: str) -> None:
     options = parse("--data-dir", "d", "--listen", f"{host}:9092")
-    assert options.advertised_address("PLAINTEXT", 9092, "10.1.2.3") == ("10.1.2.3", 9092)
+    assert options.advertised_address("PLAINTEXT", 9092, "10.1.2.3", 1) == ("10.1.2.3", 9092)
 
 
 KRAFT = """

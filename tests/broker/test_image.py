@@ -154,6 +154,7 @@ def test_a_mounted_file_says_what_the_environment_does_not(tmp_path: Path) -> No
         ({}, ("--release", "4.3")),
         ({"OTTLA_RELEASE": "2.8"}, ("--release", "2.8")),
         ({"OTTLA_BROKERS": "3"}, ("--release", "4.3", "--brokers", "3")),
+        ({"OTTLA_NODE_IDS": "0,1,2"}, ("--release", "4.3", "--node-ids", "0,1,2")),
         ({"OTTLA_CONTROL": "0.0.0.0:9644"}, ("--release", "4.3", "--control", "0.0.0.0:9644")),
         ({"OTTLA_CONTROL": "http://0.0.0.0:9644/"}, ("--release", "4.3", "--control", "0.0.0.0:9644")),
         ({"OTTLA_LOG_FORMAT": "json", "OTTLA_CONTROL": ""}, ("--release", "4.3", "--log-format", "json")),

@@ -135,6 +135,7 @@ def test_defaults(ottla_factory):
 def test_beside_a_topic(ottla_topic, ottla_factory):
     assert ottla_factory().options.brokers == 3
     assert ottla_factory(brokers=1).options.brokers == 1
+    assert ottla_factory(node_ids=[0, 1]).topology.describe().nodes[0].id == 0
 
 def test_on_disk(ottla_factory, tmp_path):
     broker = ottla_factory(data_dir=tmp_path / "data")
@@ -206,7 +207,7 @@ def test_it(ottla_broker, ottla_factory):
     [
         (
             "config={}",
-            "the marker ottla takes configs, partitions, broker_configs, release, brokers by name, not config",
+            "ottla takes configs, partitions, broker_configs, release, brokers, node_ids by name, not config",
         ),
         ("{'retention.ms': 1}", "by name, not {'retention.ms': 1}"),
         ("configs={'retention.of.ms': 1}", "retention.of.ms"),

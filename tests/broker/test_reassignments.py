@@ -287,7 +287,7 @@ def test_a_record_makes_the_one_of_the_other(before: Assignment, after: Assignme
 @settings(max_examples=200, deadline=None)
 def test_reassignments_end_when_all_nodes_run(data: st.DataObject) -> None:
     """Whatever is asked for while nodes come and go: once all of them run a partition has what was wanted last."""
-    three = Nodes(1, 5)
+    three = Nodes(1, range(1, 6))
     some = st.lists(st.sampled_from(three.ids), min_size=1, max_size=4, unique=True).map(tuple)
     now = three.assigned(data.draw(some))
     wanted = now.replicas

@@ -39,14 +39,14 @@ async def metadata(broker: Broker, node: int = 0, version: int = 12) -> Any:
 
 
 def test_replicas_are_placed_one_after_the_other():
-    nodes = Nodes(1, 3)
+    nodes = Nodes(1, range(1, 4))
     assert nodes.place(4, 2, 0) == [(1, 2), (2, 3), (3, 1), (1, 2)]
     assert nodes.place(1, 3, 4) == [(2, 3, 1)]
     assert Nodes(7).place(2, 1, 5) == [(7,), (7,)]
 
 
 def test_who_leads_next():
-    nodes = Nodes(1, 3)
+    nodes = Nodes(1, range(1, 4))
     now = nodes.assigned((2, 3, 1))
     assert now == Assignment((2, 3, 1), (2, 3, 1), 2, 0, 0)
     assert nodes.elected(now, is_held=False, unclean=False) == now
@@ -68,7 +68,7 @@ def test_who_leads_next():
 
 
 def test_a_new_partition_is_led_by_a_node_that_runs():
-    nodes = Nodes(1, 3)
+    nodes = Nodes(1, range(1, 4))
     nodes.stopped = {2}
     assert nodes.assigned((2, 3)) == Assignment((2, 3), (3,), 3)
     nodes.stopped = {2, 3}
@@ -77,9 +77,9 @@ def test_a_new_partition_is_led_by_a_node_that_runs():
 
 def test_nodes_that_are_no_more_have_no_replicas():
     stored = Assignment((4, 2, 5), (4, 2), 4, 7, 9)
-    assert Nodes(1, 5).found(stored) == stored
-    assert Nodes(1, 3).found(stored) == Assignment((2,), (2,), NO_LEADER, 7, 9)
-    assert Nodes(3, 3).found(Assignment((4,), (4,), 4)) == Assignment((3,), (3,), NO_LEADER)
+    assert Nodes(1, range(1, 6)).found(stored) == stored
+    assert Nodes(1, range(1, 4)).found(stored) == Assignment((2,), (2,), NO_LEADER, 7, 9)
+    assert Nodes(3, range(1, 4)).found(Assignment((4,), (4,), 4)) == Assignment((3,), (3,), NO_LEADER)
     assert Nodes(6).found(stored) == Assignment((6,), (6,), 6, 7, 9)
 
 

@@ -24,7 +24,7 @@ NODES = 3
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Nodes, Assignment]:
     """Nodes of which some are stopped, and a partition that was led before."""
-    nodes = Nodes(1, draw(st.integers(2, 5)))
+    nodes = Nodes(1, range(1, draw(st.integers(3, 6))))
     replicas = tuple(draw(st.permutations(nodes.ids))[: draw(st.integers(1, len(nodes.ids)))])
     isr = tuple(node for node in replicas if draw(st.booleans())) or replicas[-1:]
     leader = draw(st.sampled_from((NO_LEADER, *isr)))

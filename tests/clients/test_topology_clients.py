@@ -19,13 +19,14 @@ from ottla.broker import Embedded
 
 pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
 
+NODES = (0, 7, 1001)
 ROUND = 20  # records before each disturbance
 SECONDS = 20
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Embedded]:
-    with Embedded(brokers=3) as embedded:
+    with Embedded(node_ids=NODES) as embedded:
         yield embedded
 
 
@@ -33,7 +34,7 @@ def cluster() -> Iterator[Embedded]:
 def topic(cluster: Embedded) -> Iterator[str]:
     """A fresh topic with one partition and three replicas; all nodes run again afterwards."""
     yield cluster.create_topic()
-    for node in (1, 2, 3):
+    for node in NODES:
         cluster.topology.start_node(node)
 
 
@@ -46,13 +47,13 @@ def disturbances(cluster: Embedded, topic: str) -> list[Callable[[], None]]:
     """Nothing; the leader moves; its node stops; the node comes back, and the leader moves on."""
 
     def move() -> None:
-        cluster.topology.move_leader(topic, 0, leader(cluster, topic) % 3 + 1)
+        cluster.topology.move_leader(topic, 0, NODES[NODES.index(leader(cluster, topic)) - 1])
 
     def stop() -> None:
         cluster.topology.stop_node(leader(cluster, topic))
 
     def start() -> None:
-        for node in (1, 2, 3):
+        for node in NODES:
             cluster.topology.start_node(node)
         move()
 
