@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from ..protocol.compiler import builder, parser
 from ..protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ..protocol.headers import API_VERSIONS_KEY, read_prefix, read_rest, response_header
-from ..protocol.leftovers import as_meant
 from ..protocol.messages.api_versions import ApiVersionsResponse
 from ..protocol.schema import Versions, empty_value, spec
 from .context import Apis, Handled, Handler, RequestContext
@@ -189,7 +188,7 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call | Fau
     client_id, position = read_rest(frame, prefix, flexible)
     arrival.client_id = client_id
     try:
-        request = read(as_meant(frame, position, api_key, api_version), position)
+        request = read(frame, position)
     except MalformedMessage as error:
         raise ProtocolViolation(str(error)) from None
     if (client_id, api_key, api_version) not in arrival.origin.seen:
@@ -203,7 +202,7 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call | Fau
 
         # It may be looked at when the frame's buffer is somebody else's.
         kept = memoryview(bytearray(frame))
-        request = read(as_meant(kept, position, api_key, api_version), position)
+        request = read(kept, position)
         if found := faulted(route, request, context, header):
             return found
     if meter is not None:

@@ -29,11 +29,14 @@ Builder = Callable[[Any, Callable[[Any], None]], None]
 
 
 def parse(cls: type[T], version: int, buffer: bytes | bytearray | memoryview, position: int = 0) -> T:
-    """Reads one message that fills `buffer` from `position` on.
+    """Reads one message that fills `buffer` from `position` on: a stored value.
 
     `Records` fields are slices of `buffer`; other bytes are copied. Raises MalformedMessage.
     """
-    return parser(cls, version)(buffer, position)
+    value, end = reader(cls, version)(buffer, position)
+    if end != len(buffer):
+        raise MalformedMessage(f"{cls.__qualname__}: {len(buffer) - end} bytes left over")
+    return value
 
 
 def build(value: Any, version: int) -> bytes:
@@ -45,17 +48,32 @@ def build(value: Any, version: int) -> bytes:
 
 @functools.cache
 def parser(cls: type, version: int) -> Callable[..., Any]:
-    """The reader `(buffer, position=0) -> value` of one message and version."""
+    """The function `(buffer, position=0) -> value` that reads one request or response in this version.
+
+    Bytes after the message are ignored, as Kafka's broker and its Java client ignore them: librdkafka sends some after
+    Metadata v9 (issue 5049) and AlterUserScramCredentials, kafka-go after DescribeAcls v3.
+    """
+    read = reader(cls, version)
+
+    def parse_message(buffer: bytes | bytearray | memoryview, position: int = 0) -> Any:
+        return read(buffer, position)[0]
+
+    return parse_message
+
+
+@functools.cache
+def reader(cls: type, version: int) -> Callable[..., tuple[Any, int]]:
+    """The function `(buffer, position=0) -> (value, end)` of one message and version; raises MalformedMessage."""
     layout = struct_of(cls, version)
     fast = _compiled_parser(layout)
 
-    def parse_message(buffer: bytes | bytearray | memoryview, position: int = 0) -> Any:
+    def read_message(buffer: bytes | bytearray | memoryview, position: int = 0) -> tuple[Any, int]:
         try:
             return fast(buffer, position)
         except (ValueError, IndexError, struct.error) as error:
             raise explain(layout, buffer, position, error) from None
 
-    return parse_message
+    return read_message
 
 
 @functools.cache
@@ -96,9 +114,6 @@ def explain(layout: Group, buffer: Any, position: int, error: Exception) -> Malf
         layout._parse(stream, Effort(EXPLAINED_ITEMS, str(error)), name)
     except MalformedMessage as explained:
         return explained
-    left = len(stream.read())
-    if left:
-        return MalformedMessage(f"{name}: {left} bytes left over")
     return MalformedMessage(f"{name}: {error}")
 
 
@@ -275,8 +290,8 @@ def _compiled_parser(layout: Group) -> Parser:
     source.add(0, "def parse(buf, pos):")
     source.add(1, "end = len(buf); items = 0")
     source.group(1, layout, "result")
-    source.add(1, "if pos != end: raise ValueError('bytes left over')")
-    source.add(1, "return result")
+    source.add(1, "if pos > end: raise IndexError('the message is cut')")
+    source.add(1, "return result, pos")
     return source.made("parse")
 
 

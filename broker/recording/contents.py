@@ -11,7 +11,7 @@ import struct
 import zlib
 from typing import Any
 
-from ...protocol.compiler import build, parser
+from ...protocol.compiler import build, reader
 from ...protocol.errors import MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_prefix, read_response_header, read_rest
 from ...protocol.messages.fetch import FetchResponse
@@ -48,11 +48,11 @@ def without_contents(frame: bytes, api_key: int, version: int, request: bool) ->
             position = read_rest(frame, read_prefix(frame), flexible)[1]
         else:
             position = read_response_header(frame, api_key, flexible)[1]
-        message = parser(cls, version)(memoryview(frame), position)
+        message, end = reader(cls, version)(memoryview(frame), position)
         for partition in _partitions(message, request):
             if partition.records:
                 partition.records = zeroed(partition.records)
-        return frame[:position] + build(message, version)
+        return frame[:position] + build(message, version) + bytes(len(frame) - end)
     except (MalformedMessage, ProtocolViolation):
         return _nothing(frame)
 

@@ -22,7 +22,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
 
 from ...protocol.apis import Api, apis
-from ...protocol.compiler import build, parser
+from ...protocol.compiler import build, reader
 from ...protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ...protocol.headers import (
     API_VERSIONS_KEY,
@@ -32,7 +32,6 @@ from ...protocol.headers import (
     request_header,
     response_header,
 )
-from ...protocol.leftovers import as_meant
 from ...protocol.primitives import Fixed, Mark, Scalar, UuidLeaf, Variable
 from ...protocol.schema import VERSION_MAX, spec, types_of
 from ...storage.partition_metadata import decode_id, encode_id
@@ -67,8 +66,7 @@ def response_value(exchange: Exchange) -> Any | None:
 
 
 def read_request(frame: bytes | memoryview) -> tuple[int, Any, bytes]:
-    """(version, message, what is left over of it, as librdkafka leaves some) of a request's frame. Raises
-    MalformedMessage, ProtocolViolation."""
+    """(version, message, the bytes after it) of a request's frame. Raises MalformedMessage, ProtocolViolation."""
     prefix = read_prefix(frame)
     key, version = prefix.api_key, prefix.api_version
     api = _api(key)
@@ -76,19 +74,21 @@ def read_request(frame: bytes | memoryview) -> tuple[int, Any, bytes]:
     if version not in declared.versions:
         raise ProtocolViolation(f"{api.name} v{version} is not known")
     _, position = read_rest(frame, prefix, version in declared.flexible)
-    meant = as_meant(memoryview(frame), position, key, version)
-    return version, parser(api.request, version)(meant, position), bytes(frame[len(meant) :])
+    message, end = reader(api.request, version)(memoryview(frame), position)
+    return version, message, bytes(frame[end:])
 
 
-def read_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]:
-    """(version in which it is written, message) of an answer's frame. Raises MalformedMessage, ProtocolViolation."""
+def read_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any, bytes]:
+    """(version in which it is written, message, the bytes after it) of a response's frame. Raises MalformedMessage,
+    ProtocolViolation."""
     api = _api(api_key)
     version = _answered_version(api_key, version, frame)
     declared = spec(api.response)
     if version not in declared.versions:
         raise ProtocolViolation(f"{api.name} v{version} is not known")
     _, position = read_response_header(frame, api_key, version in declared.flexible)
-    return version, parser(api.response, version)(frame, position)
+    message, end = reader(api.response, version)(frame, position)
+    return version, message, frame[end:]
 
 
 def _api(key: int) -> Api:
@@ -112,8 +112,8 @@ def request_plain(
 ) -> dict[str, Any] | None:
     """The request as a JSON-able dict with the fields of its version, None where its bytes were not kept.
 
-    One that cannot be read is `{"undecodable": why, "size": bytes, "base64": the whole frame}`. What librdkafka leaves
-    over behind a message is `left_over_base64`. See `plain` for the rest.
+    One that cannot be read is `{"undecodable": why, "size": bytes, "base64": the whole frame}`. Bytes after the
+    message, which Kafka ignores, are `left_over_base64`. See `plain` for the rest.
     """
     frame = exchange.request
     if frame is None:
@@ -123,7 +123,7 @@ def request_plain(
     except _PROBLEMS as error:
         return _undecodable(frame, error, contents)
     told = plain(message, contents=contents, version=version, records_max=records_max, room=room)
-    return told | {LEFT_OVER: _base64(left_over)} if left_over else told
+    return told | _left_over(left_over, contents)
 
 
 def response_plain(
@@ -134,10 +134,17 @@ def response_plain(
     if frame is None:
         return None
     try:
-        version, message = read_response(frame, exchange.api_key, exchange.api_version)
+        version, message, left_over = read_response(frame, exchange.api_key, exchange.api_version)
     except _PROBLEMS as error:
         return _undecodable(frame, error, contents)
-    return plain(message, contents=contents, version=version, records_max=records_max, room=room)
+    told = plain(message, contents=contents, version=version, records_max=records_max, room=room)
+    return told | _left_over(left_over, contents)
+
+
+def _left_over(left_over: bytes, contents: bool) -> dict[str, Any]:
+    if not left_over:
+        return {}
+    return {LEFT_OVER: _base64(left_over)} if contents else {"left_over_bytes": len(left_over)}
 
 
 def _undecodable(frame: bytes, error: Exception, contents: bool) -> dict[str, Any]:
@@ -379,10 +386,10 @@ def encoded(
     if not declared.versions.first <= version <= min(declared.versions.last, VERSION_MAX):
         raise ValueError(f"{type(message).__name__} v{version} is not known")
     flexible = version in declared.flexible
-    if not request:
-        return response_header(correlation_id, api_key, flexible) + build(message, version)
-    name = None if client_id is None else client_id.encode()
     left_over = _decoded(values[LEFT_OVER], LEFT_OVER) if LEFT_OVER in values else b""
+    if not request:
+        return response_header(correlation_id, api_key, flexible) + build(message, version) + left_over
+    name = None if client_id is None else client_id.encode()
     return request_header(api_key, version, correlation_id, name, flexible) + build(message, version) + left_over
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...protocol.apis import apis
-from ...protocol.compiler import build, parser
+from ...protocol.compiler import build, reader
 from ...protocol.errors import MalformedMessage, ProtocolViolation
 from ...protocol.headers import API_VERSIONS_KEY, read_prefix, read_response_header, read_rest
 from ...protocol.messages.alter_configs import AlterConfigsRequest
@@ -122,7 +122,6 @@ _RESPONSES: Mapping[int, tuple[type, _Blank]] = {
         (DescribeDelegationTokenResponse, _tokens),
     )
 }
-_SCRAM_KEY = spec(AlterUserScramCredentialsRequest).api_key
 KEYS = frozenset({*WHOLE, *_REQUESTS, *_RESPONSES})
 """The APIs whose frames may carry credentials."""
 
@@ -152,9 +151,9 @@ def blanked(frame: bytes, api_key: int, version: int, request: bool = True) -> b
         return _without_body(frame, request)
     try:
         position = _body(frame, api_key, version in declared.flexible, request)
-        message, rest = _read(cls, version, frame, position)
+        message, end = reader(cls, version)(frame, position)
         blank(message)
-        return frame[:position] + build(message, version) + rest
+        return frame[:position] + build(message, version) + bytes(len(frame) - end)
     except (MalformedMessage, ProtocolViolation):
         return _without_body(frame, request)
 
@@ -164,16 +163,6 @@ def _body(frame: bytes, api_key: int, flexible: bool, request: bool) -> int:
     if request:
         return read_rest(frame, read_prefix(frame), flexible)[1]
     return read_response_header(frame, api_key, flexible)[1]
-
-
-def _read(cls: type, version: int, frame: bytes, position: int) -> tuple[Any, bytes]:
-    """The message, and what is left over of it: librdkafka ends AlterUserScramCredentials twice."""
-    try:
-        return parser(cls, version)(frame, position), b""
-    except MalformedMessage:
-        if spec(cls).api_key != _SCRAM_KEY or frame[-1:] != b"\0":
-            raise
-        return parser(cls, version)(frame[:-1], position), b"\0"
 
 
 def _without_body(frame: bytes, request: bool) -> bytes:

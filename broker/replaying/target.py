@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...protocol.compiler import build, parse
+from ...protocol.compiler import build, parser
 from ...protocol.errors import MalformedMessage, ProtocolViolation
 from ...protocol.headers import read_response_header, request_header
 from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -203,7 +203,7 @@ async def _ask(
         async with asyncio.timeout(patience_s):
             found = await (await connection.send(frame))
         _, position = read_response_header(found, declared.api_key, flexible)
-        return parse(answer, version, found, position)
+        return parser(answer, version)(found, position)
     except TimeoutError:
         raise Unreachable(f"{where} does not answer within {patience_s:g} s") from None
     except Closed as closed:

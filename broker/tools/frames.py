@@ -23,6 +23,7 @@ from .describe import describe, versions_text
 from .trace import Stopped, Tracer, Window
 
 SIZE_BYTES = 4
+LEFT_OVER_SHOWN = 64
 
 
 @group
@@ -190,10 +191,19 @@ def trace_frame(data: bytes, frame: Frame, tracer: Tracer) -> int:
     tracer.line(window.position, 1, "header")
     tracer.struct(frame.header, window, 2)
     tracer.line(window.position, 1, frame.cls.__name__)
-    tracer.whole(struct_of(frame.cls, frame.version), window, 2)
+    tracer.struct(struct_of(frame.cls, frame.version), window, 2)
+    if window.left:
+        _trace_left_over(window, tracer)
     if frame.has_size and (announced := _size_at(data, frame.begin)) != size:
         raise Stopped(str(frame.end), f"{announced} bytes announced, {size} found")
     return frame.end
+
+
+def _trace_left_over(window: Window, tracer: Tracer) -> None:
+    position, size = window.position, window.left
+    shown = "" if tracer.hide_bytes else f": {window.stream.read(LEFT_OVER_SHOWN).hex()}"
+    more = "..." if shown and size > LEFT_OVER_SHOWN else ""
+    tracer.line(position, 1, f"{size} bytes left over, which a broker ignores{shown}{more}")
 
 
 def describe_frame(frame: Frame) -> Iterator[str]:

@@ -76,6 +76,8 @@ class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
+        self.left_over = b""
+        """Bytes to send after each request, counted in its size."""
         self._ids = itertools.count(1)
         self._sent: dict[int, tuple[type, int]] = {}
 
@@ -94,7 +96,10 @@ class Client:
         """Sends, and returns the correlation id."""
         correlation_id = next(self._ids)
         self._sent[correlation_id] = type(request), version
-        await self.send_bytes(frame(request, version, correlation_id, client_id))
+        whole = frame(request, version, correlation_id, client_id)
+        if self.left_over:
+            whole = struct.pack(">i", len(whole) - 4 + len(self.left_over)) + whole[4:] + self.left_over
+        await self.send_bytes(whole)
         return correlation_id
 
     async def send_bytes(self, data: bytes) -> None:

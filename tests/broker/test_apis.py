@@ -442,6 +442,21 @@ async def test_every_served_version_is_answered(route: router.Route, version: in
         await CASES[route.request_class](World(broker, await broker.client(), topic_id), version)
 
 
+@pytest.mark.parametrize(("route", "version"), SERVED)
+async def test_every_served_version_with_bytes_left_over_is_answered_as_without(
+    route: router.Route, version: int, tmp_path: Path
+) -> None:
+    """Kafka does not look at them; kafka-go sends one after DescribeAcls v3, librdkafka three after Metadata v9."""
+    for left_over in (b"\x01", bytes(range(256)) * 4):
+        data = tmp_path / f"{len(left_over)}" / "data"
+        async with running(data, overrides={"ottla.client.telemetry": "true"}) as broker:
+            topic_id = await broker.topic("t", 2)
+            broker.log("t").append(records(b"a", b"b", b"c"), now_ms=broker.clock.now_ms())
+            client = await broker.client()
+            client.left_over = left_over
+            await CASES[route.request_class](World(broker, client, topic_id), version)
+
+
 def test_every_served_api_has_a_case_and_every_case_an_api() -> None:
     elsewhere = acl_cases.KEYS | transaction_cases.KEYS | quota_cases.KEYS | replica_cases.KEYS | cluster_cases.KEYS
     elsewhere |= config_cases.KEYS

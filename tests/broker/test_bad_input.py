@@ -40,7 +40,6 @@ NO_KAFKA = {
     "tags without end": struct.pack(">ihhih", 16, 60, 0, 1, -1) + b"\xff\xff\xff\xff\xff\xff",
     "array of 2^31-1": struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1),
     "array of -2": struct.pack(">ihhihi", 14, 3, 1, 1, -1, -2),
-    "bytes left over": struct.pack(">ihhih", 11, 16, 0, 1, -1) + b"x",
     "no body": struct.pack(">ihhih", 10, 0, 9, 1, -1),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,21 @@ def test_what_librdkafka_leaves_over_comes_back(version: int, more: int) -> None
     plain = through_json(decoding.request_plain(seen))
     assert plain["topics"] is None
     assert decoding.encoded(3, version, plain, True, correlation_id=7, client_id="rdkafka") == frame
+
+
+@pytest.mark.parametrize("left_over", [b"\x01", bytes(1024)])
+def test_bytes_left_over_after_request_and_response_come_back(left_over: bytes) -> None:
+    response = ApiVersionsResponse(error_code=0, api_keys=[])
+    frame = request_header(3, 1, 7, b"c", False) + struct.pack(">i", -1) + left_over
+    answer = response_header(7, API_VERSIONS_KEY, False) + build(response, 0) + left_over
+    told = through_json(decoding.request_plain(exchange(3, 1, frame)))
+    assert decoding.encoded(3, 1, told, True, correlation_id=7, client_id="c") == frame
+    shown = exchange(API_VERSIONS_KEY, 0, None, answer)
+    assert decoding.response_value(shown) == response
+    told = through_json(decoding.response_plain(shown))
+    assert decoding.encoded(API_VERSIONS_KEY, 0, told, False, correlation_id=7) == answer
+    told = decoding.response_plain(shown, contents=False)
+    assert told == {"error_code": 0, "api_keys": [], "left_over_bytes": len(left_over)}
 
 
 @pytest.mark.parametrize("version", spec(ApiVersionsResponse).versions.range())

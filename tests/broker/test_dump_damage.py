@@ -41,8 +41,16 @@ def test_what_could_be_read_comes_first(run: Run) -> None:
     code, out, err = run(data[:-4].hex())
     assert code == 1 and err.count("\n") == 1 and "at byte 23: member_id: 6 bytes announced, 4 left" in err
     assert out.endswith("    19      generation_id: 3\n")
+
+
+def test_bytes_left_over_after_a_message_are_shown(run: Run) -> None:
+    """A broker ignores them: the frame is no damaged one."""
+    data = request(HeartbeatRequest(group_id="g", generation_id=3, member_id="member"), 4)
     code, out, err = run((data[4:] + b"more").hex())
-    assert code == 1 and f"at byte {len(data) - 4}: 4 bytes left over" in err
+    assert (code, err) == (0, "")
+    assert out.endswith(f"{len(data) - 4:>6}    4 bytes left over, which a broker ignores: 6d6f7265\n")
+    code, out, err = run((data[4:] + bytes(1024)).hex())
+    assert (code, err) == (0, "") and f"1024 bytes left over, which a broker ignores: {'00' * 64}...\n" in out
 
 
 def test_a_segment_that_is_cut(run: Run, tmp_path: Path) -> None:

@@ -250,7 +250,6 @@ def test_nobody_there(network: ScriptedNetwork) -> None:
 
 LIES = {
     "another's correlation id": lambda right: right[:4] + struct.pack(">i", 4711) + right[8:],
-    "bytes left over": lambda right: struct.pack(">i", len(right) - 3) + right[4:] + b"\0",
     "bytes missing": lambda right: struct.pack(">i", len(right) - 5) + right[4:-1],
     "a negative size": lambda right: struct.pack(">i", -1) + right[4:],
     "an endless size": lambda right: struct.pack(">i", 2**31 - 1) + right[4:],
@@ -274,6 +273,25 @@ def test_an_answer_that_lies_ends_the_connection(lie: str, network: ScriptedNetw
         assert isinstance(lost, ConnectionLost) and "an answer that cannot be read" in str(lost)
         assert isinstance(lost.__cause__, ProtocolViolation | MalformedMessage)
         assert connection.is_closed and broker.links[0].is_aborted
+
+    network.run(main())
+
+
+@pytest.mark.parametrize("left_over", [b"\0", bytes(1024)])
+def test_bytes_left_over_after_a_response_are_ignored(left_over: bytes, network: ScriptedNetwork) -> None:
+    """As Kafka's Java client ignores them."""
+    broker = network.broker(versions=MODERN)
+
+    def answer(request: object, version: int, link: Any) -> bytes:
+        right = bytes_of(named("c"), version, link.correlation_id, MetadataRequest)
+        return struct.pack(">i", len(right) - 4 + len(left_over)) + right[4:] + left_over
+
+    broker.does[MetadataRequest] = answer
+
+    async def main() -> None:
+        connection = await opened()
+        for response in await asyncio.gather(connection.send(ASKED), connection.send(ASKED)):
+            assert response.cluster_id == "c"
 
     network.run(main())
 

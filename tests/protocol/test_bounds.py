@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ottla.protocol import schema
-from ottla.protocol.compiler import EXPLAINED_ITEMS, build, parse
+from ottla.protocol.compiler import EXPLAINED_ITEMS, build, parse, parser, reader
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
@@ -52,6 +52,8 @@ def test_a_message_cut_off_anywhere_is_malformed(name: str) -> None:
         for end in range(len(whole)):
             assert_malformed(name, version, whole[:end])
         assert "1 bytes left over" in assert_malformed(name, version, whole + b"\0")
+        assert parser(MESSAGES[name], version)(whole + b"\0") == sample(layout, True)
+        assert reader(MESSAGES[name], version)(b"\1" + whole + bytes(1024), 1) == (sample(layout, True), len(whole) + 1)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -177,10 +179,9 @@ def test_the_search_for_the_field_at_fault_ends_early_in_a_large_frame() -> None
     assignment = kind.CreatePartitionsAssignment
     topic = kind(name="t", count=1, assignments=[assignment(broker_ids=[])] * (EXPLAINED_ITEMS + 5))
     frame = build(CreatePartitionsRequest(topics=[topic], timeout_ms=1, validate_only=False), 3)
-    error = assert_malformed("CreatePartitionsRequest", 3, frame + b"\0")
-    assert error == (
-        f"CreatePartitionsRequest.topics[0].assignments[{EXPLAINED_ITEMS - 1}] or behind it: bytes left over"
-    )
+    error = assert_malformed("CreatePartitionsRequest", 3, frame[:-1])
+    place = f"CreatePartitionsRequest.topics[0].assignments[{EXPLAINED_ITEMS - 1}]"
+    assert error == f"{place} or behind it: index out of range"
 
 
 @pytest.mark.parametrize(
