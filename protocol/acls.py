@@ -64,3 +64,9 @@ class PermissionType(IntEnum):
 
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
+
+
+def words(of: type[IntEnum], *, in_filter: bool = False) -> list[str]:
+    """Kafka's words for a part of an entry; a filter may have ANY and MATCH as well."""
+    left_out = ("UNKNOWN",) if in_filter else ("UNKNOWN", "ANY", "MATCH")
+    return [one.name for one in of if one.name not in left_out]

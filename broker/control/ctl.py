@@ -16,7 +16,7 @@ from typing import Any
 from ..cli import complain
 from ..tools.command_line import Parser, printing
 from ..tools.top.plain import overview
-from . import ctl_logs, ctl_print, ctl_recording, ctl_requests, values
+from . import ctl_administration, ctl_logs, ctl_print, ctl_recording, ctl_requests, values
 from .ctl_client import Client, Unreachable, Wrong, duration_ms, time_ms
 from .ctl_faults import add_fault_arguments, rule_of
 
@@ -82,6 +82,8 @@ def ctl_parser() -> argparse.ArgumentParser:
         _topics,
         _records,
         _groups,
+        _configs,
+        _acls,
         _producers,
         _logs,
         _requests,
@@ -296,6 +298,56 @@ def _groups(resources: Any) -> None:
     verbs.alone(lambda to, given: to.ask("GET", "groups"), ctl_print.groups)
     show = verbs.verb("show", "one of them", lambda to, given: to.ask("GET", "groups", given.id), ctl_print.one_group)
     show.add_argument("id", metavar="ID")
+    remove = verbs.verb(
+        "delete",
+        "delete one, with its offsets",
+        lambda to, given: to.ask("DELETE", "groups", given.id),
+        ctl_print.removed,
+    )
+    remove.add_argument("id", metavar="ID")
+    reset = verbs.verb(
+        "reset", "set the offsets of one without members", ctl_administration.reset, ctl_administration.show_reset
+    )
+    reset.add_argument("id", metavar="ID")
+    to = reset.add_mutually_exclusive_group(required=True)
+    for name, text in (("earliest", "log start"), ("latest", "log end"), ("current", "committed offsets")):
+        to.add_argument(f"--to-{name}", dest="to", action="store_const", const=name, help=f"to the {text}")
+    to.add_argument("--to-offset", type=_whole, metavar="N")
+    to.add_argument("--shift-by", type=int, metavar="N", help="from the committed offset; below 0 goes back")
+    to.add_argument("--to-time", type=_typed(time_ms), metavar="TIME", help="2026-01-31T12:00:00Z, or milliseconds")
+    reset.add_argument(
+        "--topic",
+        action="append",
+        metavar="TOPIC[:P,P]",
+        help="of these partitions, also without committed offsets; may repeat (default: all with a committed offset)",
+    )
+    reset.add_argument("--dry-run", action="store_true", help="show the new offsets, and change nothing")
+
+
+def _configs(resources: Any) -> None:
+    verbs = _Verbs(resources, "configs", "configs of the broker, or of a topic")
+    show = verbs.verb("show", "values and where they come from", ctl_administration.configs, ctl_administration.shown)
+    show.add_argument("--topic", metavar="TOPIC", help="of this topic instead of the broker")
+    show.add_argument("--all", action="store_true", help="defaults as well")
+    change = verbs.verb("change", "change some, all or none", ctl_administration.change, ctl_administration.shown)
+    change.add_argument("--topic", metavar="TOPIC", help="of this topic instead of the broker")
+    change.add_argument("value", nargs="*", type=_pair, metavar="NAME=VALUE", help="a new value")
+    for name, text in (("append", "add elements to a list"), ("subtract", "take elements out of a list")):
+        change.add_argument(f"--{name}", action="append", default=[], type=_pair, metavar="NAME=VALUE", help=text)
+    change.add_argument("--delete", action="append", default=[], metavar="NAME", help="remove a value; may repeat")
+    change.add_argument("--for-all", action="store_true", help="the default of all brokers, not this broker's value")
+    change.add_argument("--dry-run", action="store_true", help="check it, and change nothing")
+    change.set_defaults(all=False)
+
+
+def _acls(resources: Any) -> None:
+    verbs = _Verbs(resources, "acls", "access control lists")
+    for name, text, ask, show in (
+        ("list", "the entries that match", ctl_administration.acls, ctl_administration.show_acls),
+        ("add", "add an entry", ctl_administration.add_acl, lambda told: ["added"]),
+        ("remove", "remove the entries that match", ctl_administration.remove_acls, ctl_print.removed),
+    ):
+        ctl_administration.add_acl_words(verbs.verb(name, text, ask, show), is_filter=name != "add")
 
 
 def _producers(resources: Any) -> None:

@@ -177,14 +177,23 @@ def one_group(told: Any) -> list[str]:
         for one in told["members"]
     ]
     committed = [
-        (one["topic"], one["partition"], one["offset"], one["lag"], one["metadata"]) for one in told["offsets"]
+        (
+            one["topic"],
+            one["partition"],
+            one["offset"],
+            one["start_offset"],
+            one["end_offset"],
+            one["lag"],
+            one["metadata"],
+        )
+        for one in told["offsets"]
     ]
     return [
         *groups({"groups": [told]}),
         "",
         *table(("MEMBER", "CLIENT", "HOST", "SESSION MS", "PARTITIONS"), members, "no members"),
         "",
-        *table(("TOPIC", "PARTITION", "OFFSET", "LAG", "METADATA"), committed, "no committed offsets"),
+        *table(("TOPIC", "PARTITION", "OFFSET", "START", "END", "LAG", "METADATA"), committed, "no committed offsets"),
     ]
 
 

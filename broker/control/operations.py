@@ -28,12 +28,17 @@ from ..nodes import NO_LEADER
 from ..partitions import settled
 from ..snapshots import Snapshot
 from ..topics import PARTITIONS_AT_ONCE_MAX
+from . import acl_entries, config_changes, group_offsets
 from .clock import ClockControl
 from .views import (
+    AclEntry,
     AlreadyExists,
     BrokerFailed,
+    ConfigChanges,
+    ConfigInfo,
     Group,
     GroupOffset,
+    GroupReset,
     Member,
     NewRecord,
     NotFound,
@@ -52,6 +57,8 @@ from .views import (
 if TYPE_CHECKING:
     from ...storage.log import PartitionLog
     from ..groups import state as groups
+    from ..groups.offsets import CommittedOffset
+    from ..groups.resets import Reset
     from ..partitions import Partition
     from ..server import Running
     from ..state import BrokerState
@@ -333,6 +340,60 @@ class Operations:
         """One group: its members, its committed offsets and how far it lags behind."""
         return _group(self._state, id)
 
+    async def delete_group(self, id: str) -> None:
+        """Deletes a group with its committed offsets. Refused while it has members."""
+        with _told():
+            await group_offsets.delete(self._state, id)
+
+    async def reset_offsets(
+        self, id: str, reset: Reset, of: Iterable[tuple[str, int | None]] | None = None, *, dry_run: bool = False
+    ) -> GroupReset:
+        """Sets the committed offsets of a group without members, as kafka-consumer-groups does; with `dry_run` returns
+        what would be set. `of` are (topic, partition)s, with None all partitions of the topic; without it all that the
+        group has committed."""
+        with _told():
+            return await group_offsets.reset(self._state, id, reset, of, dry_run=dry_run)
+
+    # Configs and access control lists
+
+    async def topic_configs(self, topic: str) -> list[ConfigInfo]:
+        """All configs of a topic, those that are not set too."""
+        with _told(topic):
+            return config_changes.of_topic(self._state, topic)
+
+    async def broker_configs(self) -> list[ConfigInfo]:
+        """All configs of the broker."""
+        with _told():
+            return config_changes.of_broker(self._state)
+
+    async def change_topic_configs(self, topic: str, changes: ConfigChanges, *, validate_only: bool = False) -> None:
+        """Changes configs of a topic, all or none."""
+        with _told(topic):
+            config_changes.change_topic(self._state, topic, changes, validate_only=validate_only)
+
+    async def change_broker_configs(
+        self, changes: ConfigChanges, *, for_all: bool = False, validate_only: bool = False
+    ) -> None:
+        """Changes dynamic configs of the broker, all or none; with `for_all` the default of all brokers, which a value
+        of the broker's own overrules."""
+        with _told():
+            config_changes.change_broker(self._state, changes, for_all=for_all, validate_only=validate_only)
+
+    async def acls(self, wanted: AclEntry = acl_entries.ALL) -> list[AclEntry]:
+        """The access control entries that match a filter. Refused where the broker has no authorizer."""
+        with _told():
+            return acl_entries.found(self._state, wanted)
+
+    async def add_acls(self, entries: Iterable[AclEntry]) -> None:
+        """Adds access control entries, all or none; entries that exist stay as they are."""
+        with _told():
+            acl_entries.add(self._state, list(entries))
+
+    async def remove_acls(self, wanted: AclEntry) -> list[AclEntry]:
+        """Removes the entries that match a filter, and returns them."""
+        with _told():
+            return acl_entries.remove(self._state, wanted)
+
     async def producers(self, topic: str | None = None) -> list[ProducerInfo]:
         """What the partitions know of producers with ids: of all topics, or of one."""
         state = self._state
@@ -448,13 +509,19 @@ def _group(state: BrokerState, group_id: str) -> Group:
         generation=group.generation_id,
         leader=group.leader,
         members=tuple(_member(group, member) for member in group.members.values()),
-        offsets=tuple(
-            GroupOffset(
-                topic, index, one.offset, one.leader_epoch, one.metadata, lag_behind(state, topic, index, one.offset)
-            )
-            for (topic, index), one in sorted(committed.items())
-        ),
+        offsets=tuple(_group_offset(state, place, one) for place, one in sorted(committed.items())),
     )
+
+
+def _group_offset(state: BrokerState, place: tuple[str, int], one: CommittedOffset) -> GroupOffset:
+    topic, index = place
+    plain = topic, index, one.offset, one.leader_epoch, one.metadata
+    try:
+        log = state.topics.partition(topic, index).log
+        start, end = log.log_start_offset, log.high_watermark
+        return GroupOffset(*plain, max(0, end - one.offset), start, end)
+    except (Refused, StorageError):
+        return GroupOffset(*plain, None)
 
 
 def _member(group: groups.Group, member: groups.Member) -> Member:

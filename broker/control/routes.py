@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import acts, log_levels, recordings, seen, steering
+from . import acts, administration, log_levels, recordings, seen, steering
 from .overview import about
 from .plane import Plane
 from .route import Call, Route
@@ -161,4 +161,5 @@ ROUTES: tuple[Route, ...] = (
     *_STATE,
     *_TOPICS,
     *_CLIENTS,
+    *administration.ROUTES,
 )

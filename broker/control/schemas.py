@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from ..faults.actions import ACTIONS, BYTES_MAX, MS_MAX, ON, WHEN
 from ..logs import Levels
+from .administration_schemas import ADMINISTRATION
 from .recording_schemas import RECORDINGS
 from .request_schemas import NUMBER, REQUESTS
 from .schema_parts import FLAG, INT16_MAX, INT32_MAX, INT64_MAX, TEXT
@@ -187,8 +188,10 @@ _CLIENTS: dict[str, Schema] = {
             "leader_epoch": _whole(-1, INT32_MAX),
             "metadata": TEXT,
             "lag": {"type": ["integer", "null"], "description": "null where the partition is gone", "minimum": 0},
+            "start_offset": {"type": ["integer", "null"], "description": "the log start offset, null likewise"},
+            "end_offset": {"type": ["integer", "null"], "description": "the high watermark, null likewise"},
         },
-        text="a committed offset, and how many lie behind it",
+        text="a committed offset, the offsets at both ends of its log, and how many the group has still to read",
     ),
     "Group": _object(
         {
@@ -467,6 +470,7 @@ SCHEMAS: dict[str, Schema] = (
     | _LOGS
     | REQUESTS
     | RECORDINGS
+    | ADMINISTRATION
     | _OVERVIEW
     | _TOPICS
     | _RECORDS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Value = bytes | str | None
@@ -15,12 +15,14 @@ STATES = {
     "INVALID_REPLICATION_FACTOR",
     "KAFKA_STORAGE_ERROR",
     "LEADER_NOT_AVAILABLE",
+    "NON_EMPTY_GROUP",
     "NOT_ENOUGH_REPLICAS",
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
     "NOT_LEADER_OR_FOLLOWER",
     "OFFSET_NOT_AVAILABLE",
     "POLICY_VIOLATION",
     "REQUEST_TIMED_OUT",
+    "SECURITY_DISABLED",
     "UNKNOWN_SERVER_ERROR",
 }
 
@@ -133,7 +135,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """One committed offset; `lag` is how many offsets lie behind it, None where the partition is gone."""
+    """One committed offset with the log start offset and the log end offset (the high watermark) of its partition.
+    `lag` is how many offsets the group has still to read. These three are None where the partition does not exist or
+    cannot be read."""
 
     topic: str
     partition: int
@@ -141,6 +145,8 @@ class GroupOffset:
     leader_epoch: int
     metadata: str
     lag: int | None
+    start_offset: int | None = None
+    end_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +171,71 @@ class Group:
     def committed(self) -> dict[tuple[str, int], int]:
         """The committed offset of each (topic, partition)."""
         return {(offset.topic, offset.partition): offset.offset for offset in self.offsets}
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOffset:
+    """The reset of one partition: the committed offset `before` (None: there was none) and `after`, between the log
+    start offset and the log end offset. `wanted` is the offset that was asked for where the log does not have it."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+    start_offset: int
+    end_offset: int
+    wanted: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReset:
+    """The reset of a group's offsets. With `done` False it is a preview: nothing was changed."""
+
+    group: str
+    done: bool
+    offsets: tuple[ResetOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigInfo:
+    """One config as DescribeConfigs returns it. `value` is None for a secret and for no value, `default` is that of the
+    release, `source` Kafka's name of where the value comes from, `documentation` None where Ottla does not act on it.
+    `synonyms` are (name, value, source) of each place that gives a value, the one in force first."""
+
+    name: str
+    value: str | None
+    default: str | None
+    source: str
+    is_read_only: bool
+    is_sensitive: bool
+    type: str
+    documentation: str | None
+    synonyms: tuple[tuple[str, str | None, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChanges:
+    """Changes of configs as IncrementalAlterConfigs has them: values to set, names to delete, list elements (joined by
+    commas) to append or subtract."""
+
+    set: Mapping[str, str] = field(default_factory=dict)
+    delete: tuple[str, ...] = ()
+    append: Mapping[str, str] = field(default_factory=dict)
+    subtract: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AclEntry:
+    """One access control entry, in Kafka's words: `resource_type` TOPIC, `pattern_type` LITERAL, `operation` READ,
+    `permission` ALLOW. In a filter None matches everything."""
+
+    resource_type: str | None = None
+    resource_name: str | None = None
+    pattern_type: str | None = None
+    principal: str | None = None
+    host: str | None = None
+    operation: str | None = None
+    permission: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

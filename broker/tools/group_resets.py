@@ -1,7 +1,7 @@
-"""`ottla groups --reset-offsets`: to which offsets groups without members are set.
+"""`ottla groups --reset-offsets`: sets the offsets of groups without members.
 
-Owns the scenarios (KIP-122), the notations of times and durations, and the file of a plan. An offset out of the log's
-range becomes the nearest in it.
+Owns the flags of the scenarios (KIP-122), the notations of times and durations, and the file of a plan. The scenarios
+are those of `broker/groups/resets.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ...client.admin import EARLIEST, LATEST, Admin, checked
 from ...client.errors import ClientError, KafkaError
 from ...protocol.errors import ErrorCode
 from ..clock import wall_ms
+from ..groups import resets
 from .admin_command import CannotDo, Out, message, padded, width
 from .command_line import Parser
 
@@ -26,7 +27,6 @@ Partition = tuple[str, int]
 Offsets = dict[Partition, int]
 Plan = dict[str, Offsets]
 SCENARIOS = tuple("to-offset shift-by to-datetime by-duration to-earliest to-latest to-current from-file".split())
-INACTIVE = frozenset({"Empty", "Dead"})
 COLUMN = 15
 FILE_BYTES_MAX = 64 << 20
 DURATION = re.compile(
@@ -149,12 +149,12 @@ async def reset_offsets(admin: Admin, asked: argparse.Namespace, names: Sequence
         if isinstance(group, ClientError):
             if not (isinstance(group, KafkaError) and group.code == ErrorCode.GROUP_ID_NOT_FOUND):
                 raise group
-        elif group.state not in INACTIVE:
-            out.fail(
-                f"Assignments can only be reset if the group '{name}' is inactive, "
-                f"but the current state is {group.state}."
-            )
-            continue
+        else:
+            try:
+                resets.check_inactive(name, group.state)
+            except resets.CannotReset as error:
+                out.fail(str(error))
+                continue
         if asked.from_file is not None and name not in asked.plan:
             out.fail(f"No reset plan for group {name} found")
             continue
@@ -192,11 +192,33 @@ def _exported(plan: Mapping[str, Offsets], is_single: bool) -> str:
 # Scenarios
 
 
+class _Lookup:
+    """Looks offsets up with ListOffsets requests."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    async def earliest(self, wanted: Iterable[Partition]) -> Offsets:
+        return await self._found(wanted, EARLIEST)
+
+    async def latest(self, wanted: Iterable[Partition]) -> Offsets:
+        return await self._found(wanted, LATEST)
+
+    async def since(self, wanted: Iterable[Partition], timestamp_ms: int) -> Offsets:
+        return await self._found(wanted, timestamp_ms)
+
+    async def _found(self, wanted: Iterable[Partition], time: int) -> Offsets:
+        found = checked(await self._admin.list_offsets(dict.fromkeys(wanted, time)))
+        return {where: told.offset for where, told in found.items()}
+
+
 async def _offsets_of(admin: Admin, asked: argparse.Namespace, group: str, out: Out) -> Offsets:
     """What one group is to have. Raises CannotDo and ClientError."""
+    lookup = _Lookup(admin)
     if asked.from_file is not None:
-        return await _in_range(admin, await _existing(admin, asked.plan[group]), out)
-    needs_committed = asked.all_topics or asked.shift_by is not None or asked.to_current
+        return _noted(await resets.in_range(await _existing(admin, asked.plan[group]), lookup), asked, out)
+    reset = _scenario(asked)
+    needs_committed = asked.all_topics or reset.to in (resets.SHIFT, resets.CURRENT)
     known = checked(await admin.list_group_offsets(group)) if needs_committed else {}
     committed = {where: told.offset for where, told in known.items() if told is not None}
     if asked.all_topics:
@@ -204,21 +226,34 @@ async def _offsets_of(admin: Admin, asked: argparse.Namespace, group: str, out: 
     else:
         wanted = _places(await partitions_of(admin, asked.topic))
         await _existing(admin, dict.fromkeys(wanted, 0))
+    try:
+        return _noted(await resets.planned(reset, wanted, committed, lookup), asked, out)
+    except resets.CannotReset as error:
+        raise CannotDo(str(error)) from None
+
+
+def _scenario(asked: argparse.Namespace) -> resets.Reset:
     if asked.to_offset is not None:
-        offset: int = asked.to_offset
-        return await _in_range(admin, dict.fromkeys(wanted, offset), out)
+        return resets.Reset(resets.OFFSET, asked.to_offset)
     if asked.shift_by is not None:
-        missing = next((where for where in wanted if where not in committed), None)
-        if missing is not None:
-            text = f"{missing[0]}-{missing[1]} since there is no current committed offset"
-            raise CannotDo(f"Cannot shift offset for partition {text}")
-        return await _in_range(admin, {where: committed[where] + asked.shift_by for where in wanted}, out)
-    if asked.to_earliest or asked.to_latest:
-        return await _looked_up(admin, wanted, EARLIEST if asked.to_earliest else LATEST)
-    if asked.to_current:
-        kept = {where: committed[where] for where in wanted if where in committed}
-        return kept | await _looked_up(admin, [where for where in wanted if where not in committed], LATEST)
-    return await _by_time(admin, asked, wanted, out)
+        return resets.Reset(resets.SHIFT, asked.shift_by)
+    for name in (resets.EARLIEST, resets.LATEST, resets.CURRENT):
+        if getattr(asked, f"to_{name}"):
+            return resets.Reset(name)
+    return resets.Reset(resets.TIME, asked.timestamp)
+
+
+def _noted(plan: resets.Plan, asked: argparse.Namespace, out: Out) -> Offsets:
+    """The offsets of a plan; prints what differs from what was asked for."""
+    for topic, partition in plan.without_records:
+        text = f"\nWarn: Partition {partition} from topic {topic} is empty. Falling back to latest known offset."
+        if out.as_json or asked.export:
+            out.note(text.strip())
+        else:
+            out.write(text + "\n")
+    for (topic, partition), (offset, start, end) in plan.out_of_range.items():
+        out.note(f"WARN: {topic}-{partition} has offsets {start} to {end}: {offset} is out of range")
+    return plan.offsets
 
 
 def _places(found: Iterable[tuple[str, list[int] | ClientError]]) -> list[Partition]:
@@ -244,34 +279,3 @@ async def _existing(admin: Admin, offsets: Offsets) -> Offsets:
     if missing:
         raise CannotDo(f"The partitions {', '.join(missing)} do not exist")
     return offsets
-
-
-async def _looked_up(admin: Admin, wanted: Iterable[Partition], time: int) -> Offsets:
-    found = checked(await admin.list_offsets(dict.fromkeys(wanted, time)))
-    return {where: told.offset for where, told in found.items()}
-
-
-async def _by_time(admin: Admin, asked: argparse.Namespace, wanted: Sequence[Partition], out: Out) -> Offsets:
-    """The first offsets of a time or later; the end where there is none."""
-    found = await _looked_up(admin, wanted, asked.timestamp)
-    late = sorted(where for where, offset in found.items() if offset < 0)
-    for topic, partition in late:
-        text = f"\nWarn: Partition {partition} from topic {topic} is empty. Falling back to latest known offset."
-        if out.as_json or asked.export:
-            out.note(text.strip())
-        else:
-            out.write(text + "\n")
-    return found | await _looked_up(admin, late, LATEST)
-
-
-async def _in_range(admin: Admin, offsets: Offsets, out: Out) -> Offsets:
-    """Offsets, each within what its log has."""
-    starts, ends = await _looked_up(admin, offsets, EARLIEST), await _looked_up(admin, offsets, LATEST)
-    found: Offsets = {}
-    for (topic, partition), offset in offsets.items():
-        where = topic, partition
-        found[where] = min(max(offset, starts[where]), ends[where])
-        if found[where] != offset:
-            known = f"{starts[where]} to {ends[where]}"
-            out.note(f"WARN: {topic}-{partition} has offsets {known}: {offset} is out of range")
-    return found

@@ -50,7 +50,7 @@ async def test_a_group_and_a_producer_of_real_clients(tmp_path: Path) -> None:
             assert (await told(api, "groups"))[1] == f"a/b Stable {group['generation']} 1 2"
             lines = await told(api, "groups", "show", "a/b")
             assert lines[4].startswith("reader-") and lines[4].endswith("10000 t-0,t-1")
-            assert lines[7].startswith("t 0 1 2")
+            assert lines[7].startswith("t 0 1 0 3 2")
 
             await api.ask("POST", "/clock/freeze")
             await api.ask("POST", "/clock/advance", {"ms": 3_600_000, "keep_members": True})

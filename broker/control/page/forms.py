@@ -10,7 +10,6 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from ....protocol.errors import ErrorCode
 from ...faults import Rule, UnknownFault
 from ...virtual_clock import VirtualClock
 from ..ctl_client import duration_ms, time_ms
@@ -113,11 +112,7 @@ async def delete_group(ask: Ask) -> Moved:
     id = ask.given.get("id", "")
     if ask.given.get("sure") != "yes":
         raise Refusal(400, f"the group {id} is deleted with its offsets where the box is ticked")
-    code = ask.plane.operations.running.state.groups.delete(id)
-    if code is not ErrorCode.NONE:
-        status = 404 if code is ErrorCode.GROUP_ID_NOT_FOUND else 409
-        why = "; it still has members" if code is ErrorCode.NON_EMPTY_GROUP else ""
-        raise Refusal(status, f"{code.name}: the group {id} is not deleted{why}")
+    await ask.plane.operations.delete_group(id)
     return Moved("/groups", f"Group {id} is deleted.")
 
 
