@@ -1,6 +1,7 @@
 """The broker: the only package that knows asyncio, sockets and configuration.
 
-`Embedded` is a broker within a test's process. It is imported when it is asked for: nothing else here needs it.
+`Embedded` is a broker within a test's process, `AsyncEmbedded` the same to be awaited. Both are imported when they are
+asked for: nothing else here needs them.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .embedded import Embedded
+    from .embedded import AsyncEmbedded, Embedded
 
-__all__ = ["Embedded"]
+__all__ = ["AsyncEmbedded", "Embedded"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,30 +1,27 @@
-"""A broker within the process of a test: `Embedded`, with an event loop in a thread of its own.
+"""A broker within the process of a test, on an event loop in a thread of its own: `Embedded`, whose methods block, and
+`AsyncEmbedded`, whose methods are awaited.
 
-Owns the thread, and the way of each call into it and back. What the calls mean is `control/operations.py`'s. Without a
-data directory the same storage engine keeps everything in memory.
+Owns what such a broker can be asked; what the operations mean is `control/operations.py`'s. Without a data directory
+the same storage engine keeps everything in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextlib
 import encodings.idna  # noqa: F401  used by the first look-up of an address: not to be imported within a start
 import os
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
-from ..storage.errors import StorageError
-from ..storage.files import DiskFiles, Files
-from ..storage.memory_files import MemoryFiles
-from . import logs, server
+from . import assertions
+from .broker_thread import BrokerThread
+from .calls import Awaited, Blocking, operation
 from .config import Config
 from .config_facts import broker_fact
-from .control.clock import ClockControl, ClockState, ClockView
+from .control.clock import AsyncClockView, ClockView
 from .control.operations import Operations, config_texts
 from .control.views import (
     AlreadyExists,
@@ -36,30 +33,26 @@ from .control.views import (
     ProducerInfo,
     Record,
     TopicInfo,
-    Value,
     checked_text,
     whole,
 )
-from .faults import Faults, FaultsView
+from .decoders import Decode, DecodedRecord, Undecodable, decoded
+from .faults import AsyncFaultsView, FaultsView
 from .faults import disk as _disk  # noqa: F401  imported with this module, as above
-from .options import WILDCARDS, ServeOptions, control_listener, flags_to_configs, format_address, serve_options
-from .produced import difference
-from .recording.expectations import Words
+from .options import ServeOptions, control_listener, flags_to_configs, serve_options
+from .recording.expectations import Verdict
 from .recording.record_options import RecordOptions
-from .recording.ring import Ring
 from .recording.seen import SeenRequest
-from .recording.watching import RequestsView
+from .recording.watching import AsyncRequestsView, RequestsView, judged_words
 from .releases import NEWEST, profile
 from .snapshots import Snapshot
-from .topology import Topology, TopologyView
-from .virtual_clock import VirtualClock
-
-if TYPE_CHECKING:
-    from .control.app import ControlServer
+from .topology import Topology
 
 __all__ = [
     "AlreadyExists",
+    "AsyncEmbedded",
     "BrokerFailed",
+    "DecodedRecord",
     "Embedded",
     "Group",
     "NewRecord",
@@ -70,6 +63,7 @@ __all__ = [
     "Snapshot",
     "TopicInfo",
     "TopologyFacade",
+    "Undecodable",
 ]
 
 MEMORY_DIR = "/ottla"  # the data directory of a broker that keeps everything in memory
@@ -80,9 +74,8 @@ DEFAULTS = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
 }
-CLOSING_TURNS = 10  # of the loop, for sockets that were accepted or aborted last to be closed
-T = TypeVar("T")
-_LOOP_FACTORY = server.loop_factory()
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def embedded_options(
@@ -130,64 +123,187 @@ def embedded_options(
     return replace(options, control=control_listener(control), control_write=control_write)
 
 
-def _addresses(running: server.Running, number: int) -> str:
-    """Where to find the listener of that number, node by node, from this machine."""
-    listeners = running.state.options.listeners
-    host = listeners[number].host
-    ports = [sock.getsockname()[1] for sock in running.sockets[number :: len(listeners)]]
-    return ",".join(format_address("127.0.0.1" if host in WILDCARDS else host, port) for port in ports)
+def _at_topology(method: Callable[Concatenate[Topology, P], R]) -> operation[P, R]:
+    async def work(operations: Operations, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(operations.topology, *args, **kwargs)
+
+    return operation(work, described=method)
 
 
-def _shut(running: server.Running) -> None:
-    """A broker that failed is as one whose process has ended: it refuses, until another state is served."""
-    for node_id in running.state.nodes.ids:
-        running.show_node(node_id, False)
+async def _leader(operations: Operations, topic: str, partition: int = 0) -> int:
+    """The node that leads a partition; -1 where there is none. Raises NotFound."""
+    for one in operations.topology.describe().partitions:
+        if (one.topic, one.partition) == (topic, partition):
+            return one.leader
+    raise NotFound(f"UNKNOWN_TOPIC_OR_PARTITION: there is no {topic}-{partition}")
 
 
-class TopologyFacade:
+class _TopologyCalls:
+    describe = _at_topology(Topology.describe)
+    """All nodes, and the leader of each partition."""
+    leader = operation(_leader)
+    """The node that leads a partition; -1 where there is none. Raises NotFound."""
+    move_leader = _at_topology(Topology.move_leader)
+    """Makes another node the leader of a partition."""
+    take_offline = _at_topology(Topology.take_offline)
+    """Takes a partition's leader away."""
+    bring_online = _at_topology(Topology.bring_online)
+    """Gives a partition a leader again."""
+    stop_node = _at_topology(Topology.stop_node)
+    """Stops a node: others lead what it led, it refuses connections, and its open ones are cut."""
+    start_node = _at_topology(Topology.start_node)
+    """Runs a stopped node again, at the port that it had."""
+    spread_leaders = _at_topology(Topology.spread_leaders)
+    """Makes the preferred node of each partition its leader."""
+
+    def __init__(self, thread: BrokerThread) -> None:
+        self._thread = thread
+
+
+class TopologyFacade(_TopologyCalls, Blocking):
     """The nodes and leaders of a broker, for another thread: each change is done when its method returns. Raises
     TopologyError, a ValueError, for what cannot be."""
 
-    def __init__(self, call: Callable[[Callable[[Topology], Any]], Any]) -> None:
-        self._call = call
 
-    def describe(self) -> TopologyView:
-        """All nodes, and who leads each partition."""
-        return self._call(lambda topology: topology.describe())
-
-    def leader(self, topic: str, partition: int = 0) -> int:
-        """The node that leads a partition; -1 where there is none. Raises NotFound."""
-        for one in self.describe().partitions:
-            if (one.topic, one.partition) == (topic, partition):
-                return one.leader
-        raise NotFound(f"UNKNOWN_TOPIC_OR_PARTITION: there is no {topic}-{partition}")
-
-    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Has another node lead a partition."""
-        self._call(lambda topology: topology.move_leader(topic, partition, node_id))
-
-    def take_offline(self, topic: str, partition: int) -> None:
-        """Takes a partition's leader away."""
-        self._call(lambda topology: topology.take_offline(topic, partition))
-
-    def bring_online(self, topic: str, partition: int) -> None:
-        """Gives it one again."""
-        self._call(lambda topology: topology.bring_online(topic, partition))
-
-    def stop_node(self, node_id: int) -> None:
-        """Stops a node: others lead what it led, it refuses connections, and those it has are cut."""
-        self._call(lambda topology: topology.stop_node(node_id))
-
-    def start_node(self, node_id: int) -> None:
-        """Has a node run again, at the port that it had."""
-        self._call(lambda topology: topology.start_node(node_id))
-
-    def spread_leaders(self) -> None:
-        """Has each partition led by its preferred node."""
-        self._call(lambda topology: topology.spread_leaders())
+class AsyncTopologyFacade(_TopologyCalls, Awaited):
+    """The same for coroutines of another loop."""
 
 
-class Embedded:
+def _looked_at(told: Verdict) -> list[SeenRequest]:
+    __tracebackhide__ = True
+    if not told.passed:
+        raise AssertionError(told.text)
+    return told.looked_at
+
+
+async def _decoded(
+    operations: Operations,
+    topic: str,
+    partition: int | None = None,
+    *,
+    decode: Decode = None,
+    decode_key: Decode = None,
+) -> Any:
+    """All committed records of a topic, or of one of its partitions, by partition and offset. With `decode`, "json" or
+    a function of the bytes, the values are decoded, with `decode_key` the keys; Undecodable names the first record that
+    cannot be."""
+    found = await operations.records(topic, partition)
+    if decode is None and decode_key is None:
+        return found
+    return await asyncio.to_thread(decoded, found, decode, decode_key)
+
+
+class _Calls:
+    """What `Embedded` and `AsyncEmbedded` have in common: the arguments, and every operation."""
+
+    def __init__(
+        self,
+        release: str = NEWEST,
+        configs: Mapping[str, Any] | None = {},
+        data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+        brokers: int | None = None,
+        listeners: str | Sequence[str] | None = None,
+        control: str | None = None,
+        control_write: bool = False,
+        record: str | os.PathLike[str] | None = None,
+        node_ids: Sequence[int] | None = None,
+    ) -> None:
+        """Checks the arguments, and starts nothing. Raises ValueError, TypeError."""
+        options = embedded_options(
+            release, configs, data_dir, brokers, listeners, control, control_write, record, node_ids
+        )
+        self._attach(BrokerThread(options, in_memory=data_dir is None), release)
+
+    def _attach(self, thread: BrokerThread, release: str) -> None:
+        self.options = thread.options
+        self.release = release
+        self._thread = thread
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect: HOST:PORT of the first listener of each node, once the broker is started."""
+        return next(iter(self._thread.bootstraps.values()), "")
+
+    @property
+    def bootstraps(self) -> dict[str, str]:
+        """The same of every listener, by its name."""
+        return self._thread.bootstraps
+
+    @property
+    def control_url(self) -> str | None:
+        """Where the control plane is, if there is one, once the broker is started."""
+        return self._thread.control_url
+
+    # The whole state
+
+    snapshot = operation(Operations.snapshot)
+    """Keeps all that the broker holds, for `restore`; clients notice nothing."""
+    restore = operation(Operations.restore)
+    """Has the broker hold what it held when the snapshot was taken, with the clock, the leaders and the stopped nodes
+    of that time, behind the same ports; faults stay. A broker whose disk failed works again.
+
+    Clients are cut off, and meet the restored state when they connect again. Leaders' epochs do not go back, and no
+    producer id is given out twice: an idempotent producer that has sent since receives OUT_OF_ORDER_SEQUENCE_NUMBER, as
+    from a cluster that lost data. A transactional id goes on from its epoch of then, so a client that used it since may
+    not be fenced by the first that takes it over.
+    """
+    reset = operation(Operations.reset)
+    """Resets the broker to its start: data, clock, leaders, and no faults."""
+
+    # Topics
+
+    create_topic = operation(Operations.create_topic)
+    """Makes a topic and returns its name; without one it gets a name that no other has. The replication factor is
+    `default.replication.factor` unless given."""
+    delete_topic = operation(Operations.delete_topic)
+    """Deletes a topic. Raises NotFound."""
+    topics = operation(Operations.topics)
+    """All topics by name, Kafka's own too."""
+    topic = operation(Operations.topic)
+    """One topic. Raises NotFound."""
+
+    # Records
+
+    send = operation(Operations.send)
+    """Appends one record past the wire, and returns its offset; texts are stored as UTF-8.
+
+    Without a partition it goes where Java's client puts its key; records without a key go to the partitions by turns.
+    """
+    send_many = operation(Operations.send_many)
+    """Appends many in few batches: values, (key, value) pairs, NewRecords or Records; the offset of each."""
+    _records = operation(_decoded)
+    assert_produced = operation(assertions.produced, finish=assertions.raise_difference)
+    """Raises AssertionError with the difference unless the topic's committed records are those expected.
+
+    An expectation is a value, a (key, value) pair or a whole Record; what it does not name is not compared. They stand
+    by partition and offset, unless `ordered` is False: then in any order. Records that are missing, and the topic, have
+    `within_ms` of real time to come. `decode` reads the values before they are compared and shown, `decode_key` the
+    keys: "json", or a function of the bytes.
+    """
+
+    # Requests
+
+    assert_requests = operation(judged_words, finish=_looked_at)
+    """Raises AssertionError, with what was otherwise, unless the requests that clients made are as the words say; they
+    are `Words`. Returns the requests that were looked at.
+
+        broker.assert_requests(api="Produce", client_id="orders", acks=-1, idempotent=True, codec="lz4")
+
+    Requests or responses that are missing have `within_ms` of real time to come. Raises ValueError and TypeError for
+    words that make no sense.
+    """
+
+    # Groups and producers
+
+    groups = operation(Operations.groups)
+    """All groups by id."""
+    group = operation(Operations.group)
+    """One group: its state, members, committed offsets and lag. One that is not there is in state Dead."""
+    producers = operation(Operations.producers)
+    """The producer state entries of the partitions of all topics, or of one."""
+
+
+class Embedded(_Calls, Blocking):
     """A broker in a thread of this process, for tests: up in milliseconds, and gone with its context.
 
     `release` is the release of Kafka whose ways it has, the newest where none is given; "ottla" is that of no release.
@@ -202,122 +318,41 @@ class Embedded:
     `.pcapng` for Wireshark; all of it is there when the broker has stopped.
 
     Used as `with Embedded() as broker:` or `async with Embedded() as broker:`, or by `start` and `stop`. All methods
-    may be called from any thread, also under a running event loop, which they hold up for as long as they take. What
-    the broker refuses is an OperationError.
+    may be called from any thread, also under a running event loop, which they block for as long as they take:
+    `broker.aio` has the same to be awaited. What the broker refuses is an OperationError.
     """
 
-    def __init__(
-        self,
-        release: str = NEWEST,
-        configs: Mapping[str, Any] | None = {},
-        data_dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-        brokers: int | None = None,
-        listeners: str | Sequence[str] | None = None,
-        control: str | None = None,
-        control_write: bool = False,
-        record: str | os.PathLike[str] | None = None,
-        node_ids: Sequence[int] | None = None,
-    ) -> None:
-        """Checks what is asked for, and starts nothing. Raises ValueError, TypeError."""
-        self.options = embedded_options(
-            release, configs, data_dir, brokers, listeners, control, control_write, record, node_ids
-        )
-        self.release = release
-        self.bootstrap = ""
-        """Where clients connect: HOST:PORT of the first listener of each node, once it is started."""
-        self.bootstraps: dict[str, str] = {}
-        """The same of every listener, by its name."""
-        self.control_url: str | None = None
-        """Where its control plane is, if it has one, once it is started."""
-        self._faults = Faults()
-        self.faults = FaultsView(self._faults, self._with_faults)
-        """What requests, the disk and the sockets meet: errors, delays, lost answers and the like. Faults that are put
-        in force before the start, or after a stop, are there from the start on."""
-        self.requests = RequestsView(self._with_running)
-        """What clients asked, and were answered: `requests(api="Produce", client_id="orders")` lists the newest 10,000
-        or so, `requests.clear()` forgets them, `requests.mark()` is for `since=`."""
-        self.clock = ClockView(self._with_clock)
+    def _attach(self, thread: BrokerThread, release: str) -> None:
+        super()._attach(thread, release)
+        self.faults = FaultsView(thread.faults, self._with_faults)
+        """What requests, the disk and the sockets meet: errors, delays, lost responses and the like. Faults that are
+        put in force before the start, or after a stop, are there from the start on."""
+        self.requests = RequestsView(thread)
+        """The requests of clients with their responses: `requests(api="Produce", client_id="orders")` lists the newest
+        10,000 or so, `requests.clear()` forgets them, `requests.mark()` is for `since=`."""
+        self.clock = ClockView(thread)
         """The broker's clock: freeze, run, set, advance."""
-        self.topology = TopologyFacade(self._with_topology)
+        self.topology = TopologyFacade(thread)
         """The nodes and leaders: move, take offline, stop, start."""
-        self._files: Files = DiskFiles() if data_dir is not None else MemoryFiles(self._now_ns)
-        self._thread: threading.Thread | None = None
-        self._process = os.getpid()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._operations: Operations | None = None
-        self._stop: asyncio.Future[None] | None = None
-        self._ended: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._clock: VirtualClock | None = None
 
-    def _now_ns(self) -> int:
-        """The broker's time, which files in memory get."""
-        operations = self._operations
-        clock = self._clock if operations is None else operations.running.state.clock
-        return 0 if clock is None else clock.now_ms() * 1_000_000
+    @property
+    def aio(self) -> AsyncEmbedded:
+        """The same broker with methods that are awaited, by coroutines of any loop."""
+        return AsyncEmbedded.of(self)
 
-    # Starting and stopping
+    def _with_faults(self, work: Callable[[], R]) -> R:
+        return work() if self._thread.operations is None else self._thread.call(partial(_done, work))
 
     def start(self) -> Self:
         """Starts it, and returns when clients can connect. One that was stopped has its data still. Raises
         StartupError, or OperationError where it runs already."""
-        ready = self._begin()
-        try:
-            ready.result()
-        except BaseException:
-            self._give_up(ready)
-            raise
-        return self
-
-    def _give_up(self, ready: concurrent.futures.Future[None]) -> None:
-        """Leaves nothing of a start that failed, or whose caller was interrupted and will not know of it."""
-        with contextlib.suppress(Exception):  # it failed, or was cancelled: then its thread ends by itself
-            ready.result()
-            self._end()
-        self._gone()
-
-    def _begin(self) -> concurrent.futures.Future[None]:
-        if self._thread is not None:
-            raise OperationError("the broker runs already")
-        self._process = os.getpid()
-        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
-        self._ended = concurrent.futures.Future()
-        self._thread = threading.Thread(target=self._run, args=(ready, self._ended), name="ottla-embedded", daemon=True)
         self._thread.start()
-        return ready
+        return self
 
     def stop(self) -> None:
         """Stops it, and returns when its thread is gone; harmless where it does not run. Raises OperationError when
         not everything could be written."""
-        ended = self._end()
-        try:
-            ended.result()
-        finally:
-            self._gone()
-
-    def _end(self) -> concurrent.futures.Future[None]:
-        """Tells it to stop; the future is done when it has."""
-        if self._process != os.getpid():
-            self._thread = None
-        if self._thread is None:
-            ended: concurrent.futures.Future[None] = concurrent.futures.Future()
-            ended.set_result(None)
-            return ended
-        self._check_thread()
-        loop = self._loop
-        if loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended by itself
-                loop.call_soon_threadsafe(self._tell_stop)
-        return self._ended
-
-    def _tell_stop(self) -> None:
-        if self._stop is not None and not self._stop.done():
-            self._stop.set_result(None)
-
-    def _gone(self) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join()
-        self._loop = self._operations = self._stop = None
+        self._thread.stop()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -332,241 +367,106 @@ class Embedded:
                 raise
 
     async def __aenter__(self) -> Self:
-        ready = self._begin()
-        try:
-            await asyncio.wrap_future(ready)
-        except BaseException:
-            self._give_up(ready)
-            raise
+        await self._thread.start_awaited()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            await asyncio.wrap_future(self._end())
+            await self._thread.stop_awaited()
         except OperationError:
             if error is None:
                 raise
-        finally:
-            self._gone()
 
-    # In its thread
+    @overload
+    def records(
+        self, topic: str, partition: int | None = None, *, decode: None = None, decode_key: None = None
+    ) -> list[Record]: ...
+    @overload
+    def records(
+        self, topic: str, partition: int | None = None, *, decode: Decode = None, decode_key: Decode = None
+    ) -> list[DecodedRecord]: ...
+    def records(
+        self, topic: str, partition: int | None = None, *, decode: Decode = None, decode_key: Decode = None
+    ) -> Any:
+        """All committed records of a topic, or of one of its partitions, by partition and offset.
 
-    def _run(self, ready: concurrent.futures.Future[None], ended: concurrent.futures.Future[None]) -> None:
-        logs.quieten_thread()
-        failure: BaseException | None = None
-        try:
-            with asyncio.Runner(loop_factory=_LOOP_FACTORY) as runner:
-                runner.run(self._live(ready))
-        except BaseException as error:
-            failure = error
-        if not ready.done():
-            ready.set_exception(failure or OperationError("the broker ended before it was ready"))
-            failure = None
-        if failure is None:
-            ended.set_result(None)
-        else:
-            ended.set_exception(failure)
-
-    async def _live(self, ready: concurrent.futures.Future[None]) -> None:
-        loop = asyncio.get_running_loop()
-        self._clock = VirtualClock(loop)
-        running = await server.start(
-            self.options, loop, self._clock, files=self._files, faults=self._faults, ring=Ring()
-        )
-        operations = Operations(running)
-        control: ControlServer | None = None
-        try:
-            await operations.keep_start()
-            if self.options.control is not None:
-                from .control.app import start_control
-
-                where = self.options.control
-                control = await start_control(operations, where.host, where.port, may_write=self.options.control_write)
-                self.control_url = control.url
-            running.on_failed = partial(_shut, running)
-            names = [listener.name for listener in self.options.listeners]
-            self.bootstraps = {name: _addresses(running, number) for number, name in enumerate(names)}
-            self.bootstrap = self.bootstraps[names[0]]
-            self._stop = loop.create_future()
-            self._loop, self._operations = loop, operations
-            ready.set_result(None)
-            await self._stop
-        finally:
-            if control is not None:
-                await control.stop()
-            await self._close(operations)
-
-    async def _close(self, operations: Operations) -> None:
-        running = operations.running
-        has_failed = running.failed.done()
-        try:
-            await operations.stop()
-        except StorageError as error:
-            if not has_failed:
-                raise OperationError(f"stopped, but not everything could be written: {error}") from error
-        finally:
-            self._files = running.store
-            for _ in range(CLOSING_TURNS):
-                await asyncio.sleep(0)
-
-    def _check_thread(self) -> None:
-        if self._thread is threading.current_thread():
-            raise RuntimeError("an embedded broker is not to be called in its own thread")
-
-    def _call(self, work: Callable[[Operations], Awaitable[T]]) -> T:
-        """What an operation comes to, done on the broker's loop."""
-        self._check_thread()
-        if self._process != os.getpid():
-            raise OperationError("the broker runs in another process, of which this one is a copy")
-        loop, operations = self._loop, self._operations
-        if loop is None or operations is None:
-            raise OperationError("the broker does not run")
-        return self._wait(loop, work(operations))
-
-    @staticmethod
-    def _wait(loop: asyncio.AbstractEventLoop, work: Any) -> Any:
-        coroutine: Coroutine[Any, Any, Any] = work
-        try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, loop)
-        except RuntimeError as error:  # its loop is closed
-            coroutine.close()
-            raise OperationError("the broker does not run") from error
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError as error:
-            raise OperationError("the broker stopped before it was done") from error
-
-    def _with_faults(self, work: Callable[[], T]) -> T:
-        async def done(operations: Operations) -> T:
-            return work()
-
-        return work() if self._operations is None else self._call(done)
-
-    def _with_clock(self, work: Callable[[ClockControl], Awaitable[ClockState]]) -> ClockState:
-        return self._call(lambda operations: operations.moving(work))
-
-    def _with_running(self, work: Callable[[server.Running], Awaitable[T]]) -> T:
-        return self._call(lambda operations: work(operations.running))
-
-    def _with_topology(self, work: Callable[[Topology], T]) -> T:
-        async def done(operations: Operations) -> T:
-            return work(operations.topology)
-
-        return self._call(done)
-
-    # The whole state
-
-    def snapshot(self) -> Snapshot:
-        """Keeps all that the broker holds, for `restore`; clients notice nothing."""
-        return self._call(lambda operations: operations.snapshot())
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Has the broker hold what it held then, with the clock, the leaders and the stopped nodes of that time, behind
-        the same ports; faults stay. A broker whose disk failed works again.
-
-        Clients are cut off, and find it so when they come back. What they know goes no way back: so leaders' epochs do
-        not, and no producer's id is given out twice; an idempotent producer that has sent since is told that its
-        sequence is out of order, as by a cluster that lost what it had. A transactional id goes on from its epoch of
-        then, so a client that used it since may not be fenced by the first that takes it over.
+        With `decode`, "json" or a function of the bytes, the values are decoded, with `decode_key` the keys. Raises
+        NotFound, and Undecodable for the first record that cannot be decoded.
         """
-        self._call(lambda operations: operations.restore(snapshot))
+        return self._records(topic, partition, decode=decode, decode_key=decode_key)
 
-    def reset(self) -> None:
-        """Has the broker be as it was at its start: data, clock, leaders, and no faults."""
-        self._call(lambda operations: operations.reset())
 
-    # Topics
+class AsyncEmbedded(_Calls, Awaited):
+    """`Embedded` for coroutines: takes the same arguments, runs in a thread of its own as well, and all its methods are
+    awaited, by coroutines of any loop.
 
-    def create_topic(
-        self,
-        name: str | None = None,
-        partitions: int = 1,
-        configs: Mapping[str, Any] = {},
-        replication_factor: int | None = None,
-    ) -> str:
-        """Makes a topic and returns its name; without one it gets a name that no other has. The factor is
-        `default.replication.factor` unless given."""
-        return self._call(lambda operations: operations.create_topic(name, partitions, configs, replication_factor))
+        async with AsyncEmbedded() as broker:
+            topic = await broker.create_topic()
+            async with broker.faults.error("Produce", "NOT_LEADER_OR_FOLLOWER", times=1):
+                ...
+            await broker.assert_produced(topic, [b"bread"], within_ms=5000)
+    """
 
-    def delete_topic(self, name: str) -> None:
-        """Deletes a topic. Raises NotFound."""
-        self._call(lambda operations: operations.delete_topic(name))
+    def _attach(self, thread: BrokerThread, release: str) -> None:
+        super()._attach(thread, release)
+        self.faults = AsyncFaultsView(thread.faults, self._with_faults)
+        """As `Embedded.faults`; each is awaited, or used with `async with`."""
+        self.requests = AsyncRequestsView(thread)
+        """As `Embedded.requests`."""
+        self.clock = AsyncClockView(thread)
+        """As `Embedded.clock`; `(await clock.state()).now_ms` is the time."""
+        self.topology = AsyncTopologyFacade(thread)
+        """As `Embedded.topology`."""
 
-    def topics(self) -> list[TopicInfo]:
-        """All topics by name, Kafka's own too."""
-        return self._call(lambda operations: operations.topics())
+    @classmethod
+    def of(cls, broker: Embedded) -> Self:
+        """The same broker as `broker`, to be awaited."""
+        found = cls.__new__(cls)
+        found._attach(broker._thread, broker.release)
+        return found
 
-    def topic(self, name: str) -> TopicInfo:
-        """One topic. Raises NotFound."""
-        return self._call(lambda operations: operations.topic(name))
+    async def _with_faults(self, work: Callable[[], R]) -> R:
+        return work() if self._thread.operations is None else await self._thread.call_awaited(partial(_done, work))
 
-    # Records
+    async def start(self) -> Self:
+        """Starts it, and returns when clients can connect. One that was stopped has its data still. Raises
+        StartupError, or OperationError where it runs already."""
+        await self._thread.start_awaited()
+        return self
 
-    def send(
-        self,
-        topic: str,
-        value: Value,
-        key: Value = None,
-        headers: Iterable[tuple[str, Value]] = (),
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> int:
-        """Appends one record past the wire, and returns its offset; texts are stored as UTF-8.
+    async def stop(self) -> None:
+        """Stops it, and returns when its thread is gone; harmless where it does not run. Raises OperationError when
+        not everything could be written."""
+        await self._thread.stop_awaited()
 
-        Without a partition it goes where Java's client puts its key; records without a key go to the partitions in
-        turns.
-        """
-        return self._call(lambda operations: operations.send(topic, value, key, headers, partition, timestamp_ms))
+    async def __aenter__(self) -> Self:
+        return await self.start()
 
-    def send_many(self, topic: str, records: Iterable[Any]) -> list[int]:
-        """Appends many in few batches: values, (key, value) pairs, NewRecords or Records; the offset of each."""
-        given = list(records)
-        return self._call(lambda operations: operations.send_many(topic, given))
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self.stop()
+        except OperationError:
+            if error is None:
+                raise
 
-    def records(self, topic: str, partition: int | None = None) -> list[Record]:
-        """All committed records of a topic, or of one of its partitions, by partition and offset."""
-        return self._call(lambda operations: operations.records(topic, partition))
+    @overload
+    async def records(
+        self, topic: str, partition: int | None = None, *, decode: None = None, decode_key: None = None
+    ) -> list[Record]: ...
+    @overload
+    async def records(
+        self, topic: str, partition: int | None = None, *, decode: Decode = None, decode_key: Decode = None
+    ) -> list[DecodedRecord]: ...
+    async def records(
+        self, topic: str, partition: int | None = None, *, decode: Decode = None, decode_key: Decode = None
+    ) -> Any:
+        """As `Embedded.records`."""
+        return await self._records(topic, partition, decode=decode, decode_key=decode_key)
 
-    def assert_produced(self, topic: str, expected: Iterable[Any], ordered: bool = True) -> None:
-        """Raises AssertionError with the difference unless the topic's committed records are those expected.
 
-        An expectation is a value, a (key, value) pair or a whole Record; what it does not name is not compared. They
-        stand by partition and offset, unless `ordered` is False: then in any order.
-        """
-        __tracebackhide__ = True
-        told = difference(topic, self.records(topic), expected, ordered)
-        if told is not None:
-            raise AssertionError(told)
-
-    # Requests
-
-    def assert_requests(self, *, within_ms: int = 0, **words: Unpack[Words]) -> list[SeenRequest]:
-        """Raises AssertionError, with what was otherwise, unless the requests that clients made are as the words say;
-        they are `Words`. Returns the requests that were looked at.
-
-            broker.assert_requests(api="Produce", client_id="orders", acks=-1, idempotent=True, codec="lz4")
-
-        Where requests or answers are missing, they have `within_ms` of real time to come. Raises ValueError and
-        TypeError for words that make no sense.
-        """
-        __tracebackhide__ = True
-        told = self.requests.judge(within_ms, words)
-        if not told.passed:
-            raise AssertionError(told.text)
-        return told.looked_at
-
-    # Groups and producers
-
-    def groups(self) -> list[Group]:
-        """All groups by id."""
-        return self._call(lambda operations: operations.groups())
-
-    def group(self, id: str) -> Group:
-        """One group: its state, members, committed offsets and lag. One that is not there is in state Dead."""
-        return self._call(lambda operations: operations.group(id))
-
-    def producers(self, topic: str | None = None) -> list[ProducerInfo]:
-        """What the partitions of all topics, or of one, know of producers with ids."""
-        return self._call(lambda operations: operations.producers(topic))
+async def _done(work: Callable[[], R], operations: Operations) -> R:
+    return work()

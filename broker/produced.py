@@ -1,6 +1,6 @@
-"""Compares the records of a topic with those a test expects, and tells the difference so that a person sees it.
+"""Compares the records of a topic with those that a test expects, and writes the difference for a person to read.
 
-Pure: records come in as values. Owns what an expectation may be: a value, a (key, value) pair, or a whole record; and
+Pure: records come in as values. Owns what an expectation may be (a value, a (key, value) pair or a whole record) and
 the text of the difference, which is bounded.
 """
 
@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import SequenceMatcher
+from pprint import saferepr
 from typing import Any
 
 from .control.views import NewRecord, Record, to_bytes
 
 SHOWN_LINES = 60  # of a difference
 SHOWN_BYTES = 200  # of one key or value
+SHOWN_DECODED = 500  # letters of one that was decoded
 CONTEXT_LINES = 2
 ALIGNED_LINES = 2_000  # beyond that many the lines are compared place by place, which costs no more than they are
 
@@ -26,31 +28,51 @@ _FIELDS = tuple(field.name for field in fields(Record))
 _SHOWN = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
 
 
-def wanted_of(expected: Any) -> Wanted:
-    """An expectation by fields. Raises TypeError for what is none."""
+def wanted_of(expected: Any, decoded: bool = False, key_decoded: bool = False) -> Wanted:
+    """An expectation by fields. Values, or keys, that are compared with decoded ones are taken as they are; others are
+    bytes, or text for its UTF-8. Raises TypeError."""
+    value_of = _as_is if decoded else to_bytes
+    key_of = _as_is if key_decoded else to_bytes
     if isinstance(expected, Record):
         return {name: getattr(expected, name) for name in _FIELDS}
     if isinstance(expected, NewRecord):
-        found: Wanted = {"value": to_bytes(expected.value), "key": to_bytes(expected.key)}
+        found: Wanted = {"value": value_of(expected.value), "key": key_of(expected.key)}
         found["headers"] = tuple((name, to_bytes(value)) for name, value in expected.headers)
         optional = {"partition": expected.partition, "timestamp_ms": expected.timestamp_ms}
         return found | {name: value for name, value in optional.items() if value is not None}
     if isinstance(expected, tuple):
         if len(expected) != 2:
             raise TypeError(f"an expected record is a value, a (key, value) pair or a Record, not {expected!r}")
-        return {"key": to_bytes(expected[0]), "value": to_bytes(expected[1])}
-    return {"value": to_bytes(expected)}
+        return {"key": key_of(expected[0]), "value": value_of(expected[1])}
+    return {"value": value_of(expected)}
 
 
-def difference(topic: str, found: Sequence[Record], expected: Iterable[Any], ordered: bool = True) -> str | None:
-    """Why the records are not those expected, in a few lines; None if they are.
+def _as_is(value: Any) -> Any:
+    return value
 
-    What an expectation does not name (the key of a plain value, the offset of a pair) is not compared. In an `ordered`
-    comparison the records stand by partition and offset.
-    """
+
+def expectations(expected: Iterable[Any], decoded: bool = False, key_decoded: bool = False) -> list[Wanted]:
+    """All expectations by fields. Raises TypeError for what is no list of them."""
     if isinstance(expected, str | bytes | Mapping | Record | NewRecord) or not isinstance(expected, Iterable):
         raise TypeError(f"what is expected is a list of values, (key, value) pairs or Records, not {expected!r}")
-    wanted = [wanted_of(one) for one in expected]
+    return [wanted_of(one, decoded, key_decoded) for one in expected]
+
+
+def difference(
+    topic: str,
+    found: Sequence[Record],
+    expected: Iterable[Any],
+    ordered: bool = True,
+    *,
+    decoded: bool = False,
+    key_decoded: bool = False,
+) -> str | None:
+    """The difference between the records and those expected, in a few lines; None if there is none.
+
+    What an expectation does not name (the key of a plain value, the offset of a pair) is not compared. In an `ordered`
+    comparison the records stand by partition and offset. `decoded` and `key_decoded` are those of `expectations`.
+    """
+    wanted = expectations(expected, decoded, key_decoded)
     if len(found) == len(wanted) and all(_fits(f, w) for f, w in zip(found, wanted, strict=True)):
         return None
     named = {name for one in wanted for name in one} or {"key", "value"}
@@ -83,21 +105,44 @@ def _unmatched(found: Sequence[Record], wanted: Sequence[Wanted]) -> tuple[list[
     missing: list[Wanted] = []
     for names in sorted({tuple(sorted(one)) for one in wanted}, key=len, reverse=True):
         asked = [one for one in wanted if tuple(sorted(one)) == names]
-        needed = Counter(tuple(one[name] for name in names) for one in asked)
-        rest: list[Record] = []
-        for record in left:
-            key = tuple(getattr(record, name) for name in names)
-            if needed[key] > 0:
-                needed[key] -= 1
-            else:
-                rest.append(record)
-        left = rest
-        for one in asked:
-            key = tuple(one[name] for name in names)
-            if needed[key] > 0:
-                needed[key] -= 1
-                missing.append(one)
+        try:
+            lacking, left = _counted(asked, left, names)
+        except TypeError:  # a decoded value that has no hash
+            lacking, left = _searched(asked, left)
+        missing += lacking
     return missing, left
+
+
+def _counted(
+    asked: Sequence[Wanted], left: Sequence[Record], names: Sequence[str]
+) -> tuple[list[Wanted], list[Record]]:
+    needed = Counter(tuple(one[name] for name in names) for one in asked)
+    missing: list[Wanted] = []
+    rest: list[Record] = []
+    for record in left:
+        key = tuple(getattr(record, name) for name in names)
+        if needed[key] > 0:
+            needed[key] -= 1
+        else:
+            rest.append(record)
+    for one in asked:
+        key = tuple(one[name] for name in names)
+        if needed[key] > 0:
+            needed[key] -= 1
+            missing.append(one)
+    return missing, rest
+
+
+def _searched(asked: Sequence[Wanted], left: Sequence[Record]) -> tuple[list[Wanted], list[Record]]:
+    rest = list(left)
+    missing: list[Wanted] = []
+    for one in asked:
+        place = next((number for number, record in enumerate(rest) if _fits(record, one)), None)
+        if place is None:
+            missing.append(one)
+        else:
+            del rest[place]
+    return missing, rest
 
 
 def _line(wanted: Wanted, shown: Sequence[str]) -> str:
@@ -107,10 +152,15 @@ def _line(wanted: Wanted, shown: Sequence[str]) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bytes) and len(value) > SHOWN_BYTES:
-        # The checksum tells those apart that differ only in what is not shown.
+    # The checksum tells those apart that differ only in what is not shown.
+    if isinstance(value, bytes):
+        if len(value) <= SHOWN_BYTES:
+            return repr(value)
         return f"{value[:SHOWN_BYTES]!r}... ({len(value)} bytes, CRC-32 {zlib.crc32(value):08x})"
-    return repr(value)
+    text = saferepr(value)  # the keys of dicts in order, so that equal ones look equal
+    if len(text) <= SHOWN_DECODED or isinstance(value, tuple):
+        return text
+    return f"{text[:SHOWN_DECODED]}... ({len(text)} letters, CRC-32 {zlib.crc32(text.encode(errors='replace')):08x})"
 
 
 def _aligned(wanted: Sequence[str], found: Sequence[str]) -> Iterator[str]:

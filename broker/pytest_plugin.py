@@ -1,7 +1,9 @@
 """The pytest plugin `ottla`: brokers and topics for tests, as fixtures.
 
 `ottla_broker` is one `Embedded` broker for the whole session (under pytest-xdist one in each worker), `ottla_topic` the
-name of a topic on it that no other test has, `ottla_factory` makes brokers that end with the test.
+name of a topic on it that no other test has, `ottla_factory` makes brokers that end with the test. For tests that are
+coroutines, under any plugin that runs them on asyncio, `ottla_async_broker` and `ottla_async_factory` are the same with
+methods to be awaited.
 
     @pytest.mark.ottla(configs={"cleanup.policy": "compact"}, partitions=3)
     def test_it(ottla_broker, ottla_topic): ...
@@ -21,14 +23,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from .embedded import Embedded
+    from .embedded import AsyncEmbedded, Embedded
 
 MARKER = (
     "ottla(configs={}, partitions=1, broker_configs={}, release=None, brokers=1, node_ids=None): topics and brokers"
@@ -139,6 +142,12 @@ def ottla_topic(request: pytest.FixtureRequest, ottla_broker: Embedded) -> Itera
 
 
 @pytest.fixture
+def ottla_async_broker(ottla_broker: Embedded) -> AsyncEmbedded:
+    """`ottla_broker` for a coroutine: `await ottla_async_broker.assert_produced(ottla_topic, [b"bread"])`."""
+    return ottla_broker.aio
+
+
+@pytest.fixture
 def ottla_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Embedded]]:
     """`ottla_factory(release=None, configs={}, brokers=1, node_ids=None, **more)` starts a broker of the test's own.
 
@@ -169,3 +178,15 @@ def ottla_factory(request: pytest.FixtureRequest) -> Iterator[Callable[..., Embe
             return running.enter_context(broker)
 
         yield make
+
+
+@pytest.fixture
+def ottla_async_factory(ottla_factory: Callable[..., Embedded]) -> Callable[..., Awaitable[AsyncEmbedded]]:
+    """`await ottla_async_factory(...)` starts a broker of the test's own, as `ottla_factory` does, to be awaited."""
+
+    async def make(**more: Any) -> AsyncEmbedded:
+        import asyncio  # as all that tests without a broker do without
+
+        return (await asyncio.to_thread(partial(ottla_factory, **more))).aio
+
+    return make

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .embedded import Embedded
+from .embedded import AsyncEmbedded, Embedded
 from .releases import NEWEST
 
 MAX_WORDS = 100  # of a test's name in its topic's; Kafka allows 249 characters in all
@@ -29,7 +29,8 @@ class OttlaMixin(unittest.TestCase if TYPE_CHECKING else object):
     """One broker for each class (stands before TestCase among its bases); class attributes say which.
 
     `ottla_broker` runs from `setUpClass` to after `tearDownClass`; `ottla_topic` is a topic that only the test has,
-    made when it is first asked for; `ottla_factory` starts more brokers, which stop with the test.
+    made when it is first asked for; `ottla_factory` starts more brokers, which stop with the test. In an
+    IsolatedAsyncioTestCase `ottla_async_broker` is the same broker with methods to be awaited.
     """
 
     ottla_release: ClassVar[str] = NEWEST
@@ -51,6 +52,11 @@ class OttlaMixin(unittest.TestCase if TYPE_CHECKING else object):
             )
         )
         super().setUpClass()
+
+    @property
+    def ottla_async_broker(self) -> AsyncEmbedded:
+        """`ottla_broker` for coroutines."""
+        return self.ottla_broker.aio
 
     @property
     def ottla_topic(self) -> str:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
+from ..calls import Awaited, Blocking, operation
 from ..virtual_clock import VirtualClock
 from .views import OperationError, whole
 
 if TYPE_CHECKING:
+    from ..broker_thread import BrokerThread
     from ..server import Running
+    from .operations import Operations
 
 LATEST_MS = 253_402_300_799_999  # the end of the year 9999
 
@@ -72,7 +75,8 @@ class ClockControl:
         return await self.state()
 
     async def set(self, ms: int) -> ClockState:
-        """Sets it to a time. Forwards as `advance`; backwards nothing happens, and what has a time keeps it."""
+        """Sets it to a time (ms since 1970). Forwards as `advance`; backwards nothing happens, and what has a time
+        keeps it."""
         await self._clock.set(_time(ms), self._settle)
         return await self.state()
 
@@ -102,14 +106,37 @@ def _time(ms: int) -> int:
     return ms
 
 
-class ClockView:
-    """`ClockControl` for another thread: each method returns when it is done.
+P = ParamSpec("P")
+R = TypeVar("R")
 
-    `call` does on the broker's loop what it is given, and returns what comes of it.
-    """
 
-    def __init__(self, call: Callable[[Callable[[ClockControl], Awaitable[ClockState]]], ClockState]) -> None:
-        self._call = call
+def _moving(method: Callable[Concatenate[ClockControl, P], Awaitable[R]]) -> operation[P, R]:
+    """A method of the clock as an operation, done while nothing else is done to the state as a whole."""
+
+    async def work(operations: Operations, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await operations.moving(lambda clock: method(clock, *args, **kwargs))
+
+    return operation(work, described=method)
+
+
+class _ClockCalls:
+    state = _moving(ClockControl.state)
+    """How the clock stands."""
+    freeze = _moving(ClockControl.freeze)
+    """Stops the clock until it is moved or runs again."""
+    run = _moving(ClockControl.run)
+    """Has the clock go on from where it stands."""
+    set = _moving(ClockControl.set)
+    """Sets the clock to a time in ms since 1970."""
+    advance = _moving(ClockControl.advance)
+    """Moves the clock on, with all that becomes due on the way."""
+
+    def __init__(self, thread: BrokerThread) -> None:
+        self._thread = thread
+
+
+class ClockView(_ClockCalls, Blocking):
+    """`ClockControl` for another thread: each method returns when it is done."""
 
     @property
     def now_ms(self) -> int:
@@ -126,27 +153,6 @@ class ClockView:
         """How far it is ahead of the machine's clock."""
         return self.state().offset_ms
 
-    def state(self) -> ClockState:
-        """How the clock stands."""
-        return self._call(lambda clock: clock.state())
 
-    def freeze(self) -> ClockState:
-        """Has it stand still until it is moved or runs again. Sessions and transactions last until then; a group that
-        waits for more members (`group.initial.rebalance.delay.ms`), or for who is late, waits until then, too."""
-        return self._call(lambda clock: clock.freeze())
-
-    def run(self) -> ClockState:
-        """Has it go on from where it stands, as fast as the machine's."""
-        return self._call(lambda clock: clock.run())
-
-    def set(self, ms: int) -> ClockState:
-        """Sets it to a time (ms since 1970). Forwards as `advance`; backwards nothing happens, and what has a time
-        keeps it."""
-        return self._call(lambda clock: clock.set(ms))
-
-    def advance(self, ms: int, keep_members: bool = False) -> ClockState:
-        """Moves it on: what becomes due happens in its order, each thing at its own time, and is done on return.
-
-        With `keep_members` the members that groups have now live through it, as if their heartbeats had come.
-        """
-        return self._call(lambda clock: clock.advance(ms, keep_members))
+class AsyncClockView(_ClockCalls, Awaited):
+    """`ClockControl` for coroutines of another loop."""

@@ -328,6 +328,21 @@ class Operations:
                     ]
                     await asyncio.sleep(0)
 
+    def marks(self, topic: str) -> tuple[Any, ...]:
+        """A value that is another one whenever the topic's committed records may be others. Raises NotFound."""
+        state = self._state
+        with _told(topic):
+            named = state.topics.named(topic)
+        logs = [one.log for one in named.online_partitions()]
+        return named.id, *((log.log_start_offset, log.last_stable_offset, log.size_bytes) for log in logs)
+
+    def watched(self, topic: str) -> list[tuple[Partition, int, int]]:
+        """What a `FetchWaiter` watches to be woken by the topic's next committed record; nothing where it is not there
+        yet."""
+        named = self._state.topics.get(topic)
+        partitions = [] if named is None else named.online_partitions()
+        return [(one, one.log.last_stable_offset, READ_BYTES) for one in partitions]
+
     # Groups and producers
 
     async def groups(self) -> list[Group]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from .actions import ACTIONS, PARAMETERS, Action
 from .rules import Place, Rule, StandingRule
 from .standing import Faults, UnknownFault
-from .view import FaultHandle, FaultsView
+from .view import AsyncFaultHandle, AsyncFaultsView, FaultHandle, FaultsView
 
 __all__ = [
     "ACTIONS",
     "PARAMETERS",
     "Action",
+    "AsyncFaultHandle",
+    "AsyncFaultsView",
     "FaultHandle",
     "Faults",
     "FaultsView",

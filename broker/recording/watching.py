@@ -6,13 +6,15 @@ Owns the way to the ring. What is decoded is decoded in another thread than the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
+from ..calls import Awaited, Blocking, operation
 from .expectations import Expected, Verdict, Words, verdict
 from .seen import SeenRequest, TopicNames
 
 if TYPE_CHECKING:
+    from ..broker_thread import BrokerThread
+    from ..control.operations import Operations
     from ..server import Running
     from .ring import Ring
 
@@ -75,42 +77,50 @@ def _known(seen: SeenRequest, known: dict[int, SeenRequest]) -> SeenRequest:
     return seen
 
 
-class RequestsView:
+async def requested(operations: Operations, **words: Unpack[Words]) -> list[SeenRequest]:
+    """The requests that fit all words that are not counts, oldest first. Raises ValueError, TypeError, NotKept."""
+    wanted = Expected.filter(**words)
+    found = look(operations.running, wanted.which.since)
+    return await asyncio.to_thread(lambda: [one for one in found.seen if wanted.is_met_by(one)])
+
+
+async def _mark(operations: Operations) -> int:
+    """The number that the next request will have: `since=` it leaves out all that came before."""
+    return ring_of(operations.running).next_number
+
+
+async def _clear(operations: Operations) -> None:
+    """Forgets all that were seen."""
+    ring_of(operations.running).clear()
+
+
+async def judged_words(operations: Operations, *, within_ms: int = 0, **words: Unpack[Words]) -> Verdict:
+    """`judged` for the words of a caller. Raises ValueError, TypeError, NotKept."""
+    return await judged(operations.running, Expected.of(**words), within_ms)
+
+
+class _RequestCalls:
+    mark = operation(_mark)
+    """The number that the next request will have: `since=` it leaves out all that came before."""
+    clear = operation(_clear)
+    """Forgets all that were seen."""
+    _listed = operation(requested)
+
+    def __init__(self, thread: BrokerThread) -> None:
+        self._thread = thread
+
+
+class RequestsView(_RequestCalls, Blocking):
     """The requests of a broker in another thread: `broker.requests(api="Produce")` lists them."""
 
-    def __init__(self, call: Callable[[Callable[[Running], Awaitable[Any]]], Any]) -> None:
-        self._call = call
-
     def __call__(self, **words: Unpack[Words]) -> list[SeenRequest]:
-        """Those that are as all words say that are no counts, oldest first. Raises ValueError, TypeError."""
-        wanted = Expected.filter(**words)
+        """Those that fit all words that are not counts, oldest first. Raises ValueError, TypeError."""
+        return self._listed(**words)
 
-        async def work(running: Running) -> Look:
-            return look(running, wanted.which.since)
 
-        return [one for one in self._call(work).seen if wanted.is_met_by(one)]
+class AsyncRequestsView(_RequestCalls, Awaited):
+    """The same for coroutines of another loop: `await broker.requests(api="Produce")`."""
 
-    def mark(self) -> int:
-        """The number that the next request will have: `since=` it leaves out all that came before."""
-
-        async def work(running: Running) -> int:
-            return ring_of(running).next_number
-
-        return self._call(work)
-
-    def clear(self) -> None:
-        """Forgets all that were seen."""
-
-        async def work(running: Running) -> int:
-            return ring_of(running).clear()
-
-        self._call(work)
-
-    def judge(self, within_ms: int, words: Words) -> Verdict:
-        """Holds them against an expectation. Raises ValueError, TypeError."""
-        expected = Expected.of(**words)
-
-        async def work(running: Running) -> Verdict:
-            return await judged(running, expected, within_ms)
-
-        return self._call(work)
+    async def __call__(self, **words: Unpack[Words]) -> list[SeenRequest]:
+        """Those that fit all words that are not counts, oldest first. Raises ValueError, TypeError."""
+        return await self._listed(**words)

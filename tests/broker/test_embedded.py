@@ -372,7 +372,7 @@ def test_it_is_not_to_be_called_in_its_own_thread():
                 found.append(error)
 
     with Embedded() as broker:
-        loop = broker._loop
+        loop = broker._thread.loop
         assert loop is not None
         loop.call_soon_threadsafe(within, broker)
         broker.topics()
@@ -480,8 +480,8 @@ def test_records_without_a_time_are_retained_by_the_brokers_clock():
 
 def test_a_copy_of_the_process_does_not_wait_for_the_broker():
     with Embedded() as broker:
-        broker._process += 1  # as if a fork had made this process
+        broker._thread._process += 1  # as if a fork had made this process
         with pytest.raises(OperationError, match="another process"):
             broker.topics()
-        broker._process -= 1
+        broker._thread._process -= 1
         assert broker.topics() == []

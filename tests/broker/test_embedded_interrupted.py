@@ -46,7 +46,7 @@ async def test_one_that_is_ready_when_its_task_is_cancelled_is_stopped():
     task = asyncio.create_task(use())
     while not broker.bootstrap:  # set in its thread, which tells it to this loop for a later turn
         await asyncio.sleep(0)
-    while broker._operations is None:
+    while broker._thread.operations is None:
         pass
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -105,7 +105,7 @@ def test_what_comes_behind_the_stop_is_not_done_to_the_data(tmp_path: Path, on_d
             await behind(lambda: operations.records("t"))
             await behind(operations.topics)
 
-        broker._call(all_at_once)
+        broker._thread.call(all_at_once)
     assert told == ["the broker does not run"] * 7
     with broker if folder is None else Embedded(data_dir=folder) as again:
         again.assert_produced("t", ["kept", "later"])

@@ -91,7 +91,7 @@ def test_what_kafka_keeps_for_itself_is_not_written(visitor: Visitor, broker: Em
     async def made(operations: Any) -> None:
         operations.running.state.internal_topic("__consumer_offsets", operations.clock.now_ms)
 
-    broker._call(made)
+    broker._thread.call(made)
     assert "only the broker writes" in refused(visitor, "/messages/__consumer_offsets", 400)
     assert "not deleted here" in refused(visitor, "/topics/__consumer_offsets/delete", 400, sure="yes")
     for path in ("/messages/__consumer_offsets", "/topics/__consumer_offsets"):

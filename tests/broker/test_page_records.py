@@ -163,7 +163,7 @@ def test_ten_million_records_are_as_quick_as_ten(tmp_path: Path, capsys: pytest.
                 header = batch.reseal(one, 0, attributes=4, max_timestamp=START_MS + EACH * (number + 1) - 1)
                 log.append_prepared(Prepared(bytearray(one), header, -1, 0, (header,)), now_ms=START_MS)
 
-        broker._call(fill)
+        broker._thread.call(fill)
         assert broker.topic("large").partitions[0].end_offset == EACH * BATCHES
         assert broker.control_url
         visitor = Visitor(broker.control_url)

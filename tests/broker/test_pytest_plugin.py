@@ -271,3 +271,50 @@ def test_cases_of_unittest_have_a_broker_for_each_class(run: Run, module: str) -
     one, again, two = outcome.notes
     assert one[0] == again[0] != two[0]
     assert one[1] != again[1]
+
+
+def test_async_fixtures_share_the_broker_and_stop_with_the_test(run: Run) -> None:
+    outcome = run(
+        """
+import asyncio
+import socket
+
+def test_shared(ottla_broker, ottla_async_broker, ottla_topic):
+    async def use():
+        await ottla_async_broker.send(ottla_topic, '{"bread": 1}')
+        await ottla_async_broker.assert_produced(ottla_topic, [{"bread": 1}], within_ms=5000, decode="json")
+    asyncio.run(use())
+    assert ottla_async_broker.bootstrap == ottla_broker.bootstrap
+    assert len(ottla_broker.records(ottla_topic)) == 1
+
+def test_own(ottla_async_factory):
+    async def use():
+        broker = await ottla_async_factory(release="3.9", brokers=2)
+        note(broker.bootstrap.count(","), broker.bootstrap.split(",")[0].rpartition(":")[2])
+        return await broker.create_topic()
+    asyncio.run(use())
+"""
+    )
+    assert outcome.code == 0, outcome.text
+    ((commas, port),) = outcome.notes
+    assert commas == 1
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", int(port)), 1)
+
+
+def test_async_broker_of_the_mixin_is_that_of_the_class(run: Run) -> None:
+    outcome = run(
+        """
+import unittest
+from ottla.broker.unittest_case import OttlaMixin
+
+class TestIt(OttlaMixin, unittest.IsolatedAsyncioTestCase):
+    async def test_it(self):
+        await self.ottla_async_broker.send(self.ottla_topic, "x")
+        await self.ottla_async_broker.assert_produced(self.ottla_topic, ["x"])
+        self.assertEqual(len(self.ottla_broker.records(self.ottla_topic)), 1)
+""",
+        "test_it",
+        module="unittest",
+    )
+    assert outcome.code == 0, outcome.text

@@ -331,7 +331,7 @@ class BadDisk(MemoryFiles):
 
 def test_a_broker_whose_disk_failed_says_so_and_is_brought_back(capfd: pytest.CaptureFixture[str]):
     broker = Embedded()
-    broker._files = files = BadDisk(broker._now_ns)
+    broker._thread._files = files = BadDisk(broker._thread._now_ns)
     with broker:
         broker.send("t", "x")
         snapshot = broker.snapshot()
@@ -348,7 +348,7 @@ def test_a_broker_whose_disk_failed_says_so_and_is_brought_back(capfd: pytest.Ca
 
 def test_a_broker_whose_disk_failed_can_be_stopped():
     broker = Embedded()
-    broker._files = files = BadDisk(broker._now_ns)
+    broker._thread._files = files = BadDisk(broker._thread._now_ns)
     with broker:
         broker.create_topic("t")
         files.is_bad = True
@@ -396,7 +396,7 @@ def test_nothing_is_left_of_the_states_that_were_replaced():
             broker.restore(snapshot)
             broker.send("t", "y")
         gc.collect()
-        assert sum(type(found) is BrokerState and found.loop is broker._loop for found in gc.get_objects()) == 1
+        assert sum(type(found) is BrokerState and found.loop is broker._thread.loop for found in gc.get_objects()) == 1
         assert values(broker, "t") == [b"x", b"y"]
 
 

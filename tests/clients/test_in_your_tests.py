@@ -14,11 +14,11 @@ README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 
 
 def programs() -> dict[str, str]:
-    """pytest, unittest or Embedded -> its program, from the part between the `in-your-tests` marks."""
+    """pytest, unittest, asyncio or Embedded -> its program, from the part between the `in-your-tests` marks."""
     match = re.search(r"<!-- in-your-tests -->\n(.*?)<!-- /in-your-tests -->", README, re.DOTALL)
     assert match
     found = re.findall(r"^```python\n(.*?)^```$", match[1], re.DOTALL | re.MULTILINE)
-    return dict(zip(("pytest", "unittest", "Embedded"), found, strict=True))
+    return dict(zip(("pytest", "unittest", "asyncio", "Embedded"), found, strict=True))
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -33,6 +33,11 @@ def test_it_works_with_pytest(tmp_path: Path) -> None:
     functions = [one for one in ast.parse(program).body if isinstance(one, ast.FunctionDef)]
     tests = [one for one in functions if one.name.startswith("test_")]
     assert f"{len(tests) + 1} passed" in outcome.stdout, outcome.stdout  # one of them has two cases
+
+
+def test_it_works_with_pytest_asyncio(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text(programs()["asyncio"])
+    assert "2 passed" in run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py").stdout
 
 
 @pytest.mark.parametrize("arguments", [["test_orders.py"], ["-m", "unittest", "test_orders"]])

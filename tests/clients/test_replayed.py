@@ -56,9 +56,9 @@ def recorded(session: Callable[[str, str], None], release: str = RECORDED) -> li
 
 def listen_to(broker: Embedded, kept: Kept) -> None:
     """Past the public face: a file would be read by another test."""
-    running: Any = broker._operations.running  # type: ignore[union-attr]
-    assert broker._loop is not None
-    broker._loop.call_soon_threadsafe(running.connections.listen, kept)
+    running: Any = broker._thread.operations.running  # type: ignore[union-attr]
+    assert broker._thread.loop is not None
+    broker._thread.loop.call_soon_threadsafe(running.connections.listen, kept)
 
 
 @cache
