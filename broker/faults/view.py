@@ -7,6 +7,7 @@ it returns; counters are read at once.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -75,13 +76,13 @@ class FaultHandle:
         return f"FaultHandle({self._standing.to_json()})"
 
 
-class _FaultKinds(Generic[H]):
+class _FaultKinds(ABC, Generic[H]):
     """One method per kind of fault. `**where` are the conditions of a `Rule`: topic, partition, client_id, listener,
     node, nth, times, after, probability, seed. Bad ones raise ValueError."""
 
+    @abstractmethod
     def add(self, rule: Rule) -> H:
         """Puts a rule in force."""
-        raise NotImplementedError
 
     def _added(self, action: Action, **where: Any) -> H:
         try:
