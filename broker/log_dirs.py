@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from ..storage.files import Files
 from ..storage.log import PartitionLog
 from ..storage.partition_metadata import decode_id
 from .config import EVERY_DIRECTORY
+from .durability import SYNC_THREADS
 from .forced_upgrade import ForcedUpgrade
 from .logs import get_logger
 from .metadata_log import TOPIC as METADATA_TOPIC
@@ -239,6 +240,14 @@ class LogDirs:
             chosen.placed += 1
         return chosen.id
 
+    def forget_offsets(self, topic: str, indexes: Iterable[int]) -> None:
+        """Takes what checkpoints say of deleted partitions out of them, durably, before there are new ones of the same
+        name. Raises StorageError."""
+        keys = [(topic, index) for index in indexes]
+        for log_dir in self.online:
+            with contextlib.suppress(DirectoryFailed):
+                log_dir.data.forget_offsets(keys)
+
     def open_partition(
         self, topic: str, index: int, topic_id: bytes, config: LogConfig, directory_id: bytes | None, now_ms: int
     ) -> PartitionLog:
@@ -323,7 +332,7 @@ class LogDirs:
 
     def close(self) -> None:
         """Flushes and closes everything; the first StorageError is raised when all have been tried."""
-        self._each(self.directories, lambda log_dir: log_dir.data.close())
+        self._each(self.directories, lambda log_dir: log_dir.data.close(SYNC_THREADS))
 
     @staticmethod
     def _each(directories: Sequence[LogDir], work: Callable[[LogDir], None]) -> None:

@@ -279,6 +279,7 @@ class Topics:
 
     def _create(self, name: str, replicas: Sequence[Sequence[int]], kept: dict[str, str], now_ms: int) -> Topic:
         topic = Topic(name, new_topic_id(self._random_uuid), TopicConfig(self._config, kept))
+        self._logs.forget_offsets(name, range(len(replicas)))
         placed = [(index, self._logs.place(name, index)) for index in range(len(replicas))]
         self._assign(topic, 0, replicas)
         records: list[Any] = [TopicRecord(name=name, topic_id=topic.id)]
@@ -314,6 +315,7 @@ class Topics:
         if replicas is None:
             factor = len(topic.partitions[0].replicas) if topic.partitions else self.replication_factor(topic.name)
             replicas = self.place(count - first, factor, grows=True)
+        self._logs.forget_offsets(topic.name, range(first, count))
         placed = [(index, self._logs.place(topic.name, index)) for index in range(first, count)]
         self._assign(topic, first, replicas)
         self._metadata.append(self._new_records(topic, placed), now_ms)

@@ -16,16 +16,17 @@ import random
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ..protocol.primitives import ZERO_UUID
-from . import checkpoint
 from .config import LogConfig
 from .disk_errors import is_passing, lasting_error
 from .errors import DirectoryFailed, DirectoryLocked, StorageError
 from .files import Files, write_atomically
 from .log import PartitionLog
+from .noted_offsets import NotedOffsets
 from .partition_metadata import encode_id, read_topic_id
 from .properties import parse_properties
 
@@ -63,16 +64,10 @@ class DataDirectory:
         self._pick = pick
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._unopened: set[TopicPartition] = set()
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_starts: dict[TopicPartition, int] = {}
-        self._watermarks: dict[TopicPartition, int] = {}
-        self._cleaner_offsets: dict[TopicPartition, int] = {}
-        self._written: dict[str, dict[TopicPartition, int]] = {}
+        self._noted = NotedOffsets(files, path, self._unopened, self._logs)
         self._closed = False
         self._closed_well: set[TopicPartition] = set()  # since the directory was opened
         self._identity: dict[str, str] = {}
-        self._noted_starts: dict[PartitionLog, int] = {}  # log starts that are durable and not adopted yet
-        self._writing = threading.Lock()  # the checkpoints are written from several threads
         self._failing = threading.Lock()
         self.path = path
         self.node_id = 0
@@ -86,8 +81,6 @@ class DataDirectory:
         """Copies that were begun and are not in place, with the paths of their folders: see future.py."""
         self.guests: set[PartitionLog] = set()
         """Logs of such copies, which go offline with the directory."""
-        self.warnings: list[str] = []
-        """Checkpoints that could not be read, one line each: their partitions are recovered from the start."""
         self.failure: str | None = None
         """Why the directory cannot be used any more."""
         self.on_failure: Callable[[], None] = lambda: None
@@ -207,10 +200,7 @@ class DataDirectory:
         if self.was_clean:
             self._files.remove(self._join(CLEAN_SHUTDOWN))
             self._files.sync_directory(self.path)
-        self._recovery_points = self._read_checkpoint(checkpoint.RECOVERY_POINT)
-        self._log_starts = self._read_checkpoint(checkpoint.LOG_START_OFFSET)
-        self._watermarks = self._read_checkpoint(checkpoint.REPLICATION_OFFSET)
-        self._cleaner_offsets = self._read_checkpoint(checkpoint.CLEANER_OFFSET)
+        self._noted.read()
         for name in names:
             match = _PARTITION_FOLDER.fullmatch(name)
             if _DELETED_FOLDER.fullmatch(name):
@@ -220,14 +210,10 @@ class DataDirectory:
             elif match and int(match[2]) < 2**31:
                 self._unopened.add((match[1], int(match[2])))
 
-    def _read_checkpoint(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return checkpoint.read_offsets(self._files, self._join(name))
-        except StorageError as error:
-            if lasting_error(error) is not None:
-                raise
-            self.warnings.append(str(error))
-            return {}
+    @property
+    def warnings(self) -> list[str]:
+        """Checkpoints that could not be read, one line each: their partitions are recovered from the start."""
+        return self._noted.warnings
 
     # -- partitions
 
@@ -271,12 +257,8 @@ class DataDirectory:
         if not existed and not self._files.exists(self.path):  # making the folder would make a new one of it
             self.fail(f"{self.path} is gone")
             self._check_open()
-        with self._writing:
-            is_listed = key in self._log_starts or key in self._recovery_points
-        if is_listed and not existed:
-            self.write_checkpoints()  # a deleted partition's offsets: a new one of that name must not inherit them
         if not existed:
-            self.write_cleaner_offset(topic, partition, None)
+            self.forget_offsets((key,))
         with self._watched():
             log = kind.open(
                 self._files,
@@ -287,10 +269,10 @@ class DataDirectory:
                 config=config,
                 now_ms=now_ms,
                 clean_shutdown=self.was_clean or not existed or key in self._closed_well,
-                recovery_point=self._recovery_points.get(key, 0) if existed else 0,
-                log_start_offset=self._log_starts.get(key, 0) if existed else 0,
-                has_gaps=key in self._cleaner_offsets,
-                on_log_start=self._log_start_moves,
+                recovery_point=self._noted.recovery_points.get(key, 0) if existed else 0,
+                log_start_offset=self._noted.log_starts.get(key, 0) if existed else 0,
+                has_gaps=key in self._noted.cleaned,
+                on_log_start=self._noted.log_start_moves,
                 pick=self._pick,
                 upgrade=upgrade,
                 on_checked=on_checked,
@@ -299,7 +281,7 @@ class DataDirectory:
         self._logs[key] = log  # before it is one of the unopened no more: a checkpoint has one or the other
         self._unopened.discard(key)
         self._closed_well.discard(key)
-        if log.has_hole and key not in self._cleaner_offsets:  # it must not count as damage if the policy is changed
+        if log.has_hole and key not in self._noted.cleaned:  # it must not count as damage if the policy is changed
             self.cleaned(log, log.log_start_offset)
         return log
 
@@ -356,10 +338,9 @@ class DataDirectory:
         """
         self._check_open()
         folder, key = self._folder(topic, partition), (topic, partition)
-        with self._writing:  # whoever writes a checkpoint before the partition counts would leave it out
+        with self._noted.writing:  # whoever writes a checkpoint before the partition counts would leave it out
             if log_start_offset:
-                self._log_starts = {**self._log_starts, key: log_start_offset}
-                checkpoint.write_offsets(self._files, self._join(checkpoint.LOG_START_OFFSET), self._log_starts)
+                self._noted.write_log_start(key, log_start_offset)
             try:
                 self._files.replace(prepared, folder)
                 self._files.sync_directory(self.path)
@@ -368,7 +349,7 @@ class DataDirectory:
             self._unopened.add(key)
             if end_offset:
                 self._closed_well.add(key)
-                self._recovery_points[key] = self._watermarks[key] = end_offset
+                self._noted.recovery_points[key] = self._noted.watermarks[key] = end_offset
 
     def _folder(self, topic: str, partition: int) -> str:
         if not _TOPIC.fullmatch(topic) or topic in (".", "..") or not 0 <= partition < 2**31:
@@ -392,31 +373,18 @@ class DataDirectory:
 
     # -- checkpoints
 
-    def _log_start_moves(self, log: PartitionLog, offset: int) -> None:
-        """Makes a log start durable before the log adopts it."""
-        if self._noted_starts.get(log, 0) < offset:
-            self._write_log_starts({log: offset})
+    def forget_offsets(self, keys: Iterable[TopicPartition]) -> None:
+        """Takes partitions that are not here out of the checkpoints, durably: worth a call before the owner notes that
+        there are new ones of these names, which must not inherit what is noted of deleted ones."""
+        self._check_open()
+        with self._watched():
+            self._noted.forget(keys)
 
     def note_log_starts(self, moves: Mapping[PartitionLog, int]) -> None:
         """Makes log starts durable that logs are about to adopt, which then costs nothing; in any thread."""
         self._check_open()
         with self._watched():
-            self._write_log_starts(moves)
-
-    def _write_log_starts(self, moves: Mapping[PartitionLog, int] | None = None) -> None:
-        with self._writing:
-            starts = {key: offset for key, offset in self._log_starts.items() if key in self._unopened}
-            noted: dict[PartitionLog, int] = {}
-            for key, log in list(self._logs.items()):
-                offset = max(log.log_start_offset, self._noted_starts.get(log, 0), (moves or {}).get(log, 0))
-                if offset > log.first_segment_offset:
-                    starts[key] = offset
-                if offset > log.log_start_offset:
-                    noted[log] = offset
-            if starts != self._log_starts:
-                checkpoint.write_offsets(self._files, self._join(checkpoint.LOG_START_OFFSET), starts)
-                self._log_starts = starts
-            self._noted_starts = noted
+            self._noted.write_log_starts(moves)
 
     def write_checkpoints(self) -> None:
         """Writes recovery points, log starts and high watermarks as they are now."""
@@ -428,23 +396,23 @@ class DataDirectory:
         """Writes the recovery points as they are now; worth a call now and then, as are the next two, in any thread."""
         self._check_open()
         with self._watched():
-            self._write_recovery_points()
+            self._noted.write_recovery_points()
 
     def write_log_starts(self) -> None:
         """Writes the log starts. Each was written before it moved: what changes is those that say nothing any more."""
         self._check_open()
         with self._watched():
-            self._write_log_starts()
+            self._noted.write_log_starts()
 
     def write_watermarks(self) -> None:
         """Writes the high watermarks."""
         self._check_open()
         with self._watched():
-            self._write_watermarks()
+            self._noted.write_watermarks()
 
     def cleaner_offset(self, topic: str, partition: int) -> int | None:
         """Up to where a partition was cleaned; None if it never was. Wherever it was, offsets may be missing."""
-        return self._cleaner_offsets.get((topic, partition))
+        return self._noted.cleaned.get((topic, partition))
 
     def write_cleaner_offset(self, topic: str, partition: int, offset: int | None) -> None:
         """Notes durably up to where a partition is clean now, or with None that it is dirty from its start on."""
@@ -457,40 +425,13 @@ class DataDirectory:
         self._write_cleaner_offset((log.topic, log.partition), offset, log)
 
     def _write_cleaner_offset(self, key: TopicPartition, offset: int | None, log: PartitionLog | None) -> None:
-        with self._watched(), self._writing:
-            if self._logs.get(key) is not log:
-                return
-            offsets = {at: clean for at, clean in self._cleaner_offsets.items() if at != key}
-            if offset is not None:
-                offsets[key] = offset
-            if offsets != self._cleaner_offsets:
-                checkpoint.write_offsets(self._files, self._join(checkpoint.CLEANER_OFFSET), offsets)
-                self._cleaner_offsets = offsets
+        with self._watched():
+            self._noted.write_cleaned(key, offset, log)
 
     def _write_checkpoints(self) -> None:
-        self._write_recovery_points()
-        self._write_log_starts()
-        self._write_watermarks()
-
-    def _write_recovery_points(self) -> None:
-        with self._writing:
-            points = {key: offset for key, offset in self._recovery_points.items() if key in self._unopened}
-            points.update((key, log.recovery_point) for key, log in list(self._logs.items()))
-            self._write_checkpoint(checkpoint.RECOVERY_POINT, points)
-            self._recovery_points = points
-
-    def _write_watermarks(self) -> None:
-        with self._writing:
-            watermarks = {key: offset for key, offset in self._watermarks.items() if key in self._unopened}
-            watermarks.update((key, log.high_watermark) for key, log in list(self._logs.items()))
-            self._write_checkpoint(checkpoint.REPLICATION_OFFSET, watermarks)
-            self._watermarks = watermarks
-
-    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, int]) -> None:
-        """Writes a checkpoint, unless it is what was last written: an idle directory costs nothing each minute."""
-        if self._written.get(name) != offsets:
-            checkpoint.write_offsets(self._files, self._join(name), offsets)
-            self._written[name] = offsets
+        self._noted.write_recovery_points()
+        self._noted.write_log_starts()
+        self._noted.write_watermarks()
 
     # -- failures of the disk
 
@@ -539,8 +480,9 @@ class DataDirectory:
             self._write_checkpoints()
         return self.was_clean or not self._unopened
 
-    def close(self) -> None:
-        """Closes all logs, writes the checkpoints, then the marker of a clean shutdown, then gives the lock back.
+    def close(self, threads: int = 1) -> None:
+        """Closes all logs, in so many threads, as a journalling file system joins their syncs; writes the checkpoints,
+        then the marker of a clean shutdown, and gives the lock back.
 
         There is no marker if a log could not be closed, or if partitions that needed a recovery were never opened: then
         the next opening recovers. The first such error is raised at the end. A second close does nothing. A directory
@@ -553,11 +495,7 @@ class DataDirectory:
         self._closed = True
         failure: StorageError | None = None
         try:
-            for log in self._logs.values():
-                try:
-                    log.close()
-                except StorageError as error:
-                    failure = failure or error
+            failure = next(iter(_close_all(self._logs.values(), threads)), None)
             self._write_checkpoints()
             if failure is None and self.failure is None and (self.was_clean or not self._unopened):
                 write_atomically(self._files, self._join(CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_BYTES)
@@ -593,6 +531,24 @@ def stored_node_id(files: Files, path: str | os.PathLike[str]) -> int | None:
     if text is not None and not re.fullmatch(r"[0-9]{1,10}", text):
         raise StorageError(f"malformed {name}: node id {text!r}")
     return None if text is None else int(text)
+
+
+def _close_all(logs: Iterable[PartitionLog], threads: int) -> list[StorageError]:
+    """Closes logs in so many threads; the errors, in the order of the logs."""
+
+    def closed(log: PartitionLog) -> StorageError | None:
+        try:
+            log.close()
+        except StorageError as error:
+            return error
+        return None
+
+    if threads == 1:
+        found = list(map(closed, logs))
+    else:
+        with ThreadPoolExecutor(threads, "ottla-close") as pool:
+            found = list(pool.map(closed, logs))
+    return [error for error in found if error is not None]
 
 
 def _unusable(path: str, error: OSError) -> StorageError:

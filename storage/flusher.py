@@ -72,7 +72,9 @@ class Flusher:
     def wrote_all(self, segments: Iterable[Segment], names: Iterable[str]) -> None:
         """Notes what a recovery left: segments, and small files of the folder by name."""
         with self._lock:
-            self._segments.extend(segments)
+            for segment in segments:
+                segment.doubt_files()
+                self._segments.append(segment)
             self._names.update(names)
             self._directory_changed = bool(self._segments) or self._directory_changed
 

@@ -151,17 +151,13 @@ class PartitionLog(ReadableLog):
         log = cls(files, path, topic, partition, used_id, config, recovered, recovery_point, on_log_start, pick)
         if stored_id == ZERO_UUID != topic_id:
             write_topic_id(files, path, topic_id)
-            log._flusher.wrote_file(PARTITION_METADATA)
+            log._flusher.changed_directory()
         log._active.jitter_ms = log._jitter()
         log._flusher.since_ms = now_ms if log.unflushed_records else None
         return log
 
     def __repr__(self) -> str:
         return f"<PartitionLog {self.topic}-{self.partition} {self.log_start_offset}..{self.log_end_offset}>"
-
-    def configure(self, config: LogConfig) -> None:
-        """Takes new settings; they hold from the next append on."""
-        self.config = config
 
     @property
     def failure(self) -> str | None:
@@ -570,7 +566,8 @@ class PartitionLog(ReadableLog):
                 segment.cut_torn(look=True)
                 self._save_indexes(segment)
             self._save_producers()
-            if self._flusher.failure is not None or not self._flusher.is_idle:
+            # The names of a log that was never written are durable once a later one in the directory above is.
+            if self._flusher.failure is not None or (not self._flusher.is_idle and self.log_end_offset > 0):
                 self._flusher.flush()
         except OSError as error:
             raise StorageError(f"cannot close {self._directory}: {error}") from error

@@ -51,6 +51,10 @@ class ReadableLog(Watched):
         self.log_start_offset = recovered.log_start_offset
         self.log_end_offset = self._active.next_offset
 
+    def configure(self, config: LogConfig) -> None:
+        """Takes new settings; they hold from the next call on."""
+        self.config = config
+
     @property
     def high_watermark(self) -> int:
         """The end of what consumers may read: with one replica, the end of the log, or of what is not held back."""

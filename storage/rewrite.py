@@ -404,6 +404,7 @@ class _Output(Segment):
             finally:
                 file.close()
         self._files.set_modified_ns(self.path(LOG_SUFFIX), modified_ns)
+        self.doubt_files()
         self.sync()
         self.close()
 

@@ -68,6 +68,7 @@ class Segment:
         "_time_index",
         "_torn",
         "_unsaved",
+        "_unsynced",
         "base_offset",
         "created_ms",
         "first_timestamp_ms",
@@ -93,6 +94,7 @@ class Segment:
         self._torn = False
         self._is_end_told = False
         self._unsaved = False  # whether the index files lack something
+        self._unsynced: set[str] = set()  # the suffixes of files that were written since their last sync
         self._tail_start = base_offset  # the first offset that the tail knows
         self._tail_ends = array("q")  # last offsets
         self._tail_positions = array("i")
@@ -128,17 +130,14 @@ class Segment:
         return self._log_path.removesuffix(LOG_SUFFIX) + suffix
 
     def _opened(self) -> File:
-        if self._file is None:
-            self._file = self._files.open(self._log_path)
+        self._file = self._file or self._files.open(self._log_path)
         return self._file
 
     @property
     def is_open(self) -> bool:
-        """Whether it holds a descriptor."""
         return self._file is not None
 
     def read(self, position: int, length: int) -> bytes | memoryview:
-        """Bytes of the log."""
         try:
             return self._opened().read(position, length)
         except OSError as error:
@@ -155,7 +154,9 @@ class Segment:
             self.cut_torn()
             file = self._opened()
             self._torn = True
+            self._unsynced.add(LOG_SUFFIX)
             file.write(self.size_bytes, buffer)
+            self._unsynced.add(LOG_SUFFIX)  # again: a sync in another thread may have begun before the write
             self._torn = False
         except OSError as error:
             with contextlib.suppress(OSError):  # tried again before the next write and at close
@@ -181,37 +182,42 @@ class Segment:
         if look and self._file is not None and self._file.size() > self.size_bytes:
             self._torn = True
         if self._torn:
-            self._opened().truncate(self.size_bytes)
-            self._torn = False
+            self.truncate(self.size_bytes)
 
     def truncate(self, size_bytes: int) -> None:
         """Cuts the log at a batch's end. The caller counts the batches anew. OSError."""
+        self._unsynced.add(LOG_SUFFIX)
         self._opened().truncate(size_bytes)
         self.size_bytes = size_bytes
         self._torn = False
 
+    def doubt_files(self) -> None:
+        """Has the next sync cover all files, as after a kill: what was found in them may not be durable."""
+        self._unsynced.update(SUFFIXES)
+
     def sync(self) -> None:
-        """Makes all that was written durable, the index files (if there are any) as well. OSError."""
-        try:
+        """Makes all that was written since the last sync durable, in the log and in the index files. OSError."""
+        for suffix in SUFFIXES:
+            if suffix in self._unsynced:
+                self._unsynced.discard(suffix)  # first: what another thread writes meanwhile needs a sync of its own
+                try:
+                    self._sync_file(suffix)
+                except OSError:
+                    self._unsynced.add(suffix)
+                    if not self.is_removed:  # else nothing of it has to be durable any more
+                        raise
+
+    def _sync_file(self, suffix: str) -> None:
+        if suffix == LOG_SUFFIX:
             self._opened().sync()
-        except OSError:
-            if self.is_removed:  # meanwhile: nothing of it has to be durable any more
-                return
-            raise
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            try:
-                file = self._files.open(self.path(suffix))
-            except FileNotFoundError:
-                continue
-            try:
-                file.sync()
-            finally:
-                file.close()
+            return
+        with contextlib.suppress(FileNotFoundError), contextlib.closing(self._files.open(self.path(suffix))) as file:
+            file.sync()
 
     def close(self) -> None:
         """Gives the descriptor back. Slices that were read stay valid. OSError."""
-        if self._file is not None:
-            file, self._file = self._file, None
+        file, self._file = self._file, None
+        if file is not None:
             file.close()
 
     # -- batches
@@ -400,8 +406,8 @@ class Segment:
         return False
 
     def save_indexes(self) -> bool:
-        """Brings both index files up to date; the time index ends with the segment's largest timestamp. Whether they
-        were written, so are to be synced. OSError."""
+        """Brings both index files up to date; the time index ends with the segment's largest timestamp. Whether one
+        changed, so is to be synced: not if both are empty. OSError."""
         if not self._unsaved:
             return False
         self._time_index.maybe_append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
@@ -411,14 +417,17 @@ class Segment:
         ):
             file = self._files.open(self.path(suffix), create=True)
             try:
-                file.write(entry_bytes * index.saved, index.unsaved())
+                if index.saved < len(index):
+                    file.write(entry_bytes * index.saved, index.unsaved())
+                    self._unsynced.add(suffix)
                 if file.size() != entry_bytes * len(index):
                     file.truncate(entry_bytes * len(index))
+                    self._unsynced.add(suffix)
                 index.saved = len(index)
             finally:
                 file.close()
         self._unsaved = False
-        return True
+        return not self._unsynced.isdisjoint((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
 
     def is_index_full(self, index_bytes: int, entries: int = 1) -> bool:
         """Whether an index has no room left for as many entries in files of segment.index.bytes; the last time entry is

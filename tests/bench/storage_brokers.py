@@ -33,6 +33,7 @@ PRODUCERS = (1, 8, 64)
 SYNCED_MS = 0.3  # from here on a disk is slow: with quicker syncs there is less to gain by doing many at once
 PARTITIONS = (1, 100, 10_000)
 CLEAN_PARTITIONS = 1000
+WIDE = 1000  # partitions of a topic
 
 
 @contextlib.contextmanager
@@ -214,20 +215,41 @@ def clean_starts(folders: Folders) -> Figures:
 
 def _fill_partitions(folder: Path) -> None:
     peer = start_ottla_on(folder)
-    raw.make_topic(peer.address, "wide", CLEAN_PARTITIONS)
+    _make_wide(peer, CLEAN_PARTITIONS)
+    _write_wide(peer, CLEAN_PARTITIONS)
+    peer.stop_cleanly()
+
+
+def stop_ms(folders: Folders, partitions: int, *, written: bool) -> float:
+    """Milliseconds from SIGTERM to the end of a broker with so many new partitions, with or without data."""
+    peer = start_ottla_on(folders.fresh())
+    _make_wide(peer, partitions)
+    if written:
+        _write_wide(peer, partitions)
+    started = time.perf_counter()
+    peer.stop_cleanly()
+    return (time.perf_counter() - started) * 1e3
+
+
+def _make_wide(peer: Peer, partitions: int) -> None:
+    """Topics of a thousand partitions each: a larger one would outlast the request."""
+    for first in range(0, partitions, WIDE):
+        raw.make_topic(peer.address, f"wide{first}", min(WIDE, partitions - first))
+
+
+def _write_wide(peer: Peer, partitions: int) -> None:
+    """A batch of a hundred records to each partition."""
     data = raw.ProduceRequest.TopicProduceData
     records = [batch.Record(n, int(time.time() * 1000), b"key", bytes(100), ()) for n in range(100)]
     made = bytes(batch.build(records))
     with Connection(peer.address) as connection:
-        for first in range(0, CLEAN_PARTITIONS, 100):
-            partitions = [
-                data.PartitionProduceData(index=index, records=memoryview(made)) for index in range(first, first + 100)
-            ]
-            topics = [data(name="wide", partition_data=partitions)]
+        for first in range(0, partitions, 100):
+            indexes = range(first % WIDE, min(first % WIDE + 100, partitions))
+            sent = [data.PartitionProduceData(index=index, records=memoryview(made)) for index in indexes]
+            topics = [data(name=f"wide{first - first % WIDE}", partition_data=sent)]
             answer = connection.ask(raw.frame(raw.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=topics)))
             if error := raw.produce_error(answer)[0]:
                 raise BenchError(f"produce answers error {error}")
-    peer.stop_cleanly()
 
 
 def requests(partitions: int, count: int) -> Figures:

@@ -26,6 +26,8 @@ fsync        flush.messages=1: answers per second to producers that wait for eac
 recovery     opening a log after kill -9 of its writer: MB/s, beside reading the file by 64 KiB, and memory above idle
 clean start  exec to the first answer: on an empty folder, on 1,000 partitions with data after a clean stop, and how
              much more that is
+stop         SIGTERM to the end of the process, on a disk: with 1,000 partitions that were never written, and with 2,000
+             that were written since the start
 compact      keys that lie several times: MB/s of what is gone over (twice), beside a copy; memory above idle
 request      microseconds of a pipelined request to one partition, by how many partitions the broker has"""
 
@@ -42,6 +44,7 @@ class Sizes(NamedTuple):
     compacted_keys: int
     requests: int
     partitions: Sequence[int]
+    stopped: dict[str, tuple[int, bool]]
 
 
 FULL = Sizes(
@@ -54,6 +57,7 @@ FULL = Sizes(
     compacted_keys=1_000_000,
     requests=20_000,
     partitions=PARTITIONS,
+    stopped={"1,000 empty": (1000, False), "2,000 written": (2000, True)},
 )
 QUICK = Sizes(
     rounds=1,
@@ -65,9 +69,10 @@ QUICK = Sizes(
     compacted_keys=30_000,
     requests=5_000,
     partitions=PARTITIONS[:2],
+    stopped={"1,000 empty": (1000, False)},
 )
 
-NAMES = ("append", "read", "fsync", "recovery", "clean", "compact", "request")
+NAMES = ("append", "read", "fsync", "recovery", "clean", "stop", "compact", "request")
 PEERS = (OTTLA, FILE, LOOPBACK)
 _MOST = f"{PARTITIONS[-1]:,}"
 MEASURES = (
@@ -82,6 +87,7 @@ MEASURES = (
     Measure("clean start empty", "ms", False),
     Measure("clean start 1,000", "ms", False),
     Measure("clean start more", "ms", False),
+    *(Measure(f"stop {label}", "ms", False) for label in FULL.stopped),
     Measure("compact", "MB/s"),
     Measure("compact memory", "MB", False),
     *(Measure(f"request {name} {count:,}", "us", False) for name in ("produce", "fetch") for count in PARTITIONS),
@@ -96,6 +102,8 @@ AIMS = (
     Aim("recovery 16 KiB", None, 1000, True),
     Aim("recovery memory", None, 64, False),
     Aim("clean start more", None, 1000, False),
+    Aim("stop 1,000 empty", None, 1000, False),
+    Aim("stop 2,000 written", None, 5000, False),
     Aim("compact memory", None, 64, False),
     *(Aim(f"request {name} {_MOST} over 1", None, 1.2, False) for name in ("produce", "fetch")),
 )
@@ -124,6 +132,14 @@ def takes(names: Sequence[str], sizes: Sizes, folders: Folders) -> list[tuple[st
             lambda label=label, size=size: logs.recovered(folders, label, size),
         )
     add("clean" in names, "clean start", lambda: brokers.clean_starts(folders))
+    for label, (partitions, written) in sizes.stopped.items():
+        add(
+            "stop" in names,
+            f"stop {label}",
+            lambda label=label, partitions=partitions, written=written: {
+                f"stop {label}": {OTTLA: brokers.stop_ms(folders, partitions, written=written)}
+            },
+        )
     add("request" in names, "request", lambda: _requests(sizes))
     return found
 

@@ -17,6 +17,7 @@ from ottla.storage import checkpoint, directory, recovery, snapshot, upgrade
 from ottla.storage.directory import DataDirectory
 from ottla.storage.files import Files
 from ottla.storage.flusher import Flusher
+from ottla.storage.noted_offsets import NotedOffsets
 from ottla.storage.producers import Producers
 from ottla.storage.segment import Segment
 
@@ -70,7 +71,7 @@ def checkpoints_before_the_sync(patch: Patch) -> None:
 
 def forgets_the_log_start(patch: Patch) -> None:
     """DeleteRecords that is answered before its checkpoint is written."""
-    patch.setattr(DataDirectory, "_log_start_moves", lambda self, log, offset: None)
+    patch.setattr(NotedOffsets, "log_start_moves", lambda self, log, offset: None)
 
 
 def cuts_nothing(patch: Patch) -> None:

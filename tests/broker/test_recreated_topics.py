@@ -1,0 +1,91 @@
+"""A topic that is deleted and created again under its name: nothing of the old one's offsets is left in checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from harness import Broker, only, produce, records, running
+
+from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.storage import checkpoint
+from ottla.storage.files import DiskFiles
+
+CHECKPOINTS = (
+    checkpoint.RECOVERY_POINT,
+    checkpoint.LOG_START_OFFSET,
+    checkpoint.REPLICATION_OFFSET,
+    checkpoint.CLEANER_OFFSET,
+)
+
+
+def noted(folder: Path, topic: str = "t") -> dict[str, dict[int, int]]:
+    """What the files say of a topic: offsets by partition, by the file's name."""
+    found: dict[str, dict[int, int]] = {}
+    for name in CHECKPOINTS:
+        offsets = checkpoint.read_offsets(DiskFiles(), str(folder / name))
+        found[name] = {index: offset for (of, index), offset in offsets.items() if of == topic}
+    return found
+
+
+async def write_and_delete(broker: Broker, partitions: int = 2) -> None:
+    """Has all four checkpoints name the topic's partitions, and deletes it."""
+    await broker.topic("t", partitions)
+    client = await broker.client()
+    data = broker.state.logs.directories[0].data
+    for index in range(partitions):
+        for _ in range(5):
+            assert only(await client.call(produce(records(b"a"), "t", index), 9)).error_code == 0
+        broker.log("t", index).delete_records_before(3)
+        data.write_cleaner_offset("t", index, 4)
+    data.write_watermarks()
+    if partitions == 2:  # else as where the high watermarks are the first to be written
+        data.write_checkpoints()
+    request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1)
+    assert (await client.call(request, 4)).responses[0].error_code == 0
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+async def test_topic_created_again_after_deletion_inherits_no_checkpoint(tmp_path: Path, partitions: int) -> None:
+    async with running(tmp_path) as broker:
+        await write_and_delete(broker, partitions)
+        assert noted(tmp_path)[checkpoint.REPLICATION_OFFSET]
+        await broker.topic("t", 2)
+        assert not any(noted(tmp_path).values())
+        broker.state.logs.directories[0].data.write_checkpoints()
+        assert noted(tmp_path)[checkpoint.REPLICATION_OFFSET] == {0: 0, 1: 0}
+
+
+async def test_topic_created_again_after_a_kill_between_inherits_no_checkpoint(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await write_and_delete(broker)
+        broker.state.logs.release()  # as a kill leaves it
+        before = noted(tmp_path)
+    assert before[checkpoint.REPLICATION_OFFSET] == {0: 5, 1: 5}
+    async with running(tmp_path) as broker:
+        topics = broker.state.topics
+        seen: list[dict[str, dict[int, int]]] = []
+        append = broker.state.metadata_log.append
+
+        def noting(*args: object) -> None:
+            seen.append(noted(tmp_path))
+            append(*args)  # pyright: ignore[reportArgumentType]
+
+        broker.state.metadata_log.append = noting  # pyright: ignore[reportAttributeAccessIssue]
+        await broker.topic("t", 1)
+        assert topics.get("t") is not None
+        # Before the metadata name the new topic: a kill right behind it must not find the old one's offsets.
+        assert seen and not any(offsets.get(0) for offsets in seen[0].values())
+        assert broker.log("t", 0).log_end_offset == broker.log("t", 0).log_start_offset == 0
+
+
+async def test_partitions_added_again_after_deletion_inherit_no_checkpoint(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        await write_and_delete(broker)
+        await broker.topic("t", 1)
+        broker.state.logs.directories[0].data._noted.watermarks["t", 1] = 77  # as of a file that was read
+        grow = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2, assignments=None)
+        request = CreatePartitionsRequest(topics=[grow], timeout_ms=1, validate_only=False)
+        assert (await (await broker.client()).call(request, 1)).results[0].error_code == 0
+        assert noted(tmp_path)[checkpoint.REPLICATION_OFFSET] == {0: 0}

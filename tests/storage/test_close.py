@@ -1,0 +1,170 @@
+"""What a close of a data directory syncs: what was written since the last sync, and nothing else."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from batches import TOPIC_ID, make, values
+from simulated_files import SimulatedFiles
+
+from ottla.storage.config import LogConfig
+from ottla.storage.directory import CLEAN_SHUTDOWN, DataDirectory
+from ottla.storage.errors import StorageError
+from ottla.storage.files import DiskFile, DiskFiles, Files
+from ottla.storage.log import PartitionLog
+
+DATA = "/data"
+PARTITIONS = 20
+OF_THE_DIRECTORY = 10  # the checkpoints and the marker, each with its name
+
+
+def opened(files: Files, path: str = DATA, partitions: int = PARTITIONS) -> tuple[DataDirectory, list[PartitionLog]]:
+    directory = DataDirectory.open(files, path, node_id=1, make_id=lambda: TOPIC_ID)
+    config = LogConfig(index_interval_bytes=0)
+    logs = [
+        directory.open_partition("t", index, topic_id=TOPIC_ID, config=config, now_ms=0) for index in range(partitions)
+    ]
+    return directory, logs
+
+
+def syncs(files: SimulatedFiles, begun: int = 0) -> Counter[str]:
+    """How often which kind of file was synced, by the end of its name; a folder is "folder"."""
+    found: Counter[str] = Counter()
+    for step in files.log[begun:]:
+        operation, path = step.split(" ", 1)
+        if operation.startswith("sync"):
+            name = path.rsplit("/", 1)[-1]
+            found["folder" if operation != "sync" else name.lstrip("0123456789")] += 1
+    return found
+
+
+def test_a_close_of_partitions_that_were_never_written_syncs_none_of_their_files() -> None:
+    files = SimulatedFiles()
+    directory, _ = opened(files)
+    begun = len(files.log)
+    directory.close()
+    found = syncs(files, begun)
+    assert found.total() <= OF_THE_DIRECTORY, found
+    assert not [name for name in found if name.endswith((".log", ".index", ".timeindex", ".metadata"))]
+    for seed in range(20):  # and a power loss right behind it costs nothing
+        fork = files.fork()
+        fork.crash(random.Random(seed))
+        again, logs = opened(fork)
+        assert again.was_clean and [log.topic_id for log in logs] == [TOPIC_ID] * PARTITIONS
+        assert [log.log_end_offset for log in logs] == [0] * PARTITIONS
+        logs[0].append(make(b"a"), now_ms=0)
+        assert values(logs[0]) == [b"a"]
+
+
+def test_a_close_syncs_each_written_file_once_and_each_folder_once() -> None:
+    files = SimulatedFiles()
+    directory, logs = opened(files)
+    for log in logs:
+        for number in range(3):
+            log.append(make(b"%d" % number), now_ms=0)
+    begun = len(files.log)
+    directory.close()
+    found = syncs(files, begun)
+    each = {".log", ".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"}
+    assert {name: found[name] for name in each} == dict.fromkeys(each, PARTITIONS)
+    assert found.total() <= PARTITIONS * (len(each) + 1) + OF_THE_DIRECTORY, found
+    assert all(content.live == content.durable for content in files.contents.values())
+
+
+def test_a_close_after_a_flush_syncs_only_what_the_close_writes() -> None:
+    files = SimulatedFiles()
+    directory, logs = opened(files)
+    for log in logs:
+        log.append(make(b"a"), now_ms=0)
+        log.flush()
+    begun = len(files.log)
+    directory.close()
+    found = syncs(files, begun)
+    assert found[".log"] == found[".index"] == found["leader-epoch-checkpoint"] == 0
+    assert found[".timeindex"] == found[".snapshot"] == PARTITIONS
+    assert all(content.live == content.durable for content in files.contents.values())
+
+
+def test_a_second_close_of_what_was_only_read_syncs_no_partition() -> None:
+    files = SimulatedFiles()
+    directory, logs = opened(files)
+    for log in logs:
+        log.append(make(b"a"), now_ms=0)
+    directory.close()
+    directory, logs = opened(files)
+    assert [values(log) for log in logs] == [[b"a"]] * PARTITIONS
+    begun = len(files.log)
+    directory.close()
+    assert syncs(files, begun).total() <= OF_THE_DIRECTORY
+
+
+def test_a_close_after_a_kill_syncs_what_the_dead_process_wrote() -> None:
+    files = SimulatedFiles()
+    _, logs = opened(files)
+    for log in logs:
+        log.append(make(b"a"), now_ms=0)
+    files.restart()
+    directory, _ = opened(files)
+    directory.close()
+    assert all(content.live == content.durable for content in files.contents.values())
+
+
+class CountingFiles(DiskFiles):
+    """Counts how many syncs are under way at once; each waits a little for another one."""
+
+    def __init__(self) -> None:
+        self.most = self._now = 0
+        self._change = threading.Condition()
+        self.fails = False
+        outer = self
+
+        class CountingFile(DiskFile):
+            def sync(self) -> None:
+                outer.sync_begins()
+                super().sync()
+
+        self._kind = CountingFile
+
+    def sync_begins(self) -> None:
+        if self.fails:
+            raise OSError(5, "injected")
+        with self._change:
+            self._now += 1
+            self.most = max(self.most, self._now)
+            self._change.notify_all()
+            self._change.wait_for(lambda: self.most >= 2, 0.2)
+            self._now -= 1
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        file = super().open(path, create=create)
+        return self._kind(path, file._fd)
+
+
+def test_a_close_in_threads_syncs_logs_beside_each_other(tmp_path: Path) -> None:
+    files = CountingFiles()
+    directory, logs = opened(files, str(tmp_path / "d"), 4)
+    for log in logs:
+        log.append(make(b"a"), now_ms=0)
+    directory.close(threads=4)
+    assert files.most >= 2 and (tmp_path / "d" / CLEAN_SHUTDOWN).exists()
+    again, logs = opened(DiskFiles(), str(tmp_path / "d"), 4)
+    assert again.was_clean and [values(log) for log in logs] == [[b"a"]] * 4
+    again.close()
+
+
+def test_a_close_in_threads_with_a_failing_sync_leaves_no_marker(tmp_path: Path) -> None:
+    files = CountingFiles()
+    directory, logs = opened(files, str(tmp_path / "d"), 4)
+    for log in logs:
+        log.append(make(b"a"), now_ms=0)
+    files.fails = True
+    with pytest.raises(StorageError):
+        directory.close(threads=4)
+    assert not (tmp_path / "d" / CLEAN_SHUTDOWN).exists()
+    again, logs = opened(DiskFiles(), str(tmp_path / "d"), 4)
+    assert [values(log) for log in logs] == [[b"a"]] * 4
+    again.close()
