@@ -1,9 +1,11 @@
-"""One client connection on the event loop: the socket's bytes, the handlers under way, and the answers.
+"""One client connection on the event loop: the socket's bytes, the handler under way, and the responses.
 
 Owns reading, back-pressure and running handlers. A handler's coroutine is driven from here, without a task: nearly all
-of them end at their first step, so their answers leave with the read event that brought the requests. One that waits
-is resumed by the future it waits for. Reading stops while the peer does not take its answers, or has too many requests
-waiting, so that a slow reader costs the memory of its socket and no more.
+of them end at their first step, so their responses leave with the read event that brought the requests. One that waits
+is resumed by the future it waits for, and the next request of the connection begins after its response, as in Kafka,
+which mutes a connection's channel until the response is sent (KafkaChannel.mute): a ListOffsets behind a DeleteRecords
+or a delayed Fetch sees what these did. Reading stops while the peer does not take its responses, or has sent a request
+behind one that waits, so that a slow reader costs the memory of its socket and no more.
 """
 
 from __future__ import annotations
@@ -15,12 +17,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.connection import BufferPool, ServerConnection, Slot
+from ..protocol.connection import BufferPool, FrameReceiver, add_response
 from ..protocol.errors import ProtocolViolation
 from .admission import Admission, IdleWatch, Verdict
 from .context import Arrival
 from .logs import get_logger, handling, levels
-from .recording.exchange import Ending
 from .recording.tap import Tap
 from .request_log import note_request
 from .router import Call, Mutes, call, failure
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from .recording.exchange import Exchange, Peer, Sink
     from .state import BrokerState
 
-IN_FLIGHT_MAX = 256  # waiting requests of one connection; Java clients keep 5, librdkafka without idempotence more
 SEND_BYTES = 256 * 1024  # answers of one read event are joined up to this size, and then sent
 JOIN_BYTES = 64 * 1024  # below it one joined write is cheaper than a list of them
 
@@ -126,31 +126,23 @@ class Connections:
             self.idle.set_result(None)
 
 
-class _Seen:
-    """A request that somebody listens to, until its answer leaves."""
-
-    __slots__ = ("connection", "exchange")
-
-    def __init__(self, connection: ClientConnection, exchange: Exchange) -> None:
-        self.connection = connection
-        self.exchange = exchange
-
-    def __call__(self, parts: list[Any]) -> None:
-        self.connection.left(self.exchange, parts)
-
-
 class _Running:
-    """A handler that waits."""
+    """A handler that waits. `seen` is the exchange of its request, for subscribers; None without any."""
 
-    __slots__ = ("begun_ns", "call", "closed", "connection", "request_bytes", "shared", "slot")
+    __slots__ = ("begun_ns", "call", "closed", "connection", "request_bytes", "seen", "shared")
 
     def __init__(
-        self, connection: ClientConnection, made: Call | FaultedCall, slot: Slot, begun_ns: int, request_bytes: int
+        self,
+        connection: ClientConnection,
+        made: Call | FaultedCall,
+        seen: Exchange | None,
+        begun_ns: int,
+        request_bytes: int,
     ) -> None:
         self.connection = connection
         self.shared = connection.shared
         self.call = made
-        self.slot = slot
+        self.seen = seen
         self.begun_ns = begun_ns  # -1 where nobody asks
         self.request_bytes = request_bytes
         self.closed = False
@@ -198,7 +190,6 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_arrival",
-        "_cut",
         "_holds",
         "_mutes",
         "_opened_ms",
@@ -221,12 +212,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.shared = shared
         self.listener = listener
         self.node_id = node_id
-        self._wire = ServerConnection(shared.pool, shared.frame_bytes_max)
-        self._running: set[_Running] | None = None
+        self._wire = FrameReceiver(shared.pool, shared.frame_bytes_max)
+        self._running: _Running | None = None
         self._paused = False
-        self._holds = 0  # reasons to begin no request: the newest is one that others wait for, and each mute
+        self._holds = 0  # reasons to begin no request besides a running one: not admitted yet, and each mute
         self._mutes: list[Timer | asyncio.Handle] | None = None
-        self._cut: tuple[_Running, ProtocolViolation] | None = None  # closes once what is before it is answered
         self._reading = True
         self._verdict = Verdict.REFUSED  # until it is known
         self._transport: Any = None
@@ -283,14 +273,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Which software it is, as far as it has told."""
         return self._arrival.origin
 
-    def waiting(self) -> list[str]:
-        """The APIs of its requests that wait, of each one."""
-        return [running.call.route.name for running in self._running or ()]
+    @property
+    def waiting(self) -> str | None:
+        """The API of its request whose handler waits, None without one."""
+        return None if self._running is None else self._running.call.route.name
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether the client waits for an answer."""
-        return self._wire.unanswered > 0
+        """Whether the client waits for a response."""
+        return self._running is not None
 
     def admit(self) -> None:
         """Serves a connection that was held."""
@@ -338,14 +329,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._process()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handlers under way are ended where they wait."""
+        """A handler under way is ended where it waits."""
         running, self._running = self._running, None
-        for waiting in running or ():
-            waiting.close()
+        if running is not None:
+            running.close()
         for timer in self._mutes or ():
             timer.cancel()
         if self._peer is not None:
-            self._forget(self._peer, exc)
+            if running is not None and running.seen is not None:
+                self._lost(running.seen, self._reason(exc))
+            self.shared.own_tap.closed(self._peer)
         if self.shared.metrics is not None:
             self.shared.metrics.disconnected(self.listener)
         self.shared.closed(self)
@@ -355,20 +348,18 @@ class ClientConnection(asyncio.BufferedProtocol):
     # Requests
 
     def _process(self) -> None:
-        """Begins all requests that are here, unless answers have to leave first."""
+        """Begins the requests that are here, one after the other, until one waits or responses have to leave first."""
         ready: list[Any] = []
         size = 0
         wire = self._wire
-        stuck = False
+        clock = self.shared.broker.clock
         handling = self.shared.handling
         handling.connection = self
         try:
-            while not self._transport.is_closing():
-                if self._paused or wire.unanswered >= IN_FLIGHT_MAX or self.shared.stopping:
-                    stuck = True
-                    break
-                if self._holds:  # nothing came behind it: reading goes on, or nobody would see that the peer has gone
-                    stuck = wire.has_unread
+            while True:
+                # A session that has expired is seen by all requests after it, also where the loop reads sockets first.
+                clock.fire_overdue()
+                if self._transport.is_closing() or self._is_held:
                     break
                 frame = wire.next_frame()
                 if frame is None:
@@ -386,12 +377,19 @@ class ClientConnection(asyncio.BufferedProtocol):
         finally:
             handling.connection = handling.call = None
         self._send(ready)
+        # Without bytes behind the running request reading goes on, or a peer that has gone would not be noticed.
+        stuck = self._paused or self.shared.stopping or (self._is_held and wire.has_unread)
         if stuck == self._reading and not self._transport.is_closing():
             self._reading = not stuck
             (self._transport.pause_reading if stuck else self._transport.resume_reading)()
 
+    @property
+    def _is_held(self) -> bool:
+        """Whether no request may begin now."""
+        return self._running is not None or self._holds > 0 or self._paused or self.shared.stopping
+
     def _begin(self, frame: memoryview, ready: list[Any]) -> int:
-        """Begins one request; the bytes of answers that this added to `ready`."""
+        """Begins one request. Returns the number of bytes of its response, which it adds to `ready`; 0 if it waits."""
         shared = self.shared
         tap = shared.tap
         seen = None if tap is None else self._seen(tap, frame)
@@ -399,8 +397,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         error: Exception | None = None
         try:
             shared.handling.call = made = call(frame, shared.broker, self._arrival)
-            slot = self._wire.expect()
-            slot.on_left = seen
             response: Any = made.response
             parts: list[Any]
             if made.coroutine is None:
@@ -417,30 +413,27 @@ class ClientConnection(asyncio.BufferedProtocol):
                     error = raised
                     parts = failure(made, raised)
                 else:
-                    running = _Running(self, made, slot, begun_ns, len(frame))
-                    if self._running is None:
-                        self._running = set()
-                    self._running.add(running)
-                    if made.is_alone:
-                        self._holds += 1
+                    self._running = running = _Running(self, made, seen, begun_ns, len(frame))
                     if made.is_faulted:
                         self._faulted(made, seen)  # type: ignore[arg-type]
                     running.wait_for(future)
                     return 0
         except ProtocolViolation as violation:
             if seen is not None:
-                self._lost(seen.exchange, str(violation))
+                self._lost(seen, str(violation))
             raise
         if begun_ns >= 0:
             note_request(shared, made, len(frame), begun_ns, parts, response, error)
         if made.mutes:
             self._mute(made.mutes)
-        return self._wire.answer(slot, parts, ready)
+        if seen is not None:
+            self._left(seen, parts)
+        return add_response(parts, ready)
 
-    def _faulted(self, made: FaultedCall, seen: _Seen | None) -> None:
+    def _faulted(self, made: FaultedCall, seen: Exchange | None) -> None:
         made.connection = self
         if seen is not None:
-            seen.exchange.fault = made.fault
+            seen.fault = made.fault
 
     def answered(self, running: _Running, response: Any) -> None:
         """A handler that waited returned its response."""
@@ -454,22 +447,19 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.finished(running, parts)
 
     def finished(self, running: _Running, parts: list[Any]) -> None:
-        """A handler that waited has its answer."""
-        if self._running is not None:
-            self._running.discard(running)
+        """A handler that waited has its response: sends it, and begins the requests that came meanwhile."""
+        self._running = None
         call = running.call
         if call.is_faulted:
-            self._faulted(call, running.slot.on_left)  # type: ignore[arg-type]
+            self._faulted(call, running.seen)  # type: ignore[arg-type]
         if call.mutes:
             self._mute(call.mutes)
-        if call.is_alone:  # while it waited, none was begun behind it
-            self._holds -= 1
+        if running.seen is not None:
+            self._left(running.seen, parts)
         ready: list[Any] = []
-        self._wire.answer(running.slot, parts, ready)
+        add_response(parts, ready)
         self._send(ready)
-        if self._cut is not None:
-            self._ended(*self._cut)
-        elif self.shared.stopping:
+        if self.shared.stopping:
             self.stop()
         elif not self._reading:
             self._process()
@@ -486,17 +476,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.finished(running, parts)
 
     def _ended(self, running: _Running, violation: ProtocolViolation) -> None:
-        """A handler that waited closes the connection; where that is a fault's doing, in its turn."""
+        """A handler that waited closes the connection, after the bytes that a fault still sends."""
+        self._running = None
         sent = b""
         if running.call.is_faulted:
-            if not self._wire.is_next(running.slot):
-                self._cut = running, violation
-                return
             sent = running.call.last_bytes  # type: ignore[union-attr]
             if sent:
                 self._send([sent])
-        if (seen := running.slot.on_left) is not None:
-            self._lost(seen.exchange, str(violation), sent[4:])
+        if running.seen is not None:
+            self._lost(running.seen, str(violation), sent[4:])
         self._violated(violation)
 
     def _mute(self, mutes: Mutes) -> None:
@@ -549,13 +537,13 @@ class ClientConnection(asyncio.BufferedProtocol):
     def stop(self) -> None:
         """Takes no more requests; closes as soon as those in flight are answered and sent. What a fault holds up is not
         waited for."""
-        if any(running.call.is_held for running in self._running or ()):
+        if self._running is not None and self._running.call.is_held:
             self.abort()
             return
         if self._reading and not self._transport.is_closing():
             self._reading = False
             self._transport.pause_reading()
-        if self._wire.unanswered == 0:
+        if self._running is None:
             self._transport.close()
 
     def abort(self) -> None:
@@ -571,12 +559,12 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._peer = tap.opened(self.number, self._arrival, local_port, self._opened_ms)
         return self._peer
 
-    def _seen(self, tap: Tap, frame: memoryview) -> _Seen:
+    def _seen(self, tap: Tap, frame: memoryview) -> Exchange:
         peer = self._peer or self._known(tap)
-        return _Seen(self, tap.begun(peer, frame, self.shared.broker.clock.now_ms()))
+        return tap.begun(peer, frame, self.shared.broker.clock.now_ms())
 
-    def left(self, exchange: Exchange, parts: list[Any]) -> None:
-        """An answer that somebody listens to leaves; a connection that is being closed takes none."""
+    def _left(self, exchange: Exchange, parts: list[Any]) -> None:
+        """Reports a response to subscribers as it leaves; a connection that is being closed sends none."""
         if self._transport.is_closing():
             self._lost(exchange, self._reason(None))
         else:
@@ -589,10 +577,3 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _reason(self, error: Exception | None) -> str:
         return self._why or ("the client closed the connection" if error is None else f"the connection broke: {error}")
-
-    def _forget(self, peer: Peer, error: Exception | None) -> None:
-        """Ends, for those who listen, what was not answered."""
-        for slot in self._wire.waiting:
-            if slot.on_left is not None and slot.on_left.exchange.ending is Ending.PENDING:
-                self._lost(slot.on_left.exchange, self._reason(error))
-        self.shared.own_tap.closed(peer)

@@ -34,24 +34,15 @@ Handler = Callable[[Any, "RequestContext"], Coroutine[Any, Any, Any]]
 H = TypeVar("H", bound=Handler)
 
 
-class Handled(NamedTuple):
-    """What `@handles` says: the request class, and the versions of which a connection has one under way at a time."""
-
-    request_class: type
-    one_at_a_time: Versions | None
-
-
-def handles(request_class: type, *, one_at_a_time: str | None = None) -> Callable[[H], H]:
+def handles(request_class: type) -> Callable[[H], H]:
     """Labels the handler of an API, in every version that is declared; which of them are served is the profile's.
 
-    `one_at_a_time` names versions whose answers cost more than their request: the connection's next request is begun
-    when such a one is answered, as Kafka does with all. A handler runs at once up to its first `await`; what it awaits
-    must be a future of the running loop.
+    A handler runs at once up to its first `await`; what it awaits must be a future of the running loop. The next
+    request of the connection begins after the handler has ended.
     """
 
     def label(function: H) -> H:
-        alone = None if one_at_a_time is None else Versions.of(one_at_a_time)
-        function.handled = Handled(request_class, alone)  # type: ignore[attr-defined]
+        function.request_class = request_class  # type: ignore[attr-defined]
         return function
 
     return label

@@ -18,7 +18,7 @@ from ..protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ..protocol.headers import API_VERSIONS_KEY, read_prefix, read_rest, response_header
 from ..protocol.messages.api_versions import ApiVersionsResponse
 from ..protocol.schema import Versions, empty_value, spec
-from .context import Apis, Handled, Handler, RequestContext
+from .context import Apis, Handler, RequestContext
 from .errors import Refused, code_of
 from .handlers import HANDLERS
 from .quotas.meter import Meter
@@ -42,22 +42,13 @@ class Route(NamedTuple):
     request_class: type
     versions: Versions
     flexible: Versions
-    one_at_a_time: Versions | None
 
 
 def _route(handler: Handler) -> Route:
-    handled: Handled = handler.handled  # type: ignore[attr-defined]
-    declared = spec(handled.request_class)
-    name = handled.request_class.__name__.removesuffix("Request")
-    return Route(
-        declared.api_key,
-        name,
-        handler,
-        handled.request_class,
-        declared.versions,
-        declared.flexible,
-        handled.one_at_a_time,
-    )
+    request_class: type = handler.request_class  # type: ignore[attr-defined]
+    declared = spec(request_class)
+    name = request_class.__name__.removesuffix("Request")
+    return Route(declared.api_key, name, handler, request_class, declared.versions, declared.flexible)
 
 
 Reader = tuple[Route, Callable[..., Any], bool]  # of a request in one version; whether that version is flexible
@@ -96,12 +87,6 @@ class Call(NamedTuple):
     throttle_ms = 0  # what an answer that says what went wrong tells
     mutes: Mutes = ()
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether the connection's next request has to wait for this one."""
-        alone = self.route.one_at_a_time
-        return alone is not None and self.api_version in alone
-
     def parts(self, response: Any) -> list[Any]:
         """The bytes of the answer, in pieces; none for an answer that is not sent (acks=0)."""
         if response is None:
@@ -119,11 +104,6 @@ class MeteredCall(Call):
     """A request while there are quotas: its coroutine is a `Meter`."""
 
     __slots__ = ()
-
-    @property
-    def is_alone(self) -> bool:
-        """Also where answers come late: nothing is to overtake them."""
-        return super().is_alone or self._meter.is_late
 
     @property
     def throttle_ms(self) -> int:

@@ -8,14 +8,11 @@ throttles by faults) runs by `BrokerState.waits` and is no business of this cloc
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from .clock import Timer, wall_ms
-
-LEAST_PURGED = 256  # timers
+from .clock import OneShot, OneShots, Timer, call_timer, wall_ms
 
 Settle = Callable[[], Awaitable[Any]]
 
@@ -29,18 +26,6 @@ class ClockNote(NamedTuple):
 
     frozen_ms: int | None
     offset_ms: int
-
-
-class _Once:
-    __slots__ = ("args", "callback")
-
-    def __init__(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.callback: Callable[..., Any] | None = callback
-        self.args = args
-
-    def cancel(self) -> None:
-        self.callback = None
-        self.args = ()
 
 
 class _Check:
@@ -99,10 +84,9 @@ class VirtualClock:
         self._frozen_ms: int | None = None
         self._held_ms: int | None = None  # the time at which it stands while it is moved
         self._moving = asyncio.Lock()
-        self._once: list[tuple[int, int, _Once]] = []
+        self._once = OneShots()
         self._checks: dict[int, _Check] = {}
         self._order = itertools.count()
-        self._most = LEAST_PURGED
         self._armed: tuple[float, asyncio.Handle] | None = None  # for when, and the loop's timer
 
     # Telling the time
@@ -127,10 +111,8 @@ class VirtualClock:
 
     def call_at(self, when_ms: int, callback: Callable[..., Any], *args: Any) -> Timer:
         """Fires when the time comes, by itself or within a move; what is past fires soon, also on a frozen clock."""
-        if len(self._once) >= self._most:
-            self._purge()
-        timer = _Once(callback, args)
-        heapq.heappush(self._once, (when_ms, next(self._order), timer))
+        timer = OneShot(callback, args)
+        self._once.add(when_ms, timer)
         self._arm()
         return timer
 
@@ -171,21 +153,22 @@ class VirtualClock:
             self._armed[1].cancel()
             self._armed = None
 
-    def _purge(self) -> None:
-        """Lets go of cancelled timers, of which a frozen clock comes to none: each heartbeat leaves one."""
-        self._once = [one for one in self._once if one[2].callback is not None]
-        heapq.heapify(self._once)
-        self._most = max(LEAST_PURGED, 2 * len(self._once))
-
     def _next_once_ms(self) -> int | None:
-        once = self._once
-        while once and once[0][2].callback is None:
-            heapq.heappop(once)
-        return once[0][0] if once else None
+        when_ms = self._once.next_at
+        return None if when_ms is None else int(when_ms)
 
     def _wake(self) -> None:
         self._armed = None
         if self._held_ms is None:
+            self._fire_passed()
+            self._arm()
+
+    def fire_overdue(self) -> None:
+        """Fires what is due by now, unless a move does that."""
+        if self._held_ms is not None:
+            return
+        when_ms = self._once.next_at
+        if when_ms is not None and when_ms <= self.now_ms():
             self._fire_passed()
             self._arm()
 
@@ -194,8 +177,7 @@ class VirtualClock:
         now_ms = self.now_ms()
         due = []
         while (when_ms := self._next_once_ms()) is not None and when_ms <= now_ms:
-            when_ms, order, timer = heapq.heappop(self._once)
-            due.append((when_ms, False, order, timer))
+            due.append((when_ms, False, *self._once.pop()[1:]))
         if self._frozen_ms is None:
             for check in self._checks.values():
                 if check.next_ms <= now_ms:
@@ -207,14 +189,8 @@ class VirtualClock:
                 timer.next_ms = timer.tick_from(now_ms + 1)
             self._call(timer)
 
-    def _call(self, timer: _Once | _Check) -> None:
-        try:
-            if isinstance(timer, _Check):
-                timer.callback()
-            elif timer.callback is not None:
-                timer.callback(*timer.args)
-        except Exception as error:  # as the loop does: the others fire all the same
-            self._loop.call_exception_handler({"message": "a timer failed", "exception": error})
+    def _call(self, timer: OneShot | _Check) -> None:
+        call_timer(self._loop, OneShot(timer.callback, ()) if isinstance(timer, _Check) else timer)
 
     # Moving it
 
@@ -286,7 +262,7 @@ class VirtualClock:
             self._stand_at(reached_ms)
             self._arm()
 
-    def _next(self, target_ms: int) -> tuple[int, _Once | _Check] | None:
+    def _next(self, target_ms: int) -> tuple[int, OneShot | _Check] | None:
         """Takes what fires next up to the target, with its time: None if nothing does."""
         once_ms = self._next_once_ms()
         last_ms = target_ms if once_ms is None else min(target_ms, once_ms - 1)
@@ -301,7 +277,7 @@ class VirtualClock:
             self._passed(*found)
         elif once_ms is not None and once_ms <= target_ms:
             self._passed(once_ms - 1, None)
-            return once_ms, heapq.heappop(self._once)[2]
+            return once_ms, self._once.pop()[2]
         return found
 
     def _wanted_ms(self, check: _Check) -> int | None:

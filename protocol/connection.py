@@ -1,7 +1,7 @@
-"""One connection without any I/O: received bytes in, whole frames out; a server's answers leave in request order.
+"""One connection without any I/O: received bytes in, whole frames out, and the framing of a response.
 
-Owns framing, the bound on a frame's size, the receive buffers (both sides use them) and the order of answers. Knows
-nothing of what is in a frame. The caller reads from the socket into `receive_buffer()`, says how much with
+Owns framing, the bound on a frame's size and the receive buffers; both sides of a connection use them. Knows nothing of
+what is in a frame. The caller reads from the socket into `receive_buffer()`, reports the number of bytes with
 `received(count)`, takes frames with `next_frame()` until None, and then calls `settle()`.
 
 Buffers: a read goes into a buffer from a pool shared by all connections; a frame that is cut off by the end of a read
@@ -13,7 +13,6 @@ and sends little gets memory only as it sends: one read's worth, then eight time
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Any
 
 from .errors import ProtocolViolation
@@ -29,27 +28,21 @@ class BufferPool:
     def __init__(self) -> None:
         self._free: list[memoryview] = []
 
+    def lend(self) -> memoryview:
+        """A buffer for one read. It stays in the pool, and the next `take` returns it: a read that ends without bytes,
+        as at the end of a stream, costs a closing connection no memory."""
+        if not self._free:
+            self._free.append(memoryview(bytearray(READ_BYTES)))
+        return self._free[-1]
+
     def take(self) -> memoryview:
-        """A buffer; its bytes are whatever they were."""
+        """The buffer that was lent last, or another one. Its content is undefined."""
         return self._free.pop() if self._free else memoryview(bytearray(READ_BYTES))
 
     def give(self, buffer: memoryview) -> None:
         """Takes a buffer back; a few are kept."""
         if len(self._free) < 4:
             self._free.append(buffer)
-
-
-class Slot:
-    """The place of one answer in the order of requests. `parts` is None until it is answered.
-
-    `on_left` is the caller's: called with the parts when they leave.
-    """
-
-    __slots__ = ("on_left", "parts")
-
-    def __init__(self) -> None:
-        self.parts: list[Any] | None = None
-        self.on_left: Any = None
 
 
 class FrameReceiver:
@@ -64,15 +57,17 @@ class FrameReceiver:
         self._end = 0
 
     def receive_buffer(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Where the next bytes go; never empty. Valid until another connection of the pool asks for one."""
         if self._own is not None:
             return self._own[self._end :]
         if self._pooled is None:
-            self._pooled = self._pool.take()
+            return self._pool.lend()
         return self._pooled[self._end :]
 
     def received(self, count: int) -> None:
         """`count` bytes were written to the start of `receive_buffer()`."""
+        if self._own is None and self._pooled is None:
+            self._pooled = self._pool.take()
         self._end += count
 
     def next_frame(self) -> memoryview | None:
@@ -137,51 +132,12 @@ def _other_protocol(head: bytes) -> str:
     return ""
 
 
-class ServerConnection(FrameReceiver):
-    """Framing and ordering of one connection. Raises ProtocolViolation for a size that no request has."""
-
-    def __init__(self, pool: BufferPool, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        super().__init__(pool, frame_bytes_max)
-        self._slots: list[Slot] = []  # a deque would cost every idle connection 600 bytes
-
-    @property
-    def unanswered(self) -> int:
-        """Requests whose answers have not left."""
-        return len(self._slots)
-
-    @property
-    def waiting(self) -> Sequence[Slot]:
-        """Their places, in order."""
-        return self._slots
-
-    def is_next(self, slot: Slot) -> bool:
-        """Whether all answers before that place have left."""
-        return bool(self._slots) and self._slots[0] is slot
-
-    def expect(self) -> Slot:
-        """Reserves the next place in the order of answers."""
-        slot = Slot()
-        self._slots.append(slot)
-        return slot
-
-    def answer(self, slot: Slot, parts: list[Any], ready: list[Any]) -> int:
-        """Fills a place; `parts` are the answer's bytes without the size field, none for no answer.
-
-        Adds to `ready` all answers that may leave now, each behind its size; returns how many bytes that were.
-        """
-        slot.parts = parts
-        slots = self._slots
-        done = added = 0
-        for waiting in slots:
-            if waiting.parts is None:
-                break
-            done += 1
-            if waiting.on_left is not None:
-                waiting.on_left(waiting.parts)
-            if waiting.parts:
-                size = sum(map(len, waiting.parts))
-                added += 4 + size
-                ready.append(_SIZE.pack(size))
-                ready += waiting.parts
-        del slots[:done]
-        return added
+def add_response(parts: list[Any], ready: list[Any]) -> int:
+    """Appends a response to `ready`: its size field, then `parts`, the pieces of the rest. No parts mean no response
+    (acks=0). Returns the number of bytes added."""
+    if not parts:
+        return 0
+    size = sum(map(len, parts))
+    ready.append(_SIZE.pack(size))
+    ready += parts
+    return 4 + size

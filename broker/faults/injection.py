@@ -1,8 +1,7 @@
 """Requests meet the rules: which fire, and a call in place of the plain one that does what they say.
 
 Owns the order of things: hold up or disconnect, do what is not refused, spoil, hold up, throttle or disconnect, and
-then damage the bytes. A connection begins nothing behind such a call, as Kafka begins one request of a connection at a
-time. What is done to the socket, and when, is `connections.py`'s.
+then damage the bytes. What is done to the socket, and when, is `connections.py`'s.
 """
 
 from __future__ import annotations
@@ -200,7 +199,6 @@ class FaultedCall:
         "is_held",
         "last_bytes",
     )
-    is_alone = True
     is_faulted = True
     response = None
 

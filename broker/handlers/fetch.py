@@ -53,7 +53,7 @@ _BEFORE_READING = (
 _OVERFLOW = struct.pack(">qi", -1, batch.HEADER_BYTES)
 
 
-@handles(FetchRequest, one_at_a_time="0-3")
+@handles(FetchRequest)
 async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse:
     """Reads; where that is too little, waits for appends or the deadline, and reads once more."""
     broker = context.broker

@@ -69,7 +69,7 @@ class _Later(NamedTuple):
     sent: Sent | None
 
 
-@handles(ProduceRequest, one_at_a_time="0-2")
+@handles(ProduceRequest)
 async def produce(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
     """Appends each partition's records on their own; one refused set does not touch the others."""
     now_ms = context.now_ms()
@@ -135,7 +135,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                     partition.missed.note_records(data.records)
                 answers.append(_refusal(data.index, partition, error, context, _sent(counts, partition, data.records)))
         responses.append(Topic(name=asked.name, topic_id=asked.topic_id, partition_responses=answers))
-    # All are submitted before the first is awaited: the next request must find its place behind them.
+    # All are submitted before the first is awaited, so that their syncs and checks run at the same time.
     for one in later:
         failed |= not await _settle(one, context)
     if request.acks == 0:

@@ -203,7 +203,8 @@ async def _connections(rows: Rows, running: Running, metrics: RequestMetrics) ->
     waiting: Counter[str] = Counter(dict.fromkeys((api.name for api in metrics.apis.values()), 0))
     by_client: Counter[Labels] = Counter()
     for connection in list(running.connections.open):
-        waiting.update(connection.waiting())
+        if connection.waiting is not None:
+            waiting[connection.waiting] += 1
         origin = connection.origin
         by_client[connection.listener, origin.software_name or "", origin.software_version or ""] += 1
         await rows.pause()

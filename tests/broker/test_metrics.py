@@ -137,7 +137,7 @@ async def test_the_time_of_one_that_waits_is_that_until_its_answer(tmp_path: Pat
         reader, writer = await broker.client(), await broker.client()
         broker.running.connections.observe(RequestMetrics(timer))
         await reader.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
-        while not any(connection.waiting() for connection in broker.running.connections.open):
+        while not any(connection.waiting for connection in broker.running.connections.open):
             await asyncio.sleep(0)
         timer.now_ns += 3_000_000_000
         await writer.call(produce(records(b"x")), 9)

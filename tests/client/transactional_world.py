@@ -40,11 +40,9 @@ OVERRIDES = {
 }
 
 
-class LoopClock(SystemClock):
+def loop_clock(loop: Any) -> SystemClock:
     """The broker's clock by the loop's time."""
-
-    def now_ms(self) -> int:
-        return START_MS + int(self._loop.time() * 1000)
+    return SystemClock(loop, wall=lambda: START_MS + int(loop.time() * 1000), monotonic=loop.time)
 
 
 class WholeBroker:
@@ -53,7 +51,7 @@ class WholeBroker:
     def __init__(self, loop: Any, release: str) -> None:
         self.is_up = True
         self.generation = 1
-        self.clock = LoopClock(loop)
+        self.clock = loop_clock(loop)
         self._loop = loop
         self._options = options([Path("/data")], OVERRIDES, release)
         self._apis = router.apis_of(self._options.config.profile)

@@ -1,4 +1,4 @@
-"""Framing and order of answers, over every way to cut the bytes."""
+"""Framing, over every way to cut the bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.protocol.connection import READ_BYTES, BufferPool, ServerConnection
+from ottla.protocol.connection import READ_BYTES, BufferPool, FrameReceiver, add_response
 from ottla.protocol.errors import ProtocolViolation
 from ottla.protocol.headers import read_prefix, read_rest, response_header
 
@@ -18,7 +18,7 @@ def framed(frames: list[bytes]) -> bytes:
     return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
 
 
-def feed(connection: ServerConnection, data: bytes, cuts: list[int], stop_after: int = 1 << 30) -> list[bytes]:
+def feed(connection: FrameReceiver, data: bytes, cuts: list[int], stop_after: int = 1 << 30) -> list[bytes]:
     """Sends `data` in pieces of the sizes `cuts` (repeating); takes at most `stop_after` frames per read."""
     out, position, turn = [], 0, 0
     while position < len(data):
@@ -47,7 +47,7 @@ def feed(connection: ServerConnection, data: bytes, cuts: list[int], stop_after:
     st.sampled_from([1, 2, 1 << 30]),
 )
 def test_frames_come_out_as_they_went_in_however_they_are_cut(frames, cuts, stop_after):
-    connection = ServerConnection(BufferPool())
+    connection = FrameReceiver(BufferPool())
     data = framed(frames)
     cuts = [max(cut, len(data) // 2000) for cut in cuts]
     assert feed(connection, data, cuts, stop_after) == frames
@@ -55,7 +55,7 @@ def test_frames_come_out_as_they_went_in_however_they_are_cut(frames, cuts, stop
 
 def test_idle_connections_hold_no_buffer():
     pool = BufferPool()
-    connections = [ServerConnection(pool) for _ in range(50)]
+    connections = [FrameReceiver(pool) for _ in range(50)]
     for connection in connections:
         assert feed(connection, framed([b"abc", b"d"]), [1000]) == [b"abc", b"d"]
     assert len(pool._free) == 1
@@ -64,7 +64,7 @@ def test_idle_connections_hold_no_buffer():
 
 @pytest.mark.parametrize("size", [-1, -(1 << 31), 1001, (1 << 31) - 1])
 def test_a_size_that_no_request_has_is_a_violation(size):
-    connection = ServerConnection(BufferPool(), frame_bytes_max=1000)
+    connection = FrameReceiver(BufferPool(), frame_bytes_max=1000)
     with pytest.raises(ProtocolViolation, match=str(size)):
         feed(connection, struct.pack(">i", size) + b"x", [100])
 
@@ -81,13 +81,13 @@ def test_bytes_of_another_protocol_are_named_in_the_violation(data, hint):
 
 
 def test_a_frame_of_exactly_the_limit_passes():
-    assert feed(ServerConnection(BufferPool(), 1000), framed([bytes(1000)]), [300]) == [bytes(1000)]
+    assert feed(FrameReceiver(BufferPool(), 1000), framed([bytes(1000)]), [300]) == [bytes(1000)]
 
 
 def test_an_announced_size_takes_no_memory_until_bytes_come():
     tracemalloc.start()
     try:
-        connections = [ServerConnection(BufferPool()) for _ in range(10)]
+        connections = [FrameReceiver(BufferPool()) for _ in range(10)]
         for connection in connections:
             feed(connection, struct.pack(">i", 100 << 20) + b"x", [100])
         assert tracemalloc.get_traced_memory()[1] < 24 * READ_BYTES
@@ -95,15 +95,19 @@ def test_an_announced_size_takes_no_memory_until_bytes_come():
         tracemalloc.stop()
 
 
-@given(st.permutations(range(6)), st.sets(st.integers(0, 5)))
-def test_answers_leave_in_request_order(order, silent):
-    connection = ServerConnection(BufferPool())
-    slots = [connection.expect() for _ in range(6)]
-    out: list[bytes] = []
-    for index in order:
-        connection.answer(slots[index], [] if index in silent else [b"answer", b"%d" % index], out)
-    assert b"".join(out) == framed([b"answer%d" % i for i in range(6) if i not in silent])
-    assert connection.unanswered == 0
+def test_reads_that_end_without_bytes_take_no_buffer():
+    """As those of thousands of connections whose peers close at once."""
+    pool = BufferPool()
+    connections = [FrameReceiver(pool) for _ in range(1000)]
+    buffers = {id(connection.receive_buffer().obj) for connection in connections}
+    assert len(buffers) == len(pool._free) == 1
+    assert feed(connections[0], framed([b"abc"]), [1000]) == [b"abc"]
+
+
+def test_a_response_follows_its_size_and_none_adds_nothing():
+    ready: list[bytes] = []
+    assert [add_response(parts, ready) for parts in ([b"answer", b"0"], [], [b"answer1"])] == [11, 0, 11]
+    assert b"".join(ready) == framed([b"answer0", b"answer1"])
 
 
 HEADER = bytes.fromhex("0012 0003 0000002a 0003 616263")

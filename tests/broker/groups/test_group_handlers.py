@@ -94,7 +94,7 @@ def wire(h: Any) -> Wire:
 
 @pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: handler.__name__)
 def test_a_handler_is_named_as_its_file_and_its_api(handler: Any) -> None:
-    api = handler.handled.request_class.__name__.removesuffix("Request")
+    api = handler.request_class.__name__.removesuffix("Request")
     assert handler.__name__ == handler.__module__.rpartition(".")[2]
     assert handler.__name__.replace("_", "") == api.lower()
 

@@ -1,0 +1,202 @@
+"""Requests that are sent together are answered as if each were sent after the response to the one before it.
+
+Every API, in its newest version and with the request of its case in `test_apis.py`, is followed by every other on one
+connection: once in one write, once one by one, on two brokers with equal state. Responses are equal byte for byte. So
+they are behind requests that wait: for a sync, for a conversion, for the check of a large batch, for the scan behind
+the cached batches, and in purgatory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import struct
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import test_apis  # makes the cases
+from api_cases import CASES, World
+from harness import PATIENCE_SECONDS, Broker, Client, fetch, frame, produce, read_answer, records, running
+
+from ottla.broker import state
+from ottla.broker.groups import coordinator
+from ottla.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ottla.protocol.messages.join_group import JoinGroupRequest
+from ottla.protocol.records import batch, legacy
+from ottla.protocol.schema import spec
+
+WAIT_MS = 500
+CLOCKED = {"Fetch", "JoinGroup"}
+"""The APIs that wait for the clock, for WAIT_MS at most."""
+MANY = 2000  # records: enough for a conversion or a check in several steps
+DELAYED_CONFIGS = {"group.initial.rebalance.delay.ms": str(WAIT_MS), "ottla.client.telemetry": "true"}
+
+
+class Sent(NamedTuple):
+    """One request of a case: the name that a failure shows, and what is sent."""
+
+    name: str
+    request: Any
+    version: int
+
+    def frame(self, correlation_id: int) -> bytes:
+        return frame(self.request, self.version, correlation_id)
+
+
+class Capturing(Client):
+    """A client that keeps the requests that it sends."""
+
+    captured: list[Sent]
+
+    async def send(self, request: Any, version: int, client_id: str | None = "test") -> int:
+        self.captured.append(Sent(type(request).__name__.removesuffix("Request"), request, version))
+        return await super().send(request, version, client_id)
+
+
+class _Counted:
+    """Ids in the place of random ones, equal in each broker that is started after `restart`."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def __call__(self) -> uuid.UUID:
+        return uuid.UUID(int=next(self._numbers) << 64 | 1 << 76)
+
+
+@pytest.fixture
+def ids(monkeypatch: pytest.MonkeyPatch) -> _Counted:
+    counted = _Counted()
+    monkeypatch.setattr(uuid, "uuid4", counted)
+    monkeypatch.setattr(coordinator, "uuid4", counted)
+    monkeypatch.setattr(state.random, "SystemRandom", lambda: random.Random(0))
+    return counted
+
+
+@contextlib.asynccontextmanager
+async def world(folder: Path, ids: _Counted) -> AsyncIterator[tuple[Broker, Client]]:
+    """A broker with the topics that the cases use, and those whose appends take their time."""
+    ids.restart()
+    async with running(folder, overrides=DELAYED_CONFIGS) as broker:
+        await _restore(broker)
+        await broker.topic("synced", 1, {"flush.messages": "1"})
+        await broker.topic("old", 1)
+        await broker.topic("written-anew", 1, {"compression.type": "lz4"})
+        yield broker, await broker.client()
+
+
+async def _restore(broker: Broker) -> bytes:
+    """Makes topic t again if a request has deleted it, or its records."""
+    topic = broker.state.topics.get("t")
+    topic_id = await broker.topic("t", 2) if topic is None else topic.id
+    log = broker.log("t")
+    if log.log_end_offset - log.log_start_offset < 3:
+        log.append(records(b"a", b"b", b"c"), now_ms=broker.clock.now_ms())
+    return topic_id
+
+
+async def captured(folder: Path, ids: _Counted) -> list[Sent]:
+    """The requests of all cases: of each API the last one, which is what the case is about."""
+    found = []
+    for number, (request_class, case) in enumerate(CASES.items()):
+        version = spec(request_class).versions.last
+        ids.restart()
+        async with running(folder / str(number) / "data", overrides={"ottla.client.telemetry": "true"}) as broker:
+            topic_id = await _restore(broker)
+            client = await Capturing.connect(broker.ports[0])
+            client.captured = []
+            with contextlib.closing(client):
+                await case(World(broker, client, topic_id), version)
+        found.append([sent for sent in client.captured if isinstance(sent.request, request_class)][-1])
+    return found
+
+
+def waiting() -> list[Sent]:
+    """Requests whose response is not there at once."""
+    large = bytes(batch.build([batch.Record(n, 1_700_000_000_000, None, b"v" * 90) for n in range(MANY)], codec=1))
+    old = legacy.build([batch.Record(n, 1_700_000_000_000, None, b"v") for n in range(MANY)], magic=1)
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+    member = {"session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000, "protocol_type": "consumer"}
+    join = JoinGroupRequest(group_id="new", member_id="", protocols=[protocol], **member)
+    return [
+        Sent("Produce that waits for a sync", produce(records(b"s"), "synced"), 9),
+        Sent("Produce that is converted", produce(old, "old"), 2),
+        Sent("Produce that is written anew", produce(large, "written-anew"), 9),
+        Sent("Fetch that waits", fetch(("t", 1, 0), max_wait_ms=WAIT_MS, min_bytes=1 << 20), 12),
+        Sent("JoinGroup that waits", join, 3),
+    ]
+
+
+async def receive(broker: Broker, client: Client) -> bytes:
+    """The next response; the clock moves on while its request waits for that."""
+    reading = asyncio.ensure_future(client.receive_bytes())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not reading.done():
+            await asyncio.sleep(0)
+            if any(connection.waiting in CLOCKED for connection in broker.running.connections.open):
+                broker.clock.advance(WAIT_MS)
+    return reading.result()
+
+
+def normalised(sent: Sent, answer: bytes, broker: Broker, folder: Path) -> bytes:
+    """A response without what differs from broker to broker: the port, the folder, and the room on its disk."""
+    if isinstance(sent.request, DescribeLogDirsRequest):
+        _, response = read_answer(answer, DescribeLogDirsRequest, sent.version)
+        for directory in response.results:
+            directory.usable_bytes, directory.log_dir = 0, ""
+        return repr(response).encode()
+    port = broker.ports[0]
+    for own in (struct.pack(">i", port), b"127.0.0.1" + struct.pack(">H", port), str(folder).encode()):
+        answer = answer.replace(own, b"")
+    return answer
+
+
+def shown(pair: tuple[Sent, Sent], answers: list[bytes], expected: list[bytes]) -> str:
+    lines = [f"{first.name} v{first.version}" for first in pair]
+    return f"{' and then '.join(lines)}:\n  pipelined {answers}\n  one by one {expected}"
+
+
+async def compared(pairs: list[tuple[Sent, Sent]], folder: Path, ids: _Counted) -> list[str]:
+    """Sends all pairs, pipelined to one broker and one by one to another one; the differences."""
+    outcomes: list[list[list[bytes]]] = []
+    for pipelined in (True, False):
+        got = []
+        own = folder / ("pipelined" if pipelined else "one-by-one")
+        async with world(own, ids) as (broker, client):
+            for pair in pairs:
+                await _restore(broker)
+                frames = [sent.frame(number) for number, sent in enumerate(pair)]
+                answers = []
+                if pipelined:
+                    await client.send_bytes(b"".join(frames))
+                for data in frames:
+                    if not pipelined:
+                        await client.send_bytes(data)
+                    answers.append(await receive(broker, client))
+                assert [struct.unpack_from(">i", answer)[0] for answer in answers] == [0, 1]
+                got.append([normalised(sent, answer, broker, own) for sent, answer in zip(pair, answers, strict=True)])
+        outcomes.append(got)
+    compared = zip(pairs, *outcomes, strict=True)
+    return [shown(pair, answers, expected) for pair, answers, expected in compared if answers != expected]
+
+
+async def test_pipelined_requests_every_pair_answered_as_one_by_one(
+    tmp_path: Path, ids: _Counted, scaled: Callable[[int], int]
+) -> None:
+    """All pairs whose first request waits; of the others a sample, which is all of them from a scale of 6 on."""
+    letters = await captured(tmp_path / "cases", ids)
+    assert len(letters) == len(test_apis.ADVERTISED)
+    pairs = list(itertools.product(letters, repeat=2))
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chosen = random.Random(seed).sample(pairs, min(len(pairs), scaled(600)))
+    chosen += itertools.product(waiting(), [*letters, *waiting()])
+    differences = await compared(chosen, tmp_path / "pairs", ids)
+    assert not differences, "\n".join(differences[:5])
