@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.connection import BufferPool, FrameReceiver, add_response
+from ..protocol.connection import BufferPool, FrameReceiver, add_response, joined
 from ..protocol.errors import ProtocolViolation
 from .admission import Admission, IdleWatch, Verdict
 from .context import Arrival
@@ -157,13 +157,16 @@ class _Running:
         handling = self.shared.handling
         handling.connection, handling.call = self.connection, self.call
         try:
-            future = self.call.coroutine.send(None)  # type: ignore[union-attr]
-        except StopIteration as stop:
-            self.connection.answered(self, stop.value)
+            try:
+                future = self.call.coroutine.send(None)  # type: ignore[union-attr]
+            except StopIteration as stop:
+                self.connection.answered(self, stop.value)
+            except Exception as error:
+                self.connection.failed(self, error)
+            else:
+                self.wait_for(future)
         except Exception as error:
-            self.connection.failed(self, error)
-        else:
-            self.wait_for(future)
+            self.connection.broke(error)
         finally:
             handling.connection = handling.call = None
 
@@ -335,6 +338,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             running.close()
         for timer in self._mutes or ():
             timer.cancel()
+        if exc is not None and not isinstance(exc, ConnectionError):  # not the peer's doing, such as a failed write
+            get_logger().warning("connection broke", error=str(exc) or repr(exc), **self._arrival.log_fields())
         if self._peer is not None:
             if running is not None and running.seen is not None:
                 self._lost(running.seen, self._reason(exc))
@@ -373,6 +378,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         except ProtocolViolation as violation:
             self._send(ready)
             self._violated(violation)
+            return
+        except Exception as error:
+            self.broke(error)
             return
         finally:
             handling.connection = handling.call = None
@@ -525,7 +533,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif sum(map(len, ready)) < JOIN_BYTES:
             self._transport.write(b"".join(ready))
         else:
-            self._transport.writelines(ready)
+            self._transport.writelines(joined(ready))
 
     def _violated(self, violation: ProtocolViolation) -> None:
         if self.shared.metrics is not None:
@@ -533,6 +541,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         get_logger().info("connection closed", reason=str(violation), **self._arrival.log_fields())
         self._why = f"the connection was closed: {violation}"
         self._transport.close()
+
+    def broke(self, error: Exception) -> None:
+        """Closes the connection for an error of ours that no response can carry, and logs it with its stack."""
+        get_logger().error("connection closed", exc_info=error, **self._arrival.log_fields())
+        self._why = "the connection was closed: unexpected server error"
+        self._transport.abort()
 
     def stop(self) -> None:
         """Takes no more requests; closes as soon as those in flight are answered and sent. What a fault holds up is not

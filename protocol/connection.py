@@ -19,6 +19,8 @@ from .errors import ProtocolViolation
 
 READ_BYTES = 128 * 1024  # larger frames get their own buffer; larger reads were not faster
 FRAME_BYTES_MAX = 100 << 20  # socket.request.max.bytes
+JOIN_PIECES = 512  # so many pieces are joined where a response has more of them
+SMALL_PIECE_BYTES = 4096  # pieces of this size on average are copied; larger ones, as of records, are not
 _SIZE = struct.Struct(">i")
 
 
@@ -141,3 +143,18 @@ def add_response(parts: list[Any], ready: list[Any]) -> int:
     ready.append(_SIZE.pack(size))
     ready += parts
     return 4 + size
+
+
+def joined(pieces: list[Any]) -> list[Any]:
+    """The same bytes in fewer pieces: runs of small ones are joined. libuv refuses (EINVAL) to write more than some
+    million of them at once, as a response of DescribeConfigs may have."""
+    if len(pieces) <= JOIN_PIECES:
+        return pieces
+    out: list[Any] = []
+    for start in range(0, len(pieces), JOIN_PIECES):
+        run = pieces[start : start + JOIN_PIECES]
+        if sum(map(len, run)) <= SMALL_PIECE_BYTES * len(run):
+            out.append(b"".join(run))
+        else:
+            out += run
+    return out

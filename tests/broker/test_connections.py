@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 from harness import (
+    PATIENCE_SECONDS,
     Client,
     Closed,
     create_topics,
@@ -26,11 +28,14 @@ from harness import (
     running,
     values,
 )
+from structlog.testing import capture_logs
 
-from ottla.broker import server
+from ottla.broker import connections, server
+from ottla.protocol.messages.delete_records import DeleteRecordsRequest
 from ottla.protocol.messages.describe_cluster import DescribeClusterRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.join_group import JoinGroupRequest
+from ottla.protocol.messages.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 
 # Order
@@ -50,6 +55,46 @@ async def test_waiting_fetch_next_requests_begin_after_its_response(tmp_path: Pa
         received = [await client.receive() for _ in range(3)]
         assert [number for number, _ in received] == [waiting, *others]
         assert values(only(received[0][1]).records) == [b"x"]
+
+
+async def test_list_offsets_behind_a_waiting_fetch_returns_the_end_after_what_it_fetched(tmp_path: Path) -> None:
+    """Else a consumer's lag is -1, and a Kafka Streams task that waits for lag 0 never runs."""
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    latest = topic(name="t", partitions=[topic.ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client, other = await broker.client(), await broker.client()
+        await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
+        await client.send(ListOffsetsRequest(replica_id=-1, topics=[latest]), 5)
+        await broker.settle()
+        await other.call(produce(records(b"x", b"y")), 9)
+        fetched, ends = only((await client.receive())[1]), only((await client.receive())[1])
+        assert values(fetched.records) == [b"x", b"y"] and ends.offset == 2
+
+
+async def test_list_offsets_behind_delete_records_returns_the_new_log_start(tmp_path: Path) -> None:
+    deleting, listing = DeleteRecordsRequest.DeleteRecordsTopic, ListOffsetsRequest.ListOffsetsTopic
+    until = deleting(name="t", partitions=[deleting.DeleteRecordsPartition(partition_index=0, offset=2)])
+    earliest = listing(name="t", partitions=[listing.ListOffsetsPartition(partition_index=0, timestamp=-2)])
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        await client.call(produce(records(b"a", b"b", b"c")), 9)
+        await client.send(DeleteRecordsRequest(topics=[until], timeout_ms=1000), 1)
+        await client.send(ListOffsetsRequest(replica_id=-1, topics=[earliest]), 5)
+        deleted, starts = only((await client.receive())[1]), only((await client.receive())[1])
+        assert (deleted.error_code, deleted.low_watermark, starts.offset) == (0, 2, 2)
+
+
+async def test_connections_that_end_at_once_take_no_receive_buffers(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        clients = [await broker.client() for _ in range(100)]
+        for client in clients:
+            client.close()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while broker.running.connections.open:
+                await asyncio.sleep(0)
+        assert len(broker.running.connections.pool._free) <= 1
 
 
 async def test_many_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
@@ -355,3 +400,59 @@ async def test_a_port_is_free_again_after_a_stop(tmp_path: Path) -> None:
             assert (await (await broker.client()).call(ping(), 0)).error_code == 0
     with pytest.raises((OSError, Closed)):
         await Client.connect(port)
+
+
+# Errors of ours
+
+
+async def test_error_before_a_handler_runs_is_logged_and_closes_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    with capture_logs() as lines:
+        async with running(tmp_path / "data") as broker:
+            client = await broker.client()
+            await client.call(ping(), 0)
+            with monkeypatch.context() as patch:
+                patch.setattr(connections, "call", fails)
+                await client.send(ping(), 0)
+                assert await client.is_closed()
+            await broker.settle()  # others are served
+    (line,) = [line for line in lines if line["event"] == "connection closed"]
+    assert (line["log_level"], line["client_id"], str(line["exc_info"])) == ("error", "test", "a defect")
+
+
+async def test_error_while_a_response_that_waited_is_written_is_logged_and_closes_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    with capture_logs() as lines:
+        async with running(tmp_path / "data") as broker:
+            await broker.topic("t")
+            client = await broker.client()
+            await client.send(fetch(("t", 0, 0), max_wait_ms=1000), 11)
+            await broker.settle()
+            with monkeypatch.context() as patch:
+                patch.setattr(connections, "add_response", fails)
+                broker.clock.advance(1000)
+                assert await client.is_closed()
+    (line,) = [line for line in lines if line["event"] == "connection closed"]
+    assert (line["log_level"], str(line["exc_info"])) == ("error", "a defect")
+
+
+def test_response_of_more_pieces_than_libuv_writes_at_once_arrives_whole(tmp_path: Path) -> None:
+    pieces = [b"%010d" % number for number in range(1 << 20)] + [b"the end"]
+
+    async def exchange() -> bytes:
+        async with running(tmp_path / "data") as broker:
+            client = await broker.client()
+            await client.call(ping(), 0)
+            (connection,) = broker.running.connections.open
+            connection._send(list(pieces))
+            return await client.reader.readexactly(sum(map(len, pieces)))
+
+    assert uvloop.run(exchange()) == b"".join(pieces)

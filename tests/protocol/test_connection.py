@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.protocol.connection import READ_BYTES, BufferPool, FrameReceiver, add_response
+from ottla.protocol.connection import READ_BYTES, BufferPool, FrameReceiver, add_response, joined
 from ottla.protocol.errors import ProtocolViolation
 from ottla.protocol.headers import read_prefix, read_rest, response_header
 
@@ -75,7 +75,7 @@ def test_a_size_that_no_request_has_is_a_violation(size):
 )
 def test_bytes_of_another_protocol_are_named_in_the_violation(data, hint):
     with pytest.raises(ProtocolViolation) as raised:
-        feed(ServerConnection(BufferPool()), data, [1000])
+        feed(FrameReceiver(BufferPool()), data, [1000])
     assert ("this is" in str(raised.value)) == (hint is not None)
     assert hint is None or f"this is {hint}" in str(raised.value)
 
@@ -108,6 +108,14 @@ def test_a_response_follows_its_size_and_none_adds_nothing():
     ready: list[bytes] = []
     assert [add_response(parts, ready) for parts in ([b"answer", b"0"], [], [b"answer1"])] == [11, 0, 11]
     assert b"".join(ready) == framed([b"answer0", b"answer1"])
+
+
+@given(st.lists(st.integers(0, 9000), max_size=6), st.integers(1, 400))
+def test_joined_pieces_are_the_same_bytes_in_a_bounded_number(sizes, times):
+    pieces = [bytes([size % 251]) * size for size in sizes] * times
+    out = joined(pieces)
+    assert b"".join(out) == b"".join(pieces)
+    assert len(out) <= max(512, len(pieces) // 512 + 1, sum(map(len, pieces)) // 4096 + len(pieces) // 512 + 512)
 
 
 HEADER = bytes.fromhex("0012 0003 0000002a 0003 616263")
