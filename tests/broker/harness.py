@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ottla.broker import server
 from ottla.broker.clock import ManualClock
@@ -82,7 +82,7 @@ class Client:
         self._sent: dict[int, tuple[type, int]] = {}
 
     @classmethod
-    async def connect(cls, port: int, host: str = "127.0.0.1") -> Client:
+    async def connect(cls, port: int, host: str = "127.0.0.1") -> Self:
         return cls(*await asyncio.open_connection(host, port, limit=1 << 26))
 
     async def call(self, request: Any, version: int, client_id: str | None = "test") -> Any:

@@ -193,7 +193,7 @@ async def test_pipelined_requests_every_pair_answered_as_one_by_one(
     """All pairs whose first request waits; of the others a sample, which is all of them from a scale of 6 on."""
     letters = await captured(tmp_path / "cases", ids)
     assert len(letters) == len(test_apis.ADVERTISED)
-    pairs = list(itertools.product(letters, repeat=2))
+    pairs = list(itertools.product(letters, letters))
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     chosen = random.Random(seed).sample(pairs, min(len(pairs), scaled(600)))
