@@ -138,10 +138,14 @@ def format_directory(options: ServeOptions, cluster_id: str) -> str | None:
 
     Where one of them was used before, nothing is changed and its cluster id is returned.
     """
-    from ..storage.directory import META_PROPERTIES, DataDirectory, parse_properties
+    from ..storage import restore
+    from ..storage.directory import DataDirectory
+    from ..storage.directory_files import META_PROPERTIES
     from ..storage.files import DiskFiles
+    from ..storage.properties import parse_properties
 
     files = DiskFiles()
+    restore.finish(files, options.data_dirs)  # an interrupted one may have taken meta.properties away
     for path in options.data_dirs:
         place = os.path.join(path, META_PROPERTIES)
         with contextlib.suppress(OSError):  # one that cannot be read is the broker's affair

@@ -17,13 +17,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ..storage import restore
 from ..storage.config import LogConfig
-from ..storage.directory import META_PROPERTIES, DataDirectory, parse_properties, stored_node_id
+from ..storage.directory import DataDirectory
+from ..storage.directory_files import META_PROPERTIES, stored_node_id
 from ..storage.disk_errors import lasting_error
 from ..storage.errors import DirectoryFailed, StorageError
 from ..storage.files import Files
 from ..storage.log import PartitionLog
 from ..storage.partition_metadata import decode_id
+from ..storage.properties import parse_properties
 from .config import EVERY_DIRECTORY
 from .durability import SYNC_THREADS
 from .forced_upgrade import ForcedUpgrade
@@ -115,6 +118,7 @@ class LogDirs:
         Without a `node_id` it is that of the first directory which was used before, else the first of `nodes`. These
         are the ids of several nodes; a directory of another node is refused then.
         """
+        unusable = _finish_restores(files, paths)
         # Those in use come first: a new one takes over their cluster id.
         order = sorted(paths, key=lambda path: not files.exists(os.path.join(path, META_PROPERTIES)))
         if node_id is None:
@@ -125,9 +129,10 @@ class LogDirs:
                 f"the data directory belongs to node {node_id}, and the nodes are {ids}: name it in --node-ids"
             )
         taken: dict[Path, DataDirectory] = {}
-        unusable: dict[Path, UnusableDir] = {}
         try:
             for path in order:
+                if path in unusable:
+                    continue
                 try:
                     taken[path] = DataDirectory.take(files, path, node_id=node_id)
                 except DirectoryFailed as error:
@@ -349,6 +354,22 @@ class LogDirs:
         """Gives the directories back without closing them, as after a crash."""
         for log_dir in self.directories:
             log_dir.data.abandon()
+
+
+def _finish_restores(files: Files, paths: Sequence[Path]) -> dict[Path, UnusableDir]:
+    """Completes restores of snapshots that were interrupted, before a directory is opened. A directory whose disk does
+    not let it is unusable. Raises StorageError where a restore cannot be completed for another reason."""
+    unusable: dict[Path, UnusableDir] = {}
+    by_name = {os.path.abspath(path): path for path in paths}
+    for problem in restore.finish(files, paths):
+        if not restore.is_planned(files, problem.path):
+            get_logger().warning("restore of a snapshot not ended", log_dir=problem.path, reason=problem.reason)
+        elif problem.passes:
+            raise StorageError(f"{problem.path}: {problem.reason}")
+        else:
+            path = by_name[problem.path]
+            unusable[path] = UnusableDir(problem.path, f"{problem.path}: {problem.reason}", _stored_id(files, path))
+    return unusable
 
 
 def _check_unusable(files: Files, unusable: Sequence[UnusableDir], usable: Sequence[str]) -> None:

@@ -194,6 +194,8 @@ class Running:
         """What goes wrong on command, whatever the state; None where nothing can be made to."""
         self.on_failed: Callable[[], object] = lambda: None
         """Called when `failed` is done."""
+        self.between_states = False
+        """Whether the last state has ended and no other one could be opened since."""
         self._doors = doors
         self.attach(state)
         if faults is not None:

@@ -1,26 +1,29 @@
-"""A broker's whole state, kept and brought back: its files, where its clock stands, which nodes run.
+"""Snapshots of a broker's whole state, and their restore: its files, its clock, which nodes run.
 
-Owns what a snapshot holds and the order in which a running broker takes over another state: clients are cut off as by
-a fast restart, nothing of the old state is written any more, and the new one is opened like any data directory that was
-closed, behind the same sockets. Files in memory are forked, which costs what their names cost; those on a disk are
-copied.
+Owns what a snapshot contains and the order in which a running broker changes to another state: connections are closed
+as by a fast restart, nothing of the old state is written any more, and the new state is opened like a data directory
+that was closed, with the same sockets. Files in memory are forked, which costs what their names cost.
+
+Files on a disk are copied. A restore copies them beside what the directories contain, while the old state is served,
+and decides in one step (storage/restore.py). Until the decision every error leaves the old state in service; after it
+the restore is completed by this process or by the next start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import shutil
-import tempfile
-import weakref
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..storage.directory import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK
+from ..storage import restore as restores
+from ..storage.directory_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES
 from ..storage.errors import StorageError
 from ..storage.memory_files import MemoryFiles
+from ..storage.restore import Staged
 from .control.views import OperationError
+from .snapshot_folders import SnapshotFolders
 from .state import BrokerState
 from .topology import TopologyNote
 from .virtual_clock import ClockNote, VirtualClock
@@ -31,35 +34,6 @@ if TYPE_CHECKING:
 SETTLING_SECONDS = 30.0  # for appends and syncs that are under way, of which producers may send ever more
 ENDING_SECONDS = 5.0  # for work in threads that uses the old state's files
 LOST_TURNS = 1000  # of the loop, for connections that were aborted to be gone
-
-
-class _Folders:
-    """Copies of data directories on the disk, which go with this object."""
-
-    def __init__(self, paths: tuple[str, ...]) -> None:
-        self.root = Path(tempfile.mkdtemp(prefix="ottla-snapshot-"))
-        self._remove = weakref.finalize(self, shutil.rmtree, str(self.root), ignore_errors=True)
-        try:
-            for number, path in enumerate(paths):
-                shutil.copytree(path, self.root / str(number), ignore=shutil.ignore_patterns(LOCK))
-        except OSError:
-            self._remove()
-            raise
-
-    def mark(self, number: int) -> None:
-        """Says of a copy that it was closed."""
-        (self.root / str(number) / CLEAN_SHUTDOWN).write_bytes(CLEAN_SHUTDOWN_BYTES)
-
-    def put_back(self, paths: tuple[str, ...]) -> None:
-        """Makes the directories what they were."""
-        for number, path in enumerate(paths):
-            os.makedirs(path, exist_ok=True)
-            for entry in list(os.scandir(path)):
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path)
-                else:
-                    os.remove(entry.path)
-            shutil.copytree(self.root / str(number), path, dirs_exist_ok=True)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -78,7 +52,7 @@ class Snapshot:
     taken_ms: int
     clock: ClockNote | None
     topology: TopologyNote
-    store: MemoryFiles | _Folders
+    store: MemoryFiles | SnapshotFolders
 
     def __repr__(self) -> str:
         return f"<Snapshot of {self.cluster_id} at {self.taken_ms}>"
@@ -108,9 +82,9 @@ async def take(running: Running) -> Snapshot:
         are_closed = {log_dir.path: log_dir.data.save() for log_dir in state.logs.directories}
         state.clients.save()
         if isinstance(running.store, MemoryFiles):
-            store: MemoryFiles | _Folders = running.store.fork()
+            store: MemoryFiles | SnapshotFolders = running.store.fork()
         else:
-            store = _Folders(paths)
+            store = SnapshotFolders(running.store, paths)
         for number, path in enumerate(paths):
             if not are_closed[path]:
                 continue
@@ -118,7 +92,7 @@ async def take(running: Running) -> Snapshot:
                 store.open(os.path.join(path, CLEAN_SHUTDOWN), create=True).write(0, CLEAN_SHUTDOWN_BYTES)
             else:
                 store.mark(number)
-    except (StorageError, OSError) as error:
+    except (StorageError, OSError, OperationError) as error:
         raise OperationError(f"no snapshot could be taken: {error}") from error
     return Snapshot(
         release=state.profile.name,
@@ -133,9 +107,13 @@ async def take(running: Running) -> Snapshot:
 
 
 async def restore(running: Running, snapshot: Snapshot) -> None:
-    """Has the broker go on from a snapshot, with the ports and faults that it has. Clients are cut off. Raises
-    OperationError; where the files could not be opened the broker has failed then, and another restore may help."""
+    """Has the broker go on from a snapshot, with the ports and faults that it has. Connections are closed. Raises
+    OperationError. Until data directories are about to be replaced the broker goes on as it was then; where the files
+    could not be opened afterwards the broker has failed, and another restore, or the next start, may help."""
     _check(running, snapshot)
+    if isinstance(snapshot.store, SnapshotFolders):
+        _finish_earlier(running)
+        _decide(running, await _staged(running, snapshot.store))
     try:
         await _end(running)
         _begin(running, snapshot)
@@ -143,9 +121,57 @@ async def restore(running: Running, snapshot: Snapshot) -> None:
         running.connections.stopping = False
 
 
+async def _staged(running: Running, store: SnapshotFolders) -> Staged:
+    """The copies, beside what the data directories contain; made in a thread, as the old state is served meanwhile."""
+    state = running.state
+    work = asyncio.ensure_future(
+        asyncio.to_thread(store.stage, running.store, _paths(state), state.logs.metadata_dir.path)
+    )
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        with contextlib.suppress(StorageError, OSError, OperationError):
+            (await work).clean_up()
+        raise
+    except (StorageError, OSError, OperationError) as error:
+        raise OperationError(f"the snapshot could not be restored, the broker goes on as it was: {error}") from error
+
+
+def _decide(running: Running, staged: Staged) -> None:
+    try:
+        staged.decide()
+    except (StorageError, OSError) as error:
+        try:
+            staged.discard()
+        except OSError:
+            # The next start may find the decision and replace what would be written until then.
+            _fail(running, f"a restore could neither be decided nor discarded: {error}")
+        raise OperationError(f"the snapshot could not be restored: {error}") from error
+
+
+def _finish_earlier(running: Running) -> None:
+    """Completes a restore that was decided and met an error. Raises OperationError."""
+    if running.between_states:
+        try:
+            _finish(running)
+        except StorageError as error:
+            raise OperationError(f"an earlier restore could not be completed: {error}") from error
+
+
+def _finish(running: Running) -> None:
+    for problem in restores.finish(running.store, _paths(running.state)):
+        raise StorageError(f"{problem.path}: {problem.reason}")
+
+
+def _fail(running: Running, reason: str) -> None:
+    if not running.state.failed.done():
+        running.state.failed.set_result(reason)
+
+
 def _begin(running: Running, snapshot: Snapshot) -> None:
     """Opens the snapshot in the place of the state that has ended."""
     old = running.state
+    running.between_states = True
     if isinstance(snapshot.store, MemoryFiles) and isinstance(running.store, MemoryFiles):
         store = snapshot.store.fork()
         store.now_ns = running.store.now_ns
@@ -154,14 +180,14 @@ def _begin(running: Running, snapshot: Snapshot) -> None:
     if isinstance(clock, VirtualClock):
         clock = clock.renewed(snapshot.clock)
     try:
-        if not isinstance(snapshot.store, MemoryFiles):
-            snapshot.store.put_back(snapshot.paths)
+        if isinstance(snapshot.store, SnapshotFolders):
+            _finish(running)
         old.config.forget_dynamic()
         running.reopen(clock, snapshot.topology)
     except (StorageError, OSError) as error:
-        if not old.failed.done():
-            old.failed.set_result(f"a snapshot could not be restored: {error}")
+        _fail(running, f"a snapshot could not be restored: {error}")
         raise OperationError(f"the snapshot could not be restored: {error}") from error
+    running.between_states = False
 
 
 def _check(running: Running, snapshot: Snapshot) -> None:

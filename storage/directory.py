@@ -21,7 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from ..protocol.primitives import ZERO_UUID
+from . import restore
 from .config import LogConfig
+from .directory_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META_PROPERTIES
 from .disk_errors import is_passing, lasting_error
 from .errors import DirectoryFailed, DirectoryLocked, StorageError
 from .files import Files, write_atomically
@@ -34,10 +36,6 @@ if TYPE_CHECKING:
     from .recovery import OnChecked
     from .upgrade import OnUpgrade
 
-LOCK = ".lock"
-META_PROPERTIES = "meta.properties"
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-CLEAN_SHUTDOWN_BYTES = b'{"version":0,"brokerEpoch":-1}'
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PARTITION_FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _FUTURE_FOLDER = re.compile(_PARTITION_FOLDER.pattern + r"\.[0-9a-f]{32}-future")
@@ -136,6 +134,8 @@ class DataDirectory:
             raise _unusable(full_path, error) from error
         directory = cls(files, full_path, lock.release, pick)
         try:
+            if restore.is_planned(files, full_path):
+                raise StorageError(f"{full_path}: {restore.described(files, full_path)}")
             directory._read_identity(node_id)
         except OSError as error:
             directory.abandon()
@@ -516,21 +516,6 @@ class DataDirectory:
                 log.abandon()
             with contextlib.suppress(OSError):
                 self._release()
-
-
-def stored_node_id(files: Files, path: str | os.PathLike[str]) -> int | None:
-    """The node that a directory belongs to by its meta.properties; None if it does not say. Raises StorageError."""
-    name = os.path.join(os.path.abspath(os.fspath(path)), META_PROPERTIES)
-    try:
-        found = parse_properties(files.read_bytes(name), name)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StorageError(f"cannot read {name}: {error}") from error
-    text = found.get("node.id", found.get("broker.id"))
-    if text is not None and not re.fullmatch(r"[0-9]{1,10}", text):
-        raise StorageError(f"malformed {name}: node id {text!r}")
-    return None if text is None else int(text)
 
 
 def _close_all(logs: Iterable[PartitionLog], threads: int) -> list[StorageError]:

@@ -11,6 +11,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import sys
 from typing import ClassVar, Protocol, cast
 
@@ -65,6 +66,10 @@ class Files(Protocol):
         ...
 
     def set_modified_ns(self, path: str, modified_ns: int) -> None: ...
+
+    def copy_mode(self, source: str, target: str) -> None:
+        """Gives a file or folder the permissions of another and, where this process may, its owner and group."""
+        ...
 
     def list(self, path: str) -> list[str]: ...
 
@@ -239,6 +244,16 @@ class DiskFiles:
 
     def set_modified_ns(self, path: str, modified_ns: int) -> None:
         os.utime(path, ns=(modified_ns, modified_ns))
+
+    def copy_mode(self, source: str, target: str) -> None:
+        wanted, found = os.stat(source), os.stat(target)
+        if (found.st_uid, found.st_gid) != (wanted.st_uid, wanted.st_gid):
+            for uid, gid in ((wanted.st_uid, wanted.st_gid), (-1, wanted.st_gid)):
+                with contextlib.suppress(PermissionError):  # only root may give a file to another user
+                    os.chown(target, uid, gid)
+                    break
+        if stat.S_IMODE(found.st_mode) != stat.S_IMODE(wanted.st_mode):
+            os.chmod(target, stat.S_IMODE(wanted.st_mode))
 
     def list(self, path: str) -> list[str]:
         return os.listdir(path)

@@ -26,7 +26,8 @@ from crc32c import crc32c
 from ..protocol.records import formats
 from ..protocol.records.batch import HEADER_BYTES, MAX_DECOMPRESSED_BYTES, BatchHeader
 from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
-from . import checkpoint
+from . import checkpoint, restore
+from .directory_files import RESTORE
 from .errors import StorageError
 from .files import DiskFiles, File, Files
 
@@ -337,13 +338,16 @@ def partitions(directory: str | os.PathLike[str], files: Files = LOOKING) -> lis
     """The partitions of a data directory of Ottla or of Apache Kafka, by topic and number.
 
     Raises StorageError for a path that is no such directory: it has neither a partition nor any of the files beside.
-    So it does where a partition's folder cannot be read: to leave it out would be to say that it is not there.
+    So it does where a partition's folder cannot be read: to leave it out would be to say that it is not there. It does
+    so as well where a restore of a snapshot has replaced a part of the directory.
     """
     root = os.fspath(directory)
     try:
         names = files.list(root)
     except OSError as error:
         raise StorageError(f"cannot read {root}: {error.strerror}") from error
+    if RESTORE in names and restore.is_divided(files, root):
+        raise StorageError(f"{root}: {restore.described(files, root)}")
     found: list[PartitionFolder] = []
     for name in names:
         key = partition_of(name)

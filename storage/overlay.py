@@ -181,6 +181,9 @@ class Overlay:
     def set_modified_ns(self, path: str, modified_ns: int) -> None:
         self._existing(path).modified_ns = modified_ns
 
+    def copy_mode(self, source: str, target: str) -> None:
+        pass
+
     def list(self, path: str) -> list[str]:
         known = self._folders.get(path)
         if known is False:

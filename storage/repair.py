@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from ..protocol.primitives import ZERO_UUID
-from . import checkpoint, inspect, txn_index
-from .directory import CLEAN_SHUTDOWN, META_PROPERTIES
+from . import checkpoint, inspect, restore, txn_index
+from .directory_files import CLEAN_SHUTDOWN, META_PROPERTIES
 from .errors import StorageError
 from .files import Files, write_atomically
 from .overlay import Overlay
@@ -87,6 +87,8 @@ class Repair:
         self._options = options or Options()
         self._only = only
         inspect.partitions(root, files)  # or it is no data directory
+        if restore.is_planned(files, root):  # what is repaired may be about to be replaced
+            raise StorageError(f"{root}: {restore.described(files, root)}")
         self._ends: dict[TopicPartition, int] = {}  # of the logs that are sound
         self._untold: set[TopicPartition] = set()  # those of which the end is not known
         self._stored: dict[str, dict[TopicPartition, int] | None] = {}  # None: malformed

@@ -302,6 +302,9 @@ class SavingFiles:
     def set_modified_ns(self, path: str, modified_ns: int) -> None:
         self._files.set_modified_ns(path, modified_ns)
 
+    def copy_mode(self, source: str, target: str) -> None:
+        self._files.copy_mode(source, target)
+
     def list(self, path: str) -> list[str]:
         return self._files.list(path)
 

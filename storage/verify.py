@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..protocol.primitives import ZERO_UUID
-from . import checkpoint, inspect
-from .directory import CLEAN_SHUTDOWN, META_PROPERTIES
+from . import checkpoint, inspect, restore
+from .directory_files import CLEAN_SHUTDOWN, META_PROPERTIES, RESTORE
 from .errors import StorageError
 from .files import Files
 from .partition_metadata import FILE_NAME, decode_id, read_topic_id
@@ -132,6 +132,8 @@ class Verification:
                     yield Finding(name, None, None, what, False, "leftover")
             if name.endswith(LEFTOVERS):
                 yield Finding(name, None, None, "a file half written; not used", False, "leftover")
+            if name == RESTORE:
+                yield Finding(name, None, None, restore.described(self._files, self.root) or "", False, "leftover")
             if name == REPAIRING:
                 yield Finding(name, None, None, "of a repair that did not end: run it again", False, "leftover")
         for name in CHECKPOINTS:

@@ -14,7 +14,9 @@ from pathlib import Path
 from ottla.storage.files import DiskFile, DiskFiles, DiskLock
 
 Bytes = bytes | bytearray | memoryview
-CHANGES = frozenset(("create", "write", "truncate", "sync", "touch", "mkdir", "replace", "remove", "rmdir", "syncdir"))
+CHANGES = frozenset(
+    ("create", "write", "truncate", "sync", "touch", "mode", "mkdir", "replace", "remove", "rmdir", "syncdir")
+)
 LOOKS = frozenset(("open", "read", "read_bytes", "size", "list", "modified"))
 EVERYTHING = CHANGES | LOOKS | {"lock"}
 
@@ -109,6 +111,10 @@ class FailingFiles(DiskFiles):
     def set_modified_ns(self, path: str, modified_ns: int) -> None:
         self.step("touch", path)
         super().set_modified_ns(path, modified_ns)
+
+    def copy_mode(self, source: str, target: str) -> None:
+        self.step("mode", target)
+        super().copy_mode(source, target)
 
     def list(self, path: str) -> list[str]:
         self.step("list", path)

@@ -24,6 +24,7 @@ from .. import snapshots
 from ..errors import CODES, Refused, code_of
 from ..groups.state import CONSUMER_PROTOCOL_TYPE
 from ..groups.subscription import partitions_of, topics_of
+from ..logs import get_logger
 from ..nodes import NO_LEADER
 from ..partitions import settled
 from ..snapshots import Snapshot
@@ -118,6 +119,7 @@ class Operations:
         """The broker's clock, to be frozen, set and moved on."""
         self._turns: dict[str, Iterator[int]] = {}
         self._start: Snapshot | None = None
+        self._no_start = "what the broker held at its start was not kept"
         self._alone = asyncio.Lock()
         self._is_stopped = False
 
@@ -148,9 +150,16 @@ class Operations:
         Data directories on a disk are copied if they hold START_BYTES at most, and not kept otherwise.
         """
         running = self.running
-        if isinstance(running.store, MemoryFiles) or _size_of(running.state) <= START_BYTES:
-            with contextlib.suppress(OperationError):  # a disk has failed: there is nothing to come back to
-                self._start = await self.snapshot()
+        if not isinstance(running.store, MemoryFiles) and _size_of(running.state) > START_BYTES:
+            self._no_start = (
+                f"what the broker held at its start was too large to be kept: {START_BYTES} bytes at most are"
+            )
+            return
+        try:
+            self._start = await self.snapshot()
+        except OperationError as error:  # a disk has failed, or there is no room
+            self._no_start = f"what the broker held at its start was not kept: {error}"
+            get_logger().warning("state at the start not kept, a reset is not possible", reason=str(error))
 
     async def snapshot(self) -> Snapshot:
         """Keeps all that the broker holds, when nothing is under way; clients notice nothing."""
@@ -184,7 +193,7 @@ class Operations:
     async def reset(self) -> None:
         """Has the broker be as it was at its start, without faults, and forget the requests it saw."""
         if self._start is None:
-            raise OperationError("what the broker held at its start was too large to be kept, or a disk had failed")
+            raise OperationError(self._no_start)
         if self.running.faults is not None:
             self.running.faults.clear()
         await self.restore(self._start)

@@ -119,6 +119,10 @@ class FaultyFiles:
         self.check(WRITE, path)
         self.inner.set_modified_ns(path, modified_ns)
 
+    def copy_mode(self, source: str, target: str) -> None:
+        self.check(WRITE, target)
+        self.inner.copy_mode(source, target)
+
     def list(self, path: str) -> list[str]:
         self.check(READ, path)
         return self.inner.list(path)

@@ -15,7 +15,7 @@ from enum import Enum
 from construct import Struct
 from crc32c import crc32c
 
-from ...storage import checkpoint, partition_metadata, schemas, txn_index
+from ...storage import checkpoint, partition_metadata, restore, schemas, txn_index
 from ...storage.inspect import Source
 from ...storage.metadata_files import SNAPSHOT_SUFFIX
 from .. import client_ledger
@@ -61,6 +61,8 @@ _BY_NAME = {
     "meta.properties": Kind.PROPERTIES,
     ".kafka_cleanshutdown": Kind.TEXT,
     ".lock": Kind.TEXT,
+    restore.PLAN: Kind.TEXT,  # JSON
+    restore.DECISION: Kind.TEXT,
     "quorum-state": Kind.TEXT,  # of the metadata log's quorum, JSON
     client_ledger.FILE_NAME: Kind.TEXT,  # JSON, a client on each line
 }

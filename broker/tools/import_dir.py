@@ -25,9 +25,10 @@ from typing import NamedTuple
 
 from ...protocol.messages.metadata_records import ProducerIdsRecord
 from ...protocol.primitives import ZERO_UUID
-from ...storage import checkpoint, inspect
+from ...storage import checkpoint, inspect, restore
 from ...storage.config import LogConfig
-from ...storage.directory import CLEAN_SHUTDOWN, LOCK, new_id
+from ...storage.directory import new_id
+from ...storage.directory_files import CLEAN_SHUTDOWN, LOCK
 from ...storage.errors import StorageError
 from ...storage.files import DiskFiles, Files
 from ...storage.log import PartitionLog
@@ -146,6 +147,8 @@ def read_source(files: Files, path: str, wanted: re.Pattern[str] | None) -> Sour
         names = files.list(path)
     except OSError as error:
         raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    if restore.is_divided(files, path):
+        raise StorageError(f"{path}: {restore.described(files, path)}")
     folders: dict[str, dict[int, str]] = {}
     name, is_stray, root = os.path.basename(path), False, path
     if any(re.fullmatch(r"[0-9]{20}\.log", inner) for inner in names):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ...protocol.errors import MalformedMessage
 from ...protocol.messages.metadata_records import RemoveTopicRecord, TopicRecord
 from ...storage import inspect, metadata_files
-from ...storage.directory import LOCK
+from ...storage.directory_files import LOCK
 from ...storage.errors import DirectoryLocked, StorageError
 from ...storage.files import DiskFiles
 from ...storage.overlay import Overlay, ReadOnlyFiles

@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 
 from ...storage import inspect
-from ...storage.directory import LOCK, META_PROPERTIES
+from ...storage.directory_files import LOCK, META_PROPERTIES
 from ...storage.errors import StorageError
 from ...storage.files import Files
 from ...storage.partition_metadata import read_topic_id

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...storage.config import LogConfig
-from ...storage.directory import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES
+from ...storage.directory_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES
 from ...storage.errors import StorageError
 from ...storage.files import DiskFiles, Files, write_atomically
 from ...storage.follower import FollowerLog

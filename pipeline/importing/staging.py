@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...storage import checkpoint, inspect
-from ...storage.directory import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, new_id
+from ...storage.directory import new_id
+from ...storage.directory_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK
 from ...storage.files import Files, write_atomically
 from ...storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from ...storage.snapshot import SUFFIX as SNAPSHOT

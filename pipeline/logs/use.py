@@ -7,7 +7,7 @@ import os
 import struct
 import sys
 
-from ...storage.directory import CLEAN_SHUTDOWN, LOCK
+from ...storage.directory_files import CLEAN_SHUTDOWN, LOCK
 from ...storage.files import DiskLock
 
 # struct flock: on Linux type, whence, start, length, pid; on macOS and the BSDs the last before the first

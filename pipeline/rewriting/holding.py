@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...storage import inspect
-from ...storage.directory import CLEAN_SHUTDOWN, LOCK
+from ...storage.directory_files import CLEAN_SHUTDOWN, LOCK
 from ...storage.errors import StorageError
 from ...storage.files import DiskFiles, Files
 from ...storage.inspect import PartitionFolder

@@ -411,7 +411,12 @@ class SimulatedFiles:
         self.step("touch", path)
         self.contents[path].modified_ns = modified_ns
 
+    def copy_mode(self, source: str, target: str) -> None:
+        """There are no modes here."""
+
     def list(self, path: str) -> list[str]:
+        if path in self.contents:
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", path)
         if path not in self.directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
         self.look("list", path)
@@ -434,6 +439,8 @@ class SimulatedFiles:
         self._name("rename", source, target)
 
     def remove(self, path: str) -> None:
+        if path in self.directories:
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         self._check_file(path)
         self.step("remove", path)
         self._name("remove", path)
