@@ -49,5 +49,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     if given[:1] in (["--help"], ["-h"]):
         print(usage(sorted(commands)))
         return 0
-    problem = f"unknown command {given[0]}" if given else "no command given"
-    return complain("ottla", f"{problem}; one of: {', '.join(sorted(commands))}")
+    if given[:1] == ["help"] and len(given) < 3:
+        return _run([*given[1:], "--help"])
+    listed = f"one of: {', '.join(sorted(commands))}"
+    if not given:
+        return complain("ottla", f"no command given; {listed}")
+    from ..protocol.names import did_you_mean  # only a mistake needs it
+
+    hint = did_you_mean(given[0], [*commands, "--version", "--help"])
+    return complain("ottla", f"unknown command {given[0]}{hint or ';'} {listed}")

@@ -12,8 +12,9 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
+from ..protocol.arguments import Parser
 from .cli import complain
 from .config import Config, ConfigError
 from .logs import Levels, level_of
@@ -33,22 +34,35 @@ if TYPE_CHECKING:
     from .server import Running
 
 
-class _Parser(argparse.ArgumentParser):
-    """argparse with errors of one line and no abbreviations, which later flags would make ambiguous."""
-
-    def error(self, message: str) -> NoReturn:
-        raise SystemExit(complain(self.prog, message))
+# Of other brokers and servers, for those who try them here.
+_MEANT = {
+    "--port": "--listen HOST:PORT",
+    "--host": "--listen HOST:PORT",
+    "--bind": "--listen HOST:PORT",
+    "--listeners": "--listen HOST:PORT",
+    "--bootstrap": "--listen HOST:PORT",
+    "--bootstrap-server": "--listen HOST:PORT",
+    "--dir": "--data-dir DIR",
+    "--data": "--data-dir DIR",
+    "--log-dir": "--data-dir DIR",
+    "--log-dirs": "--data-dir DIR",
+    "--set": "--override KEY=VALUE",
+    "--version": "ottla --version",
+}
 
 
 def serve_parser() -> argparse.ArgumentParser:
     """The flags of `ottla serve`."""
-    parser = _Parser(prog="ottla serve", description="Run a broker until SIGTERM or SIGINT.", allow_abbrev=False)
+    parser = Parser(
+        prog="ottla serve", description="Run a broker until SIGTERM or SIGINT.", allow_abbrev=False, meant=_MEANT
+    )
     parser.add_argument(
         "--listen",
         action="append",
         default=[],
         metavar="[NAME=]HOST:PORT",
-        help="where to accept clients; repeat for more; port 0 picks one (default 127.0.0.1:9092)",
+        help="where to accept clients; repeat for more; a port alone is one of 127.0.0.1, port 0 picks one "
+        "(default 127.0.0.1:9092)",
     )
     parser.add_argument("--data-dir", action="append", default=[], metavar="DIR", help="where to keep data; may repeat")
     parser.add_argument(
@@ -194,7 +208,7 @@ def serve(arguments: Sequence[str], on_ready: Callable[[Running], object] = lamb
 
 def releases_parser() -> argparse.ArgumentParser:
     """The arguments of `ottla releases`."""
-    parser = _Parser(
+    parser = Parser(
         prog="ottla releases",
         description="The releases that `ottla serve --release` knows: all, one in full, or how two differ.",
         allow_abbrev=False,

@@ -15,11 +15,12 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..protocol.names import did_you_mean
 from .releases import OWN, OWN_CONFIG_TABLES_FROM, Profile, behaviour_kinds, profile, protocol_place
 
 INT_BOUNDS = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
@@ -219,16 +220,7 @@ def unknown_config(name: str, where: str, played: Profile) -> str:
     kind, known = "config", list(facts("broker", played.name))
     if name.startswith(BEHAVIOUR_PREFIX):
         kind, known = "behaviour", [known_name for known_name in known if known_name.startswith(BEHAVIOUR_PREFIX)]
-    close = nearest(name, known)
-    return f"unknown {kind} {name} {where}" + (f"; did you mean {close}?" if close else "")
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The known name that looks most like `name`, for the error message; None when nothing is close."""
-    import difflib  # 4 ms; only a mistake needs it
-
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return close[0] if close else None
+    return f"unknown {kind} {name} {where}{did_you_mean(name, known)}"
 
 
 def invalid(fact: Fact, name: str, text: str, reason: str) -> ConfigError:

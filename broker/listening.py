@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import sys
 from collections.abc import Callable, Coroutine
@@ -110,6 +111,8 @@ def bind(listener: Listener, settings: SocketSettings) -> socket.socket:
         return _bound(family, address, settings)
     except OSError as error:
         reason = error.strerror or str(error)
+        if error.errno == errno.EADDRINUSE:
+            reason += ": another program has that port; choose one with --listen HOST:PORT, or port 0 for any free one"
         raise StartupError(f"cannot listen on {format_address(listener.host, listener.port)}: {reason}") from error
 
 

@@ -19,6 +19,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..protocol.names import did_you_mean
+
 if TYPE_CHECKING:
     from .connections import ClientConnection
     from .faults.injection import FaultedCall
@@ -109,17 +111,16 @@ def logger_named(name: str) -> str:
     for one in (name, PREFIX + name):
         if one in known:
             return one
-    import difflib  # not needed by a start that goes well
-
-    near = difflib.get_close_matches(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known], 1)
-    raise ValueError(f"there is no logger {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    hint = did_you_mean(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known])
+    raise ValueError(f"there is no logger {name!r}{hint}")
 
 
 def level_named(name: str) -> str:
     """A level as Kafka writes it. Raises ValueError, one line."""
     level = name.upper()
     if level not in Levels.LEVELS:
-        raise ValueError(f"a level is one of {', '.join(Levels.LEVELS)}, not {name!r}")
+        hint = did_you_mean(name, Levels.LEVELS)
+        raise ValueError(f"a level is one of {', '.join(Levels.LEVELS)}, not {name!r}{hint}")
     return level
 
 

@@ -21,11 +21,12 @@ BROKERS_MAX = 100
 FIRST_NODE_ID = 1
 NODE_ID_MAX = (1 << 31) - 1
 WILDCARDS = ("", "0.0.0.0", "::")
+LOCAL = "127.0.0.1"
 
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _CONFIG_NAME = re.compile(r"[A-Za-z0-9_.-]+")  # Kafka takes any; Testcontainers calls its own TC-0, TC-1
 _ADDRESS = re.compile(
-    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]|(?P<host>[^\s\[\]:/=]*))(?::(?P<port>[0-9]{1,5}))?"
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?)\]|(?P<host>[^\s\[\]:/=]*))(?::(?P<port>[0-9]{1,9}))?"
 )
 
 
@@ -104,14 +105,25 @@ def parse_address(text: str) -> tuple[str, int | None]:
         raise ConfigError(f"{text!r} is not HOST:PORT (an IPv6 address stands in brackets: [::1]:9092)")
     port = int(match["port"]) if match["port"] else None
     if port is not None and port > 65535:
-        raise ConfigError(f"{text!r}: a port is at most 65535")
+        raise ConfigError(f"{text!r}: a port is 0 to 65535, not {match['port']}")
     return match["v6"] or match["host"] or "", port
+
+
+def flag_address(flag: str, text: str) -> tuple[str, int | None]:
+    """The address that a flag gives: as `parse_address`, and a port alone is one of 127.0.0.1. Raises ConfigError
+    with the flag's name."""
+    if text.isascii() and text.isdigit():
+        text = f"{LOCAL}:{text}"
+    try:
+        return parse_address(text)
+    except ConfigError as error:
+        raise ConfigError(f"{flag} {error}") from None
 
 
 def control_listener(text: str) -> Listener:
     """The value of `--control`: HOST:PORT. The host must be said, as whoever reaches it needs no password. Raises
     ConfigError, also where there is no aiohttp to serve it with."""
-    host, port = parse_address(text)
+    host, port = flag_address("--control", text.removeprefix("http://").removesuffix("/"))
     if port is None:
         raise ConfigError(f"--control {text}: the port is missing (0 lets the system choose)")
     if not host:
@@ -134,7 +146,7 @@ def flags_to_configs(listen: list[str], advertise: list[str], data_dirs: list[st
     if advertise:
         pairs = [_split_name(text) for text in advertise]
         for _, text in pairs:
-            if not parse_address(text)[0]:
+            if not flag_address("--advertise", text)[0]:
                 raise ConfigError(f"--advertise {text}: clients need a host to connect to")
         configs["advertised.listeners"] = ",".join(f"{name or DEFAULT_LISTENER}://{text}" for name, text in pairs)
     if data_dirs:
@@ -149,7 +161,7 @@ def _flag_listeners(listen: list[str]) -> list[Listener]:
     unnamed = 0
     for argument in listen:
         name, text = _split_name(argument)
-        host, port = parse_address(text)
+        host, port = flag_address("--listen", text)
         if port is None:
             raise ConfigError(f"--listen {argument}: the port is missing (0 lets the system choose)")
         if name is None:
@@ -160,10 +172,14 @@ def _flag_listeners(listen: list[str]) -> list[Listener]:
 
 
 def _split_name(argument: str) -> tuple[str | None, str]:
-    name, separator, text = argument.partition("=")
-    if not separator:
+    """`NAME=ADDRESS`, or as in Kafka's configs `NAME://ADDRESS`. Raises ConfigError."""
+    separator = "://" if "://" in argument else "="
+    name, found, text = argument.partition(separator)
+    if not found:
         return None, argument
-    if not _NAME.fullmatch(name):
+    if name.lower() in ("http", "https"):
+        raise ConfigError(f"{argument!r}: a listener speaks Kafka's protocol; it is PLAINTEXT://HOST:PORT or HOST:PORT")
+    if not (_NAME if separator == "=" else _CONFIG_NAME).fullmatch(name):
         raise ConfigError(f"{argument!r}: a listener's name is made of letters, digits and underscores")
     return name.upper(), text
 

@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..protocol.names import meant, near
+
 if TYPE_CHECKING:  # what these import costs more than the whole command line; only what is asked for is imported
     from ..protocol.schema import Versions
 
@@ -480,7 +482,7 @@ def _profile(name: str) -> Profile:
     if name == OWN:
         return Profile(OWN, Behaviour())
     if name not in RELEASES:
-        raise UnknownRelease(f"unknown release {name}; nearest: {', '.join(nearest_releases(name))}")
+        raise UnknownRelease(f"unknown release {name}{meant(nearest_releases(name))}")
     return Profile(name, Behaviour(**{field: at(moves, name) for field, moves in _BEHAVIOUR_MOVES.items()}))
 
 
@@ -493,9 +495,7 @@ def nearest_releases(name: str) -> list[str]:
     """The releases that a wrong name lies between, or those that look like it."""
     number = _number(name)
     if number is None:
-        import difflib  # 4 ms; only a mistake needs it
-
-        return difflib.get_close_matches(name, PROFILE_NAMES, n=3, cutoff=0.5) or [RELEASES[0], NEWEST, OWN]
+        return near(name, PROFILE_NAMES, 3, 0.5) or [RELEASES[0], NEWEST, OWN]
     minors = [release for release in RELEASES if release.rpartition(".")[0] not in RELEASES]
     below = [release for release in minors if (_number(release) or ()) <= number]
     above = [release for release in minors if (_number(release) or ()) > number]

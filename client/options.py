@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ..protocol.names import meant, near
 from .errors import ConfigError
 
 T = TypeVar("T")
@@ -86,6 +87,10 @@ def parse_addresses(bootstrap: str | Iterable[str]) -> list[tuple[str, int]]:
 
 
 def _address(text: str) -> tuple[str, int]:
+    if "://" in text:
+        raise ConfigError(f"{text!r} is no address: write host:port, without {text.partition('://')[0]}://")
+    if text.isascii() and text.removeprefix(":").isdigit():  # a number alone is an IPv4 address to the resolver
+        raise ConfigError(f"{text!r} is no address: the host is missing, as in 127.0.0.1:{text.removeprefix(':')}")
     host, colon, port_text = text.rpartition(":")
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")
@@ -97,7 +102,7 @@ def _address(text: str) -> tuple[str, int]:
     elif not colon:
         host, port_text = text, ""
     if not host or (colon and not (port_text.isascii() and port_text.isdigit())):
-        raise ConfigError(f"{text!r} is no address; host:port is")
+        raise ConfigError(f"{text!r} is no address; it is host:port")
     port = int(port_text[:6]) if port_text else DEFAULT_PORT
     if not 1 <= port <= 65535:
         raise ConfigError(f"{text!r} has no port between 1 and 65535")
@@ -143,10 +148,7 @@ def field_name(name: str, known: Iterable[str]) -> str:
     key = ALIASES.get(key, key)
     if key in known:
         return key
-    import difflib  # 4 ms; only a mistake needs it
-
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    raise ConfigError(f"unknown option {name}" + (f"; did you mean {dotted(close[0])}?" if close else ""))
+    raise ConfigError(f"unknown option {name}{meant([dotted(one) for one in near(key, known)])}")
 
 
 def _typed(name: str, text: str, hint: Any) -> Any:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.errors import ErrorCode
+from ...protocol.names import did_you_mean
 
 MS_MAX = 24 * 3600 * 1000
 BYTES_MAX = (1 << 31) - 1
@@ -77,7 +78,7 @@ def error(code: str | int) -> Action:
     """
     if isinstance(code, str):
         if code not in ErrorCode.__members__ or code == "NONE":
-            raise ValueError(f"no error code is named {code!r}")
+            raise ValueError(f"no error code is named {code!r}{did_you_mean(code, ErrorCode.__members__, 0.5)}")
         return Action(name="error", code=int(ErrorCode[code]))
     number = _whole("code", code, -(1 << 15), (1 << 15) - 1)
     if number == 0:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from ...protocol.names import did_you_mean
 from ..releases import api_names
 from .actions import ACTIONS, DISK, PARAMETERS, REQUEST, SOCKET, Action
 
@@ -47,7 +48,7 @@ def _api_name(api: Any) -> str:
         return names[api]
     if isinstance(api, str) and api in _api_keys():
         return api
-    raise ValueError(f"no API is called {api!r}")
+    raise ValueError(f"no API is called {api!r}{did_you_mean(str(api), _api_keys(), 0.5)}")
 
 
 def _apis(api: Any) -> tuple[str, ...] | None:

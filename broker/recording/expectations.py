@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, NamedTuple, TypedDict
 
 from ...protocol.apis import api_keys, apis, name_of
 from ...protocol.errors import ErrorCode
+from ...protocol.names import did_you_mean
 from ...protocol.records.schemas import CODEC_NAMES
 from . import decoding
 from .exchange import Ending
@@ -145,8 +145,8 @@ def _matches(pattern: str | None, text: str | None) -> bool:
 def _api_key(name: Any) -> int:
     key = api_keys().get(name.lower()) if isinstance(name, str) else None
     if key is None:
-        near = get_close_matches(str(name), [api.name for api in apis().values()], 1, 0.5)
-        raise ValueError(f"no API is called {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        hint = did_you_mean(str(name), [api.name for api in apis().values()], 0.5)
+        raise ValueError(f"no API is called {name!r}{hint}")
     return key
 
 
@@ -332,8 +332,7 @@ def _transactional(value: Any) -> Condition:
 def _error(value: Any) -> Condition:
     wanted = error_name(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if wanted not in ErrorCode.__members__:
-        near = get_close_matches(str(wanted), list(ErrorCode.__members__), 1, 0.5)
-        raise ValueError(f"no error is called {value!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        raise ValueError(f"no error is called {value!r}{did_you_mean(str(wanted), ErrorCode.__members__, 0.5)}")
 
     def look(seen: SeenRequest) -> str | None:
         if seen.exchange.ending is Ending.PENDING:

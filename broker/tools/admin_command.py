@@ -19,7 +19,7 @@ from typing import Any
 from ...client.admin import Admin
 from ...client.errors import ClientError, KafkaError
 from ..cli import complain
-from .command_line import Parser, printing
+from .command_line import Parser, add_bootstrap, printing
 from .kafka_api_versions import check_command_config
 
 FAILED = 1
@@ -62,7 +62,7 @@ class Out:
 def admin_parser(program: str, description: str) -> Parser:
     """A parser with the flags that all have. Values that begin with a dash, as `--time -1`, are values."""
     parser = Parser(prog=program, description=description, allow_abbrev=False)
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", default=BOOTSTRAP, help=f"default: {BOOTSTRAP}")
+    add_bootstrap(parser, default=BOOTSTRAP, help=f"default: {BOOTSTRAP}")
     parser.add_argument("--command-config", type=Path, metavar="FILE", help="read, and checked for what is not served")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser

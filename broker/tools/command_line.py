@@ -10,18 +10,14 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn, TextIO
+from typing import TextIO
 
+from ...protocol.arguments import BOOTSTRAP, Parser, add_bootstrap
 from ..cli import complain
 
+__all__ = ["BOOTSTRAP", "FOUND_DAMAGE", "Parser", "add_bootstrap", "number", "printing"]
+
 FOUND_DAMAGE = 1
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse with errors of one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise SystemExit(complain(self.prog, message))
 
 
 def number(what: str, most: int) -> Callable[[str], int]:

@@ -28,7 +28,7 @@ def diff(arguments: Sequence[str]) -> int:
     asked = parser.parse_args(list(arguments))
     live = [is_address(text) for text in (asked.left, asked.right)]
     if live[0] != live[1]:
-        parser.error("a recording and a broker are compared by ottla replay FILE --bootstrap HOST:PORT")
+        parser.error("a recording and a broker are compared by ottla replay FILE --bootstrap-server HOST:PORT")
     if live[0] != (asked.recording is not None):
         parser.error("two brokers need --recording FILE" if live[0] else "two recordings need no --recording")
     return compared(parser.prog, asked, lambda: _run(parser, asked, live[0]))

@@ -19,7 +19,7 @@ from ..config import Config, ConfigError, TopicConfig
 from ..log_config import log_config
 from ..releases import OWN, UnknownRelease, profile
 from . import explain_print, producer_answers
-from .command_line import FOUND_DAMAGE, Parser, number, printing
+from .command_line import FOUND_DAMAGE, Parser, add_bootstrap, number, printing
 from .explain_transactions import SeenFiles, explain_transactions
 from .formats import topic_configs
 from .producer_answers import EPOCH_MAX, Answer, Asked, Judge
@@ -53,13 +53,15 @@ def explain(arguments: Sequence[str]) -> int:
 def _check(parser: Parser, parsed: Namespace) -> None:
     """Which flags go together."""
     if parsed.transactions:
-        if (parsed.directory is None) is (parsed.bootstrap is None):
-            parser.error("either DIR or --bootstrap ADDRESS is needed")
+        if (parsed.directory is None) is (parsed.bootstrap_server is None):
+            parser.error("either DIR or --bootstrap-server ADDRESS is needed")
         if parsed.batches or (parsed.next_sequence, parsed.epoch, parsed.count, parsed.judge) != (None,) * 4:
             parser.error("of a next batch nothing can be asked with --transactions, nor --release or --batches")
         return
-    if parsed.bootstrap is not None or parsed.transactional_id is not None:
-        parser.error("--bootstrap and --transactional-id need --transactions: a broker tells nothing of the batches")
+    if parsed.bootstrap_server is not None or parsed.transactional_id is not None:
+        parser.error(
+            "--bootstrap-server and --transactional-id need --transactions: a broker tells nothing of the batches"
+        )
     missing = [
         name
         for name, given in (("DIR", parsed.directory), ("--topic", parsed.topic), ("--partition", parsed.partition))
@@ -84,7 +86,7 @@ def _parser() -> Parser:
             "%(prog)s [-h] --topic T --partition P [--producer-id N] [--next-sequence S [--epoch E] [--count C]]"
             " [--release X] [--batches] [--json] DIR\n"
             "       %(prog)s --transactions [--topic T] [--partition P] [--producer-id N] [--transactional-id ID]"
-            " [--json] (DIR | --bootstrap ADDRESS)"
+            " [--json] (DIR | --bootstrap-server ADDRESS)"
         ),
         allow_abbrev=False,
     )
@@ -99,7 +101,7 @@ def _parser() -> Parser:
     parser.add_argument("--release", dest="judge", metavar="X", help="by the rules of this release")
     parser.add_argument("--transactions", action="store_true", help="show transactions instead, also of all partitions")
     parser.add_argument("--transactional-id", metavar="ID", help="of this one alone")
-    parser.add_argument("--bootstrap", metavar="ADDRESS", help="ask this broker and the others of its cluster instead")
+    add_bootstrap(parser, metavar="ADDRESS", help="ask this broker and the others of its cluster instead")
     parser.add_argument("--batches", action="store_true", help="a line for each batch, also for those in order")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -175,14 +175,14 @@ class Report:
 
 def explain_transactions(asked: Namespace) -> int:
     """The exit code."""
-    if asked.bootstrap is not None:
+    if asked.bootstrap_server is not None:
         from .transactions_of_broker import Cannot, ask
 
         try:
-            seen, coordinators = ask(asked.bootstrap, asked.topic, asked.partition, asked.transactional_id)
+            seen, coordinators = ask(asked.bootstrap_server, asked.topic, asked.partition, asked.transactional_id)
         except Cannot as error:
             return complain(PROGRAM, error)
-        report = Report({"bootstrap": asked.bootstrap}, seen, coordinators, asked)
+        report = Report({"bootstrap": asked.bootstrap_server}, seen, coordinators, asked)
     else:
         try:
             coordinators = read_directory(asked.directory)

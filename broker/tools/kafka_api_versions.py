@@ -17,7 +17,7 @@ from ...client.errors import ClientError
 from ...protocol.schema import Versions
 from ..config_sources import read_properties_file
 from ..releases import NEWEST, api_names, profile
-from .command_line import Parser, printing
+from .command_line import Parser, add_bootstrap, printing
 
 PROGRAM = "kafka-broker-api-versions"
 TIMEOUT_S = 10.0
@@ -76,7 +76,7 @@ async def _print_all(bootstrap: str, write: Callable[[str], object]) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The tool: 0, or 1 with one line on stderr where no broker answers."""
     parser = Parser(prog=PROGRAM, description="What the brokers of a cluster serve.", allow_abbrev=False)
-    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT")
+    add_bootstrap(parser, required=True)
     parser.add_argument("--command-config", type=Path, metavar="FILE", help="read, and checked for what is not served")
     parsed = parser.parse_args(None if arguments is None else list(arguments))
     check_command_config(parser, parsed.command_config)

@@ -38,7 +38,7 @@ from ..log_config import log_config
 from ..log_dirs import LogDir, LogDirs
 from ..metadata_log import MetadataLog
 from ..topics import INTERNAL_TOPICS, RESOURCE_TOPIC
-from .command_line import FOUND_DAMAGE, Parser, printing
+from .command_line import FOUND_DAMAGE, Parser, add_bootstrap, printing
 from .import_dir import open_metadata
 
 PROGRAM = "ottla mirror"
@@ -57,7 +57,7 @@ def mirror(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog=PROGRAM, description="Copy partitions from a running broker, byte for byte; a later run goes on."
     )
-    parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="the source")
+    add_bootstrap(parser, required=True, help="the source")
     parser.add_argument("--topics", required=True, metavar="NAMES", help="names or regular expressions, by commas")
     parser.add_argument("--data-dir", required=True, metavar="DIR", help="where to; no broker uses it meanwhile")
     parsed = parser.parse_args(list(arguments))
@@ -72,7 +72,7 @@ def mirror(arguments: Sequence[str]) -> int:
 
     def run(write: Callable[[str], object]) -> int:
         try:
-            return asyncio.run(run_mirror(parsed.bootstrap, patterns, Path(parsed.data_dir), write))
+            return asyncio.run(run_mirror(parsed.bootstrap_server, patterns, Path(parsed.data_dir), write))
         except (StorageError, ClientError, Cannot) as error:
             return complain(PROGRAM, error)
 

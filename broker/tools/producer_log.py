@@ -13,6 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ...protocol.names import meant, near
 from ...protocol.records import batch
 from ...protocol.records.batch import BatchHeader
 from ...protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
@@ -187,10 +188,9 @@ def _missing(directory: str, found: Sequence[inspect.PartitionFolder], topic: st
     if topic in topics:
         numbers = [folder.partition for folder in found if folder.topic == topic]
         return f"{topic} has no partition {partition} in {directory}; it has {_listed(numbers)}"
-    import difflib
-
-    near = difflib.get_close_matches(topic, topics, n=3) or topics[:3]
-    return f"no topic {topic} in {directory}; " + (f"nearest: {', '.join(near)}" if near else "there is none at all")
+    return f"no topic {topic} in {directory}" + (
+        meant(near(topic, topics, 3) or topics[:3]) or "; there is none at all"
+    )
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -17,7 +17,7 @@ from ...storage.producer_state import Producer, ProducerRules
 from ..cli import complain
 from .columns import known as shown
 from .columns import lines, moment
-from .command_line import FOUND_DAMAGE, Parser, number, printing
+from .command_line import FOUND_DAMAGE, Parser, add_bootstrap, number, printing
 from .producer_log import PartitionFiles, find
 
 if TYPE_CHECKING:
@@ -45,25 +45,25 @@ def producers(arguments: Sequence[str]) -> int:
     parser = Parser(
         prog="ottla producers",
         description="What partitions know of their idempotent producers.",
-        usage="%(prog)s [-h] (DIR | --bootstrap ADDRESS) [--topic T] [--partition P] [--json]",
+        usage="%(prog)s [-h] (DIR | --bootstrap-server ADDRESS) [--topic T] [--partition P] [--json]",
         allow_abbrev=False,
     )
     parser.add_argument("directory", metavar="DIR", nargs="?", help="a data directory of Ottla or of Apache Kafka")
-    parser.add_argument("--bootstrap", metavar="ADDRESS", help="ask this broker and the others of its cluster instead")
+    add_bootstrap(parser, metavar="ADDRESS", help="ask this broker and the others of its cluster instead")
     parser.add_argument("--topic", metavar="T", help="of this topic alone")
     parser.add_argument("--partition", metavar="P", type=number("partition", 2**31 - 1), help="of this partition alone")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parsed = parser.parse_args(list(arguments))
-    if (parsed.directory is None) is (parsed.bootstrap is None):
-        parser.error("either DIR or --bootstrap ADDRESS is needed")
+    if (parsed.directory is None) is (parsed.bootstrap_server is None):
+        parser.error("either DIR or --bootstrap-server ADDRESS is needed")
     print_it = _print_json if parsed.json else _print_text
-    if parsed.bootstrap is not None:
+    if parsed.bootstrap_server is not None:
         from .producers_of_broker import Cannot, ask
 
         try:
             told = [
                 _told(of.topic, of.partition, one)
-                for of in ask(parsed.bootstrap, parsed.topic, parsed.partition)
+                for of in ask(parsed.bootstrap_server, parsed.topic, parsed.partition)
                 for one in of.producers
             ]
         except Cannot as error:

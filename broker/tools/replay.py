@@ -19,7 +19,7 @@ from ..replaying.printing import write
 from ..replaying.running import CannotRun, Result
 from ..replaying.running import replay as run_replay
 from ..replaying.target import Address
-from .command_line import Parser, printing
+from .command_line import Parser, add_bootstrap, printing
 
 DIFFERENT = 1
 PATIENCE_MAX = 3600.0
@@ -33,12 +33,14 @@ def replay(arguments: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     parser.add_argument("recording", metavar="FILE", help="made by --record: JSON lines or pcapng, by its ending")
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", type=address, required=True, help="the broker to play to")
+    add_bootstrap(parser, type=address, required=True, help="the broker to play to")
     add_play_flags(parser)
     add_flags(parser)
     asked = parser.parse_args(list(arguments))
     return compared(
-        parser.prog, asked, lambda: run_replay(asked.recording, asked.bootstrap, play_options(asked), releases(asked))
+        parser.prog,
+        asked,
+        lambda: run_replay(asked.recording, asked.bootstrap_server, play_options(asked), releases(asked)),
     )
 
 

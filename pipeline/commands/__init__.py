@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
 
+from ...protocol.arguments import Parser
 from ..extras import SetupError, needed
 from .job import FAILED, Job, setting
 from .output import check_files, complain, write
@@ -26,13 +26,6 @@ PROGRAM = "ottla pipeline"
 SCRIPT = Path(__file__).parents[1] / "__main__.py"
 MODULES = ("census", "audit", "upgrade", "compact", "export", "import_", "replay")
 """The modules of the jobs, in the order of the help; the command has the name less the `_` of what is a keyword."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse with errors of one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise SystemExit(complain(self.prog, message))
 
 
 def pipeline(arguments: Sequence[str]) -> int:
@@ -63,7 +56,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """
     names = [_command(module) for module in MODULES]
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
-    parser = _Parser(
+    parser = Parser(
         prog=PROGRAM,
         description="Jobs on Spark over the log directories and topics of Ottla and of Apache Kafka.",
         epilog=f"{PROGRAM} JOB --help says what a job takes.",

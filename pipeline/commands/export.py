@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from ...protocol.arguments import add_bootstrap
 from ..extras import require
 from .job import Job, Report, Tell, UsageError, chosen_topics, pattern, setting
 
@@ -19,7 +20,7 @@ CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="read from running brokers, instead of PATH")
+    add_bootstrap(parser, help="read from running brokers, instead of PATH")
     parser.add_argument(
         "--kafka", action="append", type=setting, metavar="K=V", default=[], help="a setting of the client"
     )
@@ -53,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(parsed: argparse.Namespace) -> None:
-    if bool(parsed.paths) == bool(parsed.bootstrap):
-        raise UsageError("either PATH or --bootstrap says where to read")
-    if parsed.kafka and not parsed.bootstrap:
-        raise UsageError("--kafka goes with --bootstrap")
+    if bool(parsed.paths) == bool(parsed.bootstrap_server):
+        raise UsageError("either PATH or --bootstrap-server says where to read")
+    if parsed.kafka and not parsed.bootstrap_server:
+        raise UsageError("--kafka goes with --bootstrap-server")
     if parsed.schema is not None and parsed.decode is None:
         raise UsageError("--schema goes with --decode")
     if parsed.decode not in (None, "json") and parsed.schema is None:
@@ -100,9 +101,10 @@ def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | 
     if parsed.decode == "json" and parsed.schema is not None:
         parsed.decoding = export.json_schema(parsed.schema)
     options: dict[str, Any] = {} if parsed.file_bytes is None else {"file_bytes": parsed.file_bytes}
+    brokers = parsed.bootstrap_server
     report = export.export(
         spark,
-        {**dict(parsed.kafka), "bootstrap.servers": parsed.bootstrap} if parsed.bootstrap else parsed.paths,
+        {**dict(parsed.kafka), "bootstrap.servers": brokers} if brokers else parsed.paths,
         parsed.to,
         topics=parsed.topic,
         like=parsed.topics,

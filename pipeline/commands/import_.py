@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from ...protocol.arguments import add_bootstrap
 from .job import Job, Report, Tell, UsageError, pattern, setting
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="Parquet files: an export, or any with a column value")
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="to topics of running brokers")
+    add_bootstrap(parser, help="to topics of running brokers")
     parser.add_argument("--data-dir", metavar="DIR", help="to segments, for a broker that is stopped")
     parser.add_argument("--to-topic", metavar="NAME", help="write to this topic")
     parser.add_argument("--partitions", type=int, metavar="N", help="so many at least, of a topic that is made")
@@ -29,10 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(parsed: argparse.Namespace) -> None:
-    if (parsed.bootstrap is None) == (parsed.data_dir is None):
-        raise UsageError("either --bootstrap or --data-dir says where to import to")
+    if (parsed.bootstrap_server is None) == (parsed.data_dir is None):
+        raise UsageError("either --bootstrap-server-server or --data-dir says where to import to")
     if parsed.data_dir is not None and (parsed.kafka or parsed.partitions is not None):
-        raise UsageError("--kafka and --partitions go with --bootstrap")
+        raise UsageError("--kafka and --partitions go with --bootstrap-server")
     if parsed.partitions is not None and parsed.partitions < 1:
         raise UsageError(f"--partitions {parsed.partitions}: it must be 1 or more")
     if parsed.segment_bytes < 1 << 16:
@@ -41,10 +42,10 @@ def check(parsed: argparse.Namespace) -> None:
     from ..importing import files
 
     files.listed(parsed.folder)
-    if parsed.bootstrap is not None:
+    if parsed.bootstrap_server is not None:
         from ..importing.sending import options_of
 
-        options_of(parsed.bootstrap, dict(parsed.kafka))
+        options_of(parsed.bootstrap_server, dict(parsed.kafka))
 
 
 def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | None) -> tuple[Report | None, int]:
@@ -53,7 +54,7 @@ def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | 
     report = import_records(
         spark,
         parsed.folder,
-        bootstrap=parsed.bootstrap,
+        bootstrap=parsed.bootstrap_server,
         data_dir=parsed.data_dir,
         to_topic=parsed.to_topic,
         topics=parsed.topic,

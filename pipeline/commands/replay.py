@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...protocol.arguments import add_bootstrap
 from .job import Job, Report, Tell, UsageError, chosen_topics, pattern, setting
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ INTERRUPTED = 130
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a log directory, or the folder of a partition")
     parser.add_argument("--source", metavar="HOST:PORT", help="read from running brokers, instead of PATH")
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="the brokers to send to")
+    add_bootstrap(parser, required=True, help="the brokers to send to")
     parser.add_argument("--to-topic", metavar="NAME", help="send all to this topic, instead of their own")
     parser.add_argument("--from", dest="starting", metavar="WHEN", default="earliest", help="earliest, a time, offsets")
     parser.add_argument("--until", dest="ending", metavar="WHEN", default="latest", help="latest, a time, offsets")
@@ -64,7 +65,7 @@ def check(parsed: argparse.Namespace) -> None:
     if parsed.from_offsets is not None:
         parsed.starting = AtOffsets(parse_offsets(_offsets(parsed.from_offsets), "--from-offsets"))
     parsed.ending = asking.limit(parsed.ending, "--until")
-    options_of(parsed.bootstrap, dict(parsed.kafka))
+    options_of(parsed.bootstrap_server, dict(parsed.kafka))
     if parsed.paths:
         chosen_topics(parsed)
     else:
@@ -88,7 +89,7 @@ def run(spark: SparkSession, parsed: argparse.Namespace, tell: Tell, say: Say | 
     report = replay(
         spark,
         {"bootstrap.servers": parsed.source} if parsed.source else parsed.paths,
-        bootstrap=parsed.bootstrap,
+        bootstrap=parsed.bootstrap_server,
         to_topic=parsed.to_topic,
         topics=parsed.topic,
         like=parsed.topics,

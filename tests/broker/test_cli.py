@@ -191,8 +191,8 @@ def test_the_release_decides_which_variables_and_overrides_are_known() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--release", "3.10"], "unknown release 3.10; nearest: 3.9, 4.0"),
-        (["--release", "otttla"], "unknown release otttla; nearest: ottla"),
+        (["--release", "3.10"], "unknown release 3.10; did you mean 3.9 or 4.0?"),
+        (["--release", "otttla"], "unknown release otttla; did you mean ottla?"),
         (["--release"], "argument --release: expected one argument"),
         (
             ["--override", "ottla.behaviour.down_convert=none"],
@@ -263,7 +263,7 @@ def test_an_interruption_from_the_keyboard_is_no_news(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", interrupted)
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", interrupted)
     assert cli.main([command, "x"]) == 130
     assert capsys.readouterr() == ("", "")
 

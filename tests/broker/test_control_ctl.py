@@ -180,7 +180,7 @@ async def test_health_groups_and_producers(tmp_path: Path) -> None:
     ("arguments", "line"),
     [
         ([], "the following arguments are required: RESOURCE"),
-        (["tpoics"], "argument RESOURCE: invalid choice: 'tpoics'"),
+        (["tpoics"], "unknown command tpoics; did you mean topics? one of: health, "),
         (["state"], "the following arguments are required: VERB"),
         (["clock", "advance", "7"], "argument DURATION: '7' is no duration, such as 7d, 45s, 500ms or 1h30m"),
         (["clock", "set", "noon"], "argument TIME: 'noon' is no time, such as 2026-01-31T12:00:00Z"),

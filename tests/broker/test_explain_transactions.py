@@ -443,10 +443,13 @@ def test_a_standing_is_of_the_partition_and_not_of_the_first_with_that_producer(
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["--transactions"], "either DIR or --bootstrap ADDRESS is needed"),
-        (["--transactions", "x", "--bootstrap", "y"], "either DIR or --bootstrap ADDRESS is needed"),
-        (["x", "--topic", "t", "--bootstrap", "y"], "--bootstrap and --transactional-id need --transactions"),
-        (["x", "--topic", "t", "--transactional-id", "y"], "--bootstrap and --transactional-id need --transactions"),
+        (["--transactions"], "either DIR or --bootstrap-server ADDRESS is needed"),
+        (["--transactions", "x", "--bootstrap", "y"], "either DIR or --bootstrap-server ADDRESS is needed"),
+        (["x", "--topic", "t", "--bootstrap", "y"], "--bootstrap-server and --transactional-id need"),
+        (
+            ["x", "--topic", "t", "--transactional-id", "y"],
+            "--bootstrap-server and --transactional-id need",
+        ),
         (["x", "--transactions", "--batches"], "nor --release or --batches"),
         (["x", "--transactions", "--release", "3.9"], "nor --release or --batches"),
         (["x", "--transactions", "--next-sequence", "3"], "of a next batch nothing can be asked with --transactions"),

@@ -141,7 +141,7 @@ async def test_nobody_answers(topics: Tool, capsys: pytest.CaptureFixture[str], 
         (["--create", "--topic", "t", "--replica-assignment", "1", "--partitions", "1"], "goes without"),
         (["--list", "--zookeeper", "z:2181"], "--zookeeper is not supported"),
         (["--alter", "--topic", "t", "--delete-config", "a"], "--delete-config is not supported"),
-        (["--list", "--what"], "unrecognized arguments: --what"),
+        (["--list", "--what"], "unknown flag --what"),
         (["--list", "--command-config", "/no/such/file"], "cannot read /no/such/file"),
     ],
 )

@@ -272,7 +272,7 @@ def test_authorizers_are_those_whose_classes_each_release_has() -> None:
 def test_an_unknown_release_names_its_neighbours(name: str, nearest: list[str]) -> None:
     with pytest.raises(UnknownRelease) as caught:
         profile(name)
-    assert str(caught.value) == f"unknown release {name}; nearest: {', '.join(nearest)}"
+    assert str(caught.value) == f"unknown release {name}; did you mean {' or '.join(nearest)}?"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""Addresses on the command line: what is understood, and what is explained in one line."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from ottla.broker import cli
+from ottla.broker.commands import parse_serve
+from ottla.broker.config import ConfigError
+
+ASK_A_BROKER = {
+    "acls": ["--list"],
+    "configs": ["--describe", "--entity-type", "topics"],
+    "explain": ["--transactions"],
+    "groups": ["--list"],
+    "mirror": ["--topics", "x", "--data-dir", "d"],
+    "producers": [],
+    "records": ["--offsets"],
+    "replay": ["x.jsonl"],
+    "topics": ["--list"],
+}
+
+
+def listeners(folder: Path, *arguments: str) -> list[str]:
+    options, _ = parse_serve([*arguments, "--data-dir", str(folder)], {})
+    return [str(listener) for listener in options.listeners]
+
+
+@pytest.mark.parametrize(
+    ("argument", "listener"),
+    [
+        ("24010", "PLAINTEXT://127.0.0.1:24010"),
+        ("0", "PLAINTEXT://127.0.0.1:0"),
+        (":9092", "PLAINTEXT://:9092"),
+        ("[::1]:9092", "PLAINTEXT://[::1]:9092"),
+        ("localhost:9092", "PLAINTEXT://localhost:9092"),
+        ("PLAINTEXT://localhost:9092", "PLAINTEXT://localhost:9092"),
+        ("inner://:9092", "INNER://:9092"),
+        ("INNER=9092", "INNER://127.0.0.1:9092"),
+    ],
+)
+def test_address_of_a_listener_is_understood(argument: str, listener: str, tmp_path: Path) -> None:
+    assert listeners(tmp_path, "--listen", argument) == [listener]
+
+
+@pytest.mark.parametrize(
+    ("flag", "argument", "text"),
+    [
+        ("--listen", "localhost:99999", "--listen 'localhost:99999': a port is 0 to 65535, not 99999"),
+        ("--listen", "99999999", "--listen '127.0.0.1:99999999': a port is 0 to 65535, not 99999999"),
+        ("--listen", "localhost", "--listen localhost: the port is missing (0 lets the system choose)"),
+        ("--listen", "::1:9092", "an IPv6 address stands in brackets: [::1]:9092"),
+        ("--listen", "http://localhost:9092", "a listener speaks Kafka's protocol; it is PLAINTEXT://HOST:PORT"),
+        ("--listen", "SSL://localhost:9092", "listener SSL speaks SSL: only PLAINTEXT is served yet"),
+        ("--listen", "a b://localhost:9092", "a listener's name is made of letters"),
+        ("--control", "99999", "--control '127.0.0.1:99999': a port is 0 to 65535, not 99999"),
+        ("--control", "localhost", "--control localhost: the port is missing"),
+        ("--control", ":9080", "--control :9080: the host is missing"),
+        ("--advertise", "localhost:99999", "--advertise 'localhost:99999': a port is 0 to 65535"),
+    ],
+)
+def test_address_that_is_none_is_explained(flag: str, argument: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_serve([flag, argument, "--data-dir", str(tmp_path)], {})
+    assert text in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("argument", ["9080", "127.0.0.1:9080", "http://127.0.0.1:9080/"])
+def test_address_of_a_control_plane_is_understood(argument: str, tmp_path: Path) -> None:
+    options, _ = parse_serve(["--control", argument, "--data-dir", str(tmp_path)], {})
+    assert options.control is not None and (options.control.host, options.control.port) == ("127.0.0.1", 9080)
+
+
+def test_port_in_use_says_what_to_do(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "ottla.broker", "serve", "--listen", str(port), "--data-dir"]
+        done = subprocess.run([*command, str(tmp_path / "d")], capture_output=True, text=True, timeout=60)
+    out, err = done.stdout, done.stderr
+    assert done.returncode == 2
+    assert out == "" and err.count("\n") == 1 and f"cannot listen on 127.0.0.1:{port}: Address already in use" in err
+    assert "choose one with --listen HOST:PORT, or port 0" in err and not (tmp_path / "d").exists()
+
+
+def test_every_command_that_asks_a_broker_is_tried_here() -> None:
+    names = {entry.name for entry in entry_points(group="ottla.commands")}
+    others = {"clients", "ctl", "diff", "dump", "formats", "import-dir", "pipeline", "releases", "repair", "serve"}
+    assert names == set(ASK_A_BROKER) | others | {"top", "verify"}
+
+
+@pytest.mark.parametrize("flag", ["--bootstrap-server", "--bootstrap"])
+@pytest.mark.parametrize("command", ASK_A_BROKER)
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("127.0.0.1:99999", "127.0.0.1:99999"),
+        ("PLAINTEXT://127.0.0.1:9092", "PLAINTEXT://127.0.0.1:9092"),
+        ("9092", "9092"),
+        (":9092", ":9092"),
+    ],
+)
+def test_bootstrap_that_is_no_address_is_one_line(
+    command: str,
+    flag: str,
+    address: str,
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = cli.main([command, *ASK_A_BROKER[command], flag, address])
+    except SystemExit as stopped:
+        code = stopped.code
+    out, err = capsys.readouterr()
+    assert code in (1, 2) and out == "" and err.count("\n") == 1, err
+    assert err.startswith(f"ottla {command}: ") and text in err and "Traceback" not in err
