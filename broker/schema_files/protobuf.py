@@ -1,0 +1,141 @@
+"""Protocol Buffers, by a descriptor set that protoc has made, or a .proto file that a compiler here can read.
+
+The library bounds how deep messages are nested (100), and lengths by the bytes that are there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .decoder import Decoded, DecodeError, SchemaError, check_size, framed, varint
+
+NEEDS = "a Protobuf schema needs protobuf: pip install 'ottla[protobuf]'"
+COMPILE_SECONDS = 60
+INDEXES_MAX = 32  # of a nested message, in Confluent's wire format
+
+
+class ProtobufDecoder:
+    """Decodes by a descriptor set: the message of that name, else the one that Confluent's wire format names, else the
+    first of the last file."""
+
+    kind = "Protobuf"
+
+    def __init__(self, descriptor_set: bytes, message: str | None = None) -> None:
+        """Raises SchemaError."""
+        try:
+            from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+        except ImportError as error:
+            raise SchemaError(NEEDS) from error
+        try:
+            files = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set).file
+        except Exception as error:  # the library's DecodeError, which no module names for all versions
+            raise SchemaError(f"it is no descriptor set: {error}") from error
+        if not files or not any(one.message_type for one in files):
+            raise SchemaError(
+                "it is no descriptor set with a message; protoc --include_imports --descriptor_set_out makes one"
+            )
+        self._pool = descriptor_pool.DescriptorPool()
+        try:
+            for one in files:
+                self._pool.AddSerializedFile(one.SerializeToString())
+        except Exception as error:  # TypeError, or KeyError: by the library's implementation
+            raise SchemaError(f"a file of it lacks imports (make it with --include_imports): {error}") from error
+        self._class_of = message_factory.GetMessageClass
+        self._file = next(one for one in reversed(files) if one.message_type)
+        self._is_named = message is not None
+        self.name = message or self._named([0])
+        try:
+            self._class = self._class_of(self._pool.FindMessageTypeByName(self.name))
+        except KeyError as error:
+            known = ", ".join(self._named([n]) for n in range(len(self._file.message_type)))
+            raise SchemaError(f"it has no message {self.name}, but {known}") from error
+
+    def _named(self, indexes: list[int]) -> str:
+        """The full name of a message by its place in the last file. Raises DecodeError."""
+        level, names = self._file.message_type, [self._file.package] if self._file.package else []
+        for index in indexes:
+            if not 0 <= index < len(level):
+                raise DecodeError(f"the schema has no message of the indexes {indexes}")
+            names.append(level[index].name)
+            level = level[index].nested_type
+        return ".".join(names)
+
+    def decode(self, data: bytes) -> Decoded:
+        """The value. With the prefix of Confluent's wire format first, or without it."""
+        check_size(data)
+        prefix = framed(data)
+        if prefix is not None:  # no message begins with a 0: it would be a field of that number
+            indexes, position = _indexes(data, prefix.position)
+            kind = (
+                self._class
+                if self._is_named
+                else self._class_of(self._pool.FindMessageTypeByName(self._named(indexes)))
+            )
+            return self._decoded(kind, data[position:], f"schema id {prefix.schema_id}")
+        return self._decoded(self._class, data, "")
+
+    def _decoded(self, kind: Any, data: bytes, note: str) -> Decoded:
+        from google.protobuf import json_format, message, text_format
+        from google.protobuf.unknown_fields import UnknownFieldSet
+
+        one = kind()
+        try:
+            one.ParseFromString(data)
+        except message.DecodeError as error:
+            raise DecodeError(f"it is no {kind.DESCRIPTOR.full_name}: {error}") from error
+        unknown = len(UnknownFieldSet(one))
+        notes = [note] if note else []
+        if kind.DESCRIPTOR.full_name != self.name:
+            notes.append(kind.DESCRIPTOR.full_name)
+        if unknown:
+            notes.append(f"{unknown} field{'' if unknown == 1 else 's'} that the schema does not have")
+        try:
+            value = json_format.MessageToDict(one, preserving_proto_field_name=True, descriptor_pool=self._pool)
+        except Exception:  # an Any of an unknown type, a time that is none: JSON has no form for them
+            value = text_format.MessageToString(one, descriptor_pool=self._pool)
+            notes.append("in Protobuf's text format, as JSON has no form for it")
+        return Decoded(value, ", ".join(notes))
+
+
+def _indexes(data: bytes, position: int) -> tuple[list[int], int]:
+    """The message indexes of Confluent's wire format, and the position after them; none at all are the first."""
+    count, position = varint(data, position)
+    if not 0 <= count <= INDEXES_MAX:
+        raise DecodeError(f"{count} message indexes, more than {INDEXES_MAX}")
+    found = []
+    for _ in range(count):
+        index, position = varint(data, position)
+        found.append(index)
+    return found or [0], position
+
+
+def compiled(path: Path) -> bytes:
+    """The descriptor set of a .proto file, by grpcio-tools or a protoc on the path. Raises SchemaError."""
+    program = shutil.which("protoc")
+    if importlib.util.find_spec("grpc_tools") is not None:
+        command = [sys.executable, "-m", "grpc_tools.protoc"]
+    elif program is not None:
+        command = [program]
+    else:
+        raise SchemaError(
+            "a .proto file needs a compiler: pip install grpcio-tools, or install protoc, or give the file that protoc "
+            "--include_imports --descriptor_set_out=FILE.desc makes"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "set.desc"
+        flags = ["--include_imports", f"--descriptor_set_out={out}", f"--proto_path={path.parent}", path.name]
+        try:
+            done = subprocess.run(
+                [*command, *flags], capture_output=True, text=True, timeout=COMPILE_SECONDS, cwd=path.parent
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SchemaError(f"it could not be compiled: {error}") from error
+        if done.returncode:
+            raise SchemaError(f"it could not be compiled: {' '.join(done.stderr.split())[:300]}")
+        return out.read_bytes()

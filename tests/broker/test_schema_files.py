@@ -1,0 +1,322 @@
+"""Decoding by schemas that were given as files: Avro against fastavro, Protobuf against its library, and bombs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.broker.schema_files import protobuf
+from ottla.broker.schema_files.avro import AvroDecoder
+from ottla.broker.schema_files.decoder import DECODED_BYTES, DecodeError, SchemaError
+from ottla.broker.schema_files.protobuf import ProtobufDecoder
+from ottla.broker.schema_files.schemas import FILE_BYTES_MAX, Schemas, pair_of
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["OPEN", "PAID"]}},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "parts", "type": {"type": "array", "items": {"type": "map", "values": "double"}}},
+        {"name": "raw", "type": {"type": "fixed", "name": "Raw", "size": 2}},
+        {"name": "previous", "type": ["null", "Order"]},
+    ],
+}
+SIMPLE: list[tuple[Any, st.SearchStrategy[Any]]] = [
+    ("null", st.none()),
+    ("boolean", st.booleans()),
+    ("int", st.integers(-(2**31), 2**31 - 1)),
+    ("long", st.integers(-(2**63), 2**63 - 1)),
+    ("float", st.floats(allow_nan=False, allow_infinity=False, width=32)),
+    ("double", st.floats(allow_nan=False, allow_infinity=False)),
+    ("string", st.text(max_size=20)),
+]
+
+
+@st.composite
+def schemas(draw: st.DrawFn, depth: int = 0) -> tuple[Any, Any]:
+    """A schema and a value of it."""
+    kinds = ["simple"] if depth > 2 else ["simple", "array", "map", "record", "union"]
+    kind = draw(st.sampled_from(kinds))
+    if kind == "simple":
+        schema, values = draw(st.sampled_from(SIMPLE))
+        return schema, draw(values)
+    if kind in ("array", "map"):
+        schema, value = draw(schemas(depth + 1))
+        count = draw(st.integers(0, 3))
+        if kind == "array":
+            return {"type": "array", "items": schema}, [value] * count
+        return {"type": "map", "values": schema}, {f"k{n}": value for n in range(count)}
+    if kind == "union":
+        values: Any = None
+        schema, values = draw(st.sampled_from(SIMPLE[1:]))
+        return ["null", schema], draw(st.none() | values)
+    fields = draw(st.lists(schemas(depth + 1), max_size=3))
+    name = f"R{draw(st.uuids()).hex}"
+    schema = {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": f"f{n}", "type": one} for n, (one, _) in enumerate(fields)],
+    }
+    return schema, {f"f{n}": value for n, (_, value) in enumerate(fields)}
+
+
+def encoded(schema: Any, value: Any) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+@given(schemas())
+def test_avro_values_are_as_fastavro_reads_them(case: tuple[Any, Any]) -> None:
+    schema, value = case
+    data = encoded(schema, value)
+    expected = fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(schema), None)
+    decoder = AvroDecoder(json.dumps(schema))
+    assert decoder.decode(data).value == expected
+    if data:
+        told = decoder.decode(struct.pack(">bI", 0, 7) + data)
+        assert told.value == expected and told.note == "schema id 7"
+
+
+@given(st.binary(max_size=200))
+def test_avro_of_any_bytes_is_a_value_or_a_reason(data: bytes) -> None:
+    try:
+        json.dumps(AvroDecoder(json.dumps(ORDER)).decode(data).value, allow_nan=False)
+    except DecodeError as error:
+        assert "\n" not in str(error)
+
+
+def order(previous: Any = None) -> dict[str, Any]:
+    from decimal import Decimal
+
+    return {
+        "id": 1, "price": Decimal("-1.05"), "at": 1_700_000_000_000, "day": 1, "state": "PAID", "note": "é",
+        "parts": [{"a": 0.5}, {}], "raw": b"\xff\0", "previous": previous,
+    }  # fmt: skip
+
+
+def test_avro_logical_types_and_names_are_shown() -> None:
+    decoder = AvroDecoder(json.dumps(ORDER))
+    told = decoder.decode(encoded(ORDER, order(order()))).value
+    assert decoder.name == "shop.Order" and told["previous"]["previous"] is None
+    shown = {name: value for name, value in told.items() if name != "previous"}
+    assert shown == {
+        "id": 1, "price": "-1.05", "at": "2023-11-14T22:13:20Z", "day": "1970-01-02", "state": "PAID", "note": "é",
+        "parts": [{"a": 0.5}, {}], "raw": {"base64": "/wA="},
+    }  # fmt: skip
+
+
+def long(value: int) -> bytes:
+    """A number as Avro has it."""
+    value = (value << 1) ^ (value >> 63)
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*found, value))
+
+
+NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "why"),
+    [
+        ({"type": "array", "items": "null"}, long(2**60) + b"\0", "elements, more than its bytes account for"),
+        ({"type": "array", "items": "null"}, (long(80) + b"") * 50_000, "more (elements )?than its bytes|account"),
+        ({"type": "map", "values": "null"}, long(-(2**60)) + long(1) + b"\0", "more than its bytes"),
+        ({"type": "array", "items": "string"}, long(2) + long(2**40), "bytes are needed"),
+        ("bytes", long(2**62), "bytes are needed"),
+        ("bytes", long(-5), "bytes are needed"),
+        ("string", long(1) + b"\xff", "no UTF-8"),
+        ("long", b"\xff" * 11, "more than ten bytes"),
+        ("long", b"\xff", "within a number"),
+        ("int", long(1) + b"more", "4 bytes are left over"),
+        ("boolean", b"\2", "0 or 1, not 2"),
+        (["null", "int"], long(2), "no branch 2"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, long(1), "no symbol 1"),
+        (NODE, long(1) * 10_000 + long(0), "nested deeper than 64"),
+        ("bytes", b"x" * (DECODED_BYTES + 1), "at most"),
+    ],
+)
+def test_avro_bombs_are_refused_before_they_take_memory(schema: Any, data: bytes, why: str) -> None:
+    decoder = AvroDecoder(json.dumps(schema))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match=why):
+            decoder.decode(data)
+        assert tracemalloc.get_traced_memory()[1] < 20 * len(data) + (1 << 24)
+    finally:
+        tracemalloc.stop()
+
+
+def descriptor_set(*, package: str = "shop", imports: tuple[str, ...] = ()) -> bytes:
+    """A file with the messages Order (with a nested Line, and itself in itself) and Other."""
+    field = descriptor_pb2.FieldDescriptorProto
+    one = descriptor_pb2.FileDescriptorProto(name="orders.proto", package=package, syntax="proto3", dependency=imports)
+    message = one.message_type.add(name="Order")
+    message.field.add(name="id", number=1, type=field.TYPE_INT64, label=field.LABEL_OPTIONAL)
+    message.field.add(name="note_text", number=2, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    line = message.nested_type.add(name="Line")
+    line.field.add(name="sku", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    at = {"type": field.TYPE_MESSAGE, "label": field.LABEL_REPEATED}
+    message.field.add(name="lines", number=3, type_name=f".{package}.Order.Line", **at)
+    message.field.add(name="orders", number=4, type_name=f".{package}.Order", **at)
+    other = one.message_type.add(name="Other")
+    other.field.add(name="flag", number=1, type=field.TYPE_BOOL, label=field.LABEL_OPTIONAL)
+    return descriptor_pb2.FileDescriptorSet(file=[one]).SerializeToString()
+
+
+def message_class(name: str) -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    for one in descriptor_pb2.FileDescriptorSet.FromString(descriptor_set()).file:
+        pool.AddSerializedFile(one.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def test_protobuf_values_are_decoded_plain_and_in_confluents_format() -> None:
+    decoder = ProtobufDecoder(descriptor_set())
+    assert (decoder.kind, decoder.name) == ("Protobuf", "shop.Order")
+    order = message_class("shop.Order")(id=2**53 + 1, note_text="é")
+    order.lines.add(sku="a")
+    data = order.SerializeToString()
+    value = {"id": str(2**53 + 1), "note_text": "é", "lines": [{"sku": "a"}]}
+    assert decoder.decode(data) == (value, "")
+    prefix = struct.pack(">bI", 0, 9)
+    assert decoder.decode(prefix + b"\0" + data) == (value, "schema id 9")
+    line = message_class("shop.Order.Line")(sku="b").SerializeToString()
+    assert decoder.decode(prefix + long(2) + long(0) + long(0) + line) == ({"sku": "b"}, "schema id 9, shop.Order.Line")
+    other = message_class("shop.Other")(flag=True).SerializeToString()
+    assert decoder.decode(prefix + long(1) + long(1) + other).value == {"flag": True}
+    named = ProtobufDecoder(descriptor_set(), "shop.Other")
+    assert named.decode(other).value == {"flag": True} and named.decode(prefix + b"\0" + other).value == {"flag": True}
+    assert (
+        "2 fields that the schema does not have"
+        in named.decode(message_class("shop.Order")(note_text="x", lines=[{}]).SerializeToString()).note
+    )
+    for data, why in (
+        (b"\x0a\xff", "it is no shop.Order"),
+        (prefix + long(99), "99 message indexes"),
+        (prefix + long(1) + long(7), r"no message of the indexes \[7\]"),
+        (prefix + b"\xff", "within a number"),
+        (b"x" * (DECODED_BYTES + 1), "at most"),
+    ):
+        with pytest.raises(DecodeError, match=why):
+            decoder.decode(data)
+
+
+def test_a_protobuf_message_that_is_nested_deep_is_refused() -> None:
+    decoder = ProtobufDecoder(descriptor_set())
+    data = b""
+    for _ in range(5000):
+        data = b"\x22" + _length(len(data)) + data
+    with pytest.raises(DecodeError, match="it is no"):
+        decoder.decode(data)
+
+
+def _length(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*found, value))
+
+
+@given(st.binary(max_size=200))
+def test_protobuf_of_any_bytes_is_a_value_or_a_reason(data: bytes) -> None:
+    try:
+        json.dumps(ProtobufDecoder(descriptor_set()).decode(data).value, allow_nan=False)
+    except DecodeError as error:
+        assert str(error)
+
+
+def test_schemas_are_loaded_from_files(tmp_path: Path) -> None:
+    (tmp_path / "order.avsc").write_text(json.dumps(ORDER))
+    (tmp_path / "order.desc").write_bytes(descriptor_set())
+    pairs = [pair_of(f"orders={tmp_path}/order.avsc"), pair_of(f"orders:key={tmp_path}/order.desc#shop.Other")]
+    found = Schemas.load(pairs).of("orders")
+    assert found is not None
+    assert {part: one.title for part, one in found.parts.items()} == {
+        "value": "Avro shop.Order", "key": "Protobuf shop.Other",
+    }  # fmt: skip
+    assert found.plain("key", b"\x08\x01") == {"flag": True}
+    assert found.plain("value", b"") == {"problem": "it ends at byte 0, within a number"}
+    assert found.plain("value", None) is None and Schemas().of("orders") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "why"),
+    [
+        ("orders", b"", "is not TOPIC"),
+        ("=F.avsc", b"", "is not TOPIC"),
+        ("orders:head=F.avsc", b"", "TOPIC:key or TOPIC:value"),
+        ("orders=F.txt", b"", "a schema's file ends with .avsc"),
+        ("orders=F.avsc", b"{", "F.avsc: it is no JSON"),
+        ("orders=F.avsc", b'{"type": "what"}', "F.avsc: it is no Avro schema"),
+        ("orders=F.avsc", b"[" * 100_000, "F.avsc: it is no"),
+        ("orders=F.avsc", b"\xff", "F.avsc: it is no text"),
+        ("orders=F.avsc#Name", b'"int"', "no messages to choose from"),
+        ("orders=F.avsc", b" " * (FILE_BYTES_MAX + 1), "larger than"),
+        ("orders=F.desc", b"\xff\xff", "it is no descriptor set"),
+        ("orders=F.desc", b"", "no descriptor set with a message"),
+        ("orders=F.desc#shop.None", descriptor_set(), "no message shop.None, but shop.Order, shop.Other"),
+        ("orders=F.desc", descriptor_set(imports=("away.proto",)), "lacks imports"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_named_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, content: bytes, why: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = text.partition("=")[2].partition("#")[0]
+    if name:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(SchemaError) as refused:
+        Schemas.load([pair_of(text)])
+    assert why in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_and_a_second_schema_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="No such file"):
+        Schemas.load([("orders", tmp_path / "none.avsc")])
+    (tmp_path / "a.avsc").write_text('"int"')
+    with pytest.raises(SchemaError, match="orders:value has two schemas"):
+        Schemas.load([("orders", tmp_path / "a.avsc"), ("orders:value", tmp_path / "a.avsc")])
+
+
+def test_a_proto_source_is_compiled_by_protoc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protobuf.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    source = tmp_path / "orders.proto"
+    source.write_text('syntax = "proto3"; message Order {}')
+    with pytest.raises(SchemaError, match="needs a compiler: pip install grpcio-tools"):
+        Schemas.load([("orders", source)])
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "made.desc").write_bytes(descriptor_set())
+    protoc = tmp_path / "bin" / "protoc"
+    protoc.write_text(
+        f'#!/bin/sh\n[ "$1" = --include_imports ] && [ "$4" = orders.proto ] || exit 3\n'
+        f'/bin/cp {tmp_path}/made.desc "${{2#--descriptor_set_out=}}"\n'
+    )
+    os.chmod(protoc, 0o755)
+    found = Schemas.load([("orders", source)]).of("orders")
+    assert found is not None and found.parts["value"].title == "Protobuf shop.Order"
+    protoc.write_text("#!/bin/sh\necho 'orders.proto:1: wrong' >&2\nexit 1\n")
+    with pytest.raises(SchemaError, match=r"could not be compiled: orders\.proto:1: wrong"):
+        Schemas.load([("orders", source)])
