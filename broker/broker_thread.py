@@ -183,7 +183,13 @@ class BrokerThread:
                 from .control.app import start_control
 
                 where = self.options.control
-                control = await start_control(operations, where.host, where.port, may_write=self.options.control_write)
+                control = await start_control(
+                    operations,
+                    where.host,
+                    where.port,
+                    may_write=self.options.control_write,
+                    schemas=self.options.schemas,
+                )
                 self.control_url = control.url
             running.on_failed = partial(_shut, running)
             names = [listener.name for listener in self.options.listeners]

@@ -31,6 +31,7 @@ from .recording.record_options import MAX_BYTES, RecordError, RecordOptions
 from .releases import NEWEST, OWN, RELEASES, UnknownRelease, profile
 
 if TYPE_CHECKING:
+    from .schema_files.schemas import Schemas
     from .server import Running
 
 
@@ -105,6 +106,14 @@ def serve_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="let the control plane's page, and browsers, change something: make topics, send records, move the clock",
     )
+    parser.add_argument(
+        "--schema",
+        action="append",
+        default=[],
+        metavar="TOPIC[:key|value]=FILE[#MESSAGE]",
+        help="what the page decodes a topic's values (or keys) with: an Avro schema (.avsc), a Protobuf descriptor "
+        "set (.desc, made by protoc --include_imports --descriptor_set_out) or source (.proto); repeat for more",
+    )
     parser.add_argument("--log-format", choices=["console", "json"], default="console", help="how to log to stderr")
     parser.add_argument(
         "--log-level",
@@ -156,6 +165,16 @@ def _record_options(parsed: argparse.Namespace) -> RecordOptions | None:
         raise ConfigError(f"--record: {error}") from error
 
 
+def _schemas(texts: Sequence[str]) -> Schemas:
+    """Raises ConfigError."""
+    from .schema_files.schemas import SchemaError, Schemas, pair_of
+
+    try:
+        return Schemas.load(map(pair_of, texts))
+    except SchemaError as error:
+        raise ConfigError(f"--schema: {error}") from error
+
+
 def _log_levels(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Raises ConfigError."""
     try:
@@ -186,6 +205,10 @@ def parse_serve(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[S
         options = dataclasses.replace(
             options, control=control_listener(parsed.control), control_write=parsed.control_write
         )
+        if parsed.schema:
+            options = dataclasses.replace(options, schemas=_schemas(parsed.schema))
+    elif parsed.schema:
+        raise ConfigError("--schema is about the page of a control plane: give --control HOST:PORT, too")
     elif parsed.control_write:
         raise ConfigError("--control-write is about the page of a control plane: give --control HOST:PORT, too")
     return dataclasses.replace(options, record=_record_options(parsed)), parsed.log_format

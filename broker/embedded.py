@@ -19,14 +19,17 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 from . import assertions
 from .broker_thread import BrokerThread
 from .calls import Awaited, Blocking, operation
-from .config import Config
+from .config import Config, ConfigError
 from .config_facts import broker_fact
 from .control.clock import AsyncClockView, ClockView
 from .control.operations import Operations, config_texts
 from .control.views import (
+    AclEntry,
     AlreadyExists,
     BrokerFailed,
+    ConfigInfo,
     Group,
+    GroupReset,
     NewRecord,
     NotFound,
     OperationError,
@@ -45,16 +48,20 @@ from .recording.record_options import RecordOptions
 from .recording.seen import SeenRequest
 from .recording.watching import AsyncRequestsView, RequestsView, judged_words
 from .releases import NEWEST, profile
+from .schema_files.schemas import Schemas
 from .snapshots import Snapshot
 from .topology import Topology
 
 __all__ = [
+    "AclEntry",
     "AlreadyExists",
     "AsyncEmbedded",
     "BrokerFailed",
+    "ConfigInfo",
     "DecodedRecord",
     "Embedded",
     "Group",
+    "GroupReset",
     "NewRecord",
     "NotFound",
     "OperationError",
@@ -88,6 +95,7 @@ def embedded_options(
     control_write: bool = False,
     record: str | os.PathLike[str] | None = None,
     node_ids: Sequence[int] | None = None,
+    schemas: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> ServeOptions:
     """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, and TypeError, of
     one line each."""
@@ -118,9 +126,12 @@ def embedded_options(
     )
     if record is not None:
         options = replace(options, record=RecordOptions(os.fspath(record)))
+    if schemas is not None and control is None:
+        raise ConfigError("schemas are for the page of a control plane: give control, too")
     if control is None:
         return options
-    return replace(options, control=control_listener(control), control_write=control_write)
+    options = replace(options, control=control_listener(control), control_write=control_write)
+    return replace(options, schemas=Schemas.load(schemas.items())) if schemas else options
 
 
 def _at_topology(method: Callable[Concatenate[Topology, P], R]) -> operation[P, R]:
@@ -207,10 +218,11 @@ class _Calls:
         control_write: bool = False,
         record: str | os.PathLike[str] | None = None,
         node_ids: Sequence[int] | None = None,
+        schemas: Mapping[str, str | os.PathLike[str]] | None = None,
     ) -> None:
         """Checks the arguments, and starts nothing. Raises ValueError, TypeError."""
         options = embedded_options(
-            release, configs, data_dir, brokers, listeners, control, control_write, record, node_ids
+            release, configs, data_dir, brokers, listeners, control, control_write, record, node_ids, schemas
         )
         self._attach(BrokerThread(options, in_memory=data_dir is None), release)
 
@@ -301,6 +313,32 @@ class _Calls:
     """One group: its state, members, committed offsets and lag. One that is not there is in state Dead."""
     producers = operation(Operations.producers)
     """The producer state entries of the partitions of all topics, or of one."""
+    delete_group = operation(Operations.delete_group)
+    """Deletes a group with its committed offsets. Refused while it has members; raises NotFound."""
+    reset_offsets = operation(Operations.reset_offsets)
+    """Sets the committed offsets of a group without members, as kafka-consumer-groups does, and returns each partition
+    with its offset before and after; with `dry_run` nothing is changed.
+
+        broker.reset_offsets("readers", "earliest")
+        broker.reset_offsets("readers", "shift", -10, of=[("orders", 0)])
+    """
+
+    # Configs and access control lists
+
+    topic_configs = operation(Operations.topic_configs)
+    """All configs of a topic, with their defaults and sources."""
+    change_topic_configs = operation(Operations.change_topic_configs)
+    """Changes configs of a topic, all or none, by the rules of IncrementalAlterConfigs."""
+    broker_configs = operation(Operations.broker_configs)
+    """All configs of the broker, with their defaults and sources."""
+    change_broker_configs = operation(Operations.change_broker_configs)
+    """Changes dynamic configs of the broker likewise; with `for_all` the default of all brokers."""
+    acls = operation(Operations.acls)
+    """The access control entries that match a filter, an AclEntry; without it all. Refused without an authorizer."""
+    add_acls = operation(Operations.add_acls)
+    """Adds AclEntries, all or none."""
+    remove_acls = operation(Operations.remove_acls)
+    """Removes the entries that match a filter, and returns them."""
 
 
 class Embedded(_Calls, Blocking):
@@ -314,7 +352,8 @@ class Embedded(_Calls, Blocking):
     on or from 1; `node_ids` names any ids instead, such as `[0, 1, 2]`. `listeners` are
     `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1. With `control`, HOST:PORT, it has a control plane
     there for other processes, as `ottla serve --control` (it needs the extra `http`); with `control_write` its page may
-    change something. With `record`, a file, it writes there what it is asked and answers: `.jsonl` is JSON lines,
+    change something, and with `schemas` it decodes what topics hold: `{"orders": "order.avsc", "orders:key":
+    "key.desc#shop.Key"}`. With `record`, a file, it writes there what it is asked and answers: `.jsonl` is JSON lines,
     `.pcapng` for Wireshark; all of it is there when the broker has stopped.
 
     Used as `with Embedded() as broker:` or `async with Embedded() as broker:`, or by `start` and `stop`. All methods

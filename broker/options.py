@@ -11,10 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .config import Config, ConfigError
 from .recording.record_options import RecordOptions
+
+if TYPE_CHECKING:
+    from .schema_files.schemas import Schemas
 
 DEFAULT_LISTENER = "PLAINTEXT"
 BROKERS_MAX = 100
@@ -61,6 +64,8 @@ class ServeOptions:
     log_levels: tuple[tuple[str, str], ...] = ()
     """Loggers with their levels, where these are not INFO from the start."""
     control_write: bool = False
+    schemas: Schemas | None = None
+    """What the control plane's page decodes keys and values with."""
     """Whether its page, and browsers, may change something."""
     record: RecordOptions | None = None
     """What is recorded from the start on; None: nothing."""

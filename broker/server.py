@@ -127,7 +127,7 @@ async def _start(options: ServeOptions, loop: asyncio.AbstractEventLoop) -> tupl
         operations = Operations(running)
         await operations.keep_start()
         control = await app.start_control(
-            operations, options.control.host, sock=sock.dup(), may_write=options.control_write
+            operations, options.control.host, sock=sock.dup(), may_write=options.control_write, schemas=options.schemas
         )
     return running, control
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ..groups.resets import OFFSET, SHIFT, TIME, Reset
+from ..groups.resets import OFFSET, SHIFT, TIME
 from .administration_schemas import ACL_FILTER
 from .plane import Plane
 from .route import Call, Refusal, Route
-from .views import AclEntry, ConfigChanges, ConfigInfo
+from .views import AclEntry, ConfigInfo
 
 NUMBERS = {OFFSET: "offset", SHIFT: "shift_by", TIME: "time_ms"}
 """The field of a reset's body that each scenario needs."""
@@ -21,23 +21,24 @@ async def reset_offsets(plane: Plane, call: Call) -> Any:
     body = call.body
     of = None if "of" not in body else [(one["topic"], one.get("partition")) for one in body["of"]]
     done = await plane.operations.reset_offsets(
-        call.path["group"], reset_of(body), of, dry_run=body.get("dry_run", False)
+        call.path["group"], body["to"], _number(body), of, dry_run=body.get("dry_run", False)
     )
     return asdict(done)
 
 
-def reset_of(given: Mapping[str, Any]) -> Reset:
-    """The scenario of a body. Raises Refusal where its number is missing, or is another scenario's."""
+def _number(given: Mapping[str, Any]) -> int:
+    """The number of a body's scenario, 0 where it needs none. Raises Refusal where it is missing, or is another
+    scenario's."""
     to = given["to"]
     needed = NUMBERS.get(to)
     for name in NUMBERS.values():
         if name in given and name != needed:
             raise Refusal(400, f"a reset to {to} takes no {name}")
     if needed is None:
-        return Reset(to)
+        return 0
     if needed not in given:
         raise Refusal(400, f"a reset to {to} needs {needed}")
-    return Reset(to, given[needed])
+    return given[needed]
 
 
 async def delete_group(plane: Plane, call: Call) -> Any:
@@ -57,7 +58,7 @@ async def change_topic_configs(plane: Plane, call: Call) -> Any:
     if "for_all" in call.body:
         raise Refusal(400, "for_all is about the broker's configs")
     await plane.operations.change_topic_configs(
-        name, _changes(call.body), validate_only=call.body.get("dry_run", False)
+        name, **_changes(call.body), validate_only=call.body.get("dry_run", False)
     )
     return _configs(await plane.operations.topic_configs(name))
 
@@ -71,15 +72,13 @@ async def change_broker_configs(plane: Plane, call: Call) -> Any:
     """Changes dynamic configs of the broker; returns all as they are then."""
     body = call.body
     await plane.operations.change_broker_configs(
-        _changes(body), for_all=body.get("for_all", False), validate_only=body.get("dry_run", False)
+        **_changes(body), for_all=body.get("for_all", False), validate_only=body.get("dry_run", False)
     )
     return _configs(await plane.operations.broker_configs())
 
 
-def _changes(body: Mapping[str, Any]) -> ConfigChanges:
-    return ConfigChanges(
-        body.get("set", {}), tuple(body.get("delete", ())), body.get("append", {}), body.get("subtract", {})
-    )
+def _changes(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: body[name] for name in ("set", "delete", "append", "subtract") if name in body}
 
 
 def _configs(found: list[ConfigInfo]) -> Any:

@@ -34,6 +34,7 @@ from .values import one_line
 from .views import OperationError, status_of
 
 if TYPE_CHECKING:
+    from ..schema_files.schemas import Schemas
     from .operations import Operations
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -68,15 +69,16 @@ async def start_control(
     port: int = 0,
     sock: socket.socket | None = None,
     may_write: bool = False,
+    schemas: Schemas | None = None,
 ) -> ControlServer:
     """Serves what `operations` can do at `host` and `port` (0: a free one), or on `sock`, bound and ready. With
-    `may_write` its page may change something.
+    `may_write` its page may change something; with `schemas` it decodes keys and values.
 
     Call it on the broker's loop. Raises StartupError, one line, when it cannot listen there.
     """
     if sock is None:
         sock = bind(Listener("CONTROL", host, port), SocketSettings())
-    plane = Plane(operations, host, may_write)
+    plane = Plane(operations, host, may_write, schemas)
     plane.look()
     runner = web.AppRunner(
         application(plane), access_log=None, auto_decompress=False, shutdown_timeout=STOP_SECONDS, logger=_Quiet()

@@ -22,6 +22,7 @@ from ...storage.memory_files import MemoryFiles
 from ...storage.partition_metadata import encode_id
 from .. import snapshots
 from ..errors import CODES, Refused, code_of
+from ..groups.resets import SCENARIOS, Reset
 from ..groups.state import CONSUMER_PROTOCOL_TYPE
 from ..groups.subscription import partitions_of, topics_of
 from ..logs import get_logger
@@ -50,6 +51,7 @@ from .views import (
     TopicInfo,
     Value,
     checked_text,
+    config_texts,
     headers_of,
     to_bytes,
     whole,
@@ -59,7 +61,6 @@ if TYPE_CHECKING:
     from ...storage.log import PartitionLog
     from ..groups import state as groups
     from ..groups.offsets import CommittedOffset
-    from ..groups.resets import Reset
     from ..partitions import Partition
     from ..server import Running
     from ..state import BrokerState
@@ -370,11 +371,24 @@ class Operations:
             await group_offsets.delete(self._state, id)
 
     async def reset_offsets(
-        self, id: str, reset: Reset, of: Iterable[tuple[str, int | None]] | None = None, *, dry_run: bool = False
+        self,
+        id: str,
+        to: str,
+        number: int = 0,
+        of: Iterable[tuple[str, int | None]] | None = None,
+        *,
+        dry_run: bool = False,
     ) -> GroupReset:
         """Sets the committed offsets of a group without members, as kafka-consumer-groups does; with `dry_run` returns
-        what would be set. `of` are (topic, partition)s, with None all partitions of the topic; without it all that the
-        group has committed."""
+        what would be set.
+
+        `to` is "earliest", "latest", "current", or with its `number` "offset", "shift" (how far, below 0 to go back) or
+        "time" (milliseconds since 1970). `of` are (topic, partition)s, with None all partitions of the topic; without
+        it all that the group has committed.
+        """
+        if to not in SCENARIOS:
+            raise OperationError(f"INVALID_REQUEST: offsets are reset to one of {', '.join(SCENARIOS)}, not {to!r}")
+        reset = Reset(to, whole("number", number))
         with _told():
             return await group_offsets.reset(self._state, id, reset, of, dry_run=dry_run)
 
@@ -390,16 +404,35 @@ class Operations:
         with _told():
             return config_changes.of_broker(self._state)
 
-    async def change_topic_configs(self, topic: str, changes: ConfigChanges, *, validate_only: bool = False) -> None:
-        """Changes configs of a topic, all or none."""
+    async def change_topic_configs(
+        self,
+        topic: str,
+        set: Mapping[str, Any] | None = None,
+        *,
+        delete: Iterable[str] = (),
+        append: Mapping[str, Any] | None = None,
+        subtract: Mapping[str, Any] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Changes configs of a topic, all or none, as IncrementalAlterConfigs: values to set, names to delete, elements
+        to add to lists or take out of them, joined by commas."""
+        changes = ConfigChanges.of(set, delete, append, subtract)
         with _told(topic):
             config_changes.change_topic(self._state, topic, changes, validate_only=validate_only)
 
     async def change_broker_configs(
-        self, changes: ConfigChanges, *, for_all: bool = False, validate_only: bool = False
+        self,
+        set: Mapping[str, Any] | None = None,
+        *,
+        delete: Iterable[str] = (),
+        append: Mapping[str, Any] | None = None,
+        subtract: Mapping[str, Any] | None = None,
+        for_all: bool = False,
+        validate_only: bool = False,
     ) -> None:
-        """Changes dynamic configs of the broker, all or none; with `for_all` the default of all brokers, which a value
-        of the broker's own overrules."""
+        """Changes dynamic configs of the broker likewise; with `for_all` the default of all brokers, which a value of
+        the broker's own overrules."""
+        changes = ConfigChanges.of(set, delete, append, subtract)
         with _told():
             config_changes.change_broker(self._state, changes, for_all=for_all, validate_only=validate_only)
 
@@ -445,13 +478,6 @@ class Operations:
 async def settled_of(submitted: Any) -> Any:
     """What an append came to in the end."""
     return await settled(submitted) if isinstance(submitted, asyncio.Future) else submitted
-
-
-def config_texts(configs: Mapping[str, Any]) -> dict[str, str]:
-    """Configs as Kafka has them: texts by name, `True` as "true". Raises TypeError."""
-    if not isinstance(configs, Mapping):
-        raise TypeError(f"configs are values by their names, not {configs!r}")
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
 
 
 def _runs(entries: list[tuple[int, batch.Record]]) -> Iterator[list[tuple[int, batch.Record]]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ..schema_files.schemas import Schemas
 from .overview import Overviews
 from .route import Refusal
 
@@ -22,13 +23,25 @@ class Plane:
     """The broker's operations, and the snapshots that were taken over HTTP. `host` is where it listens; `may_write`
     whether its page, and browsers, may change something."""
 
-    def __init__(self, operations: Operations, host: str = "127.0.0.1", may_write: bool = False) -> None:
+    def __init__(
+        self,
+        operations: Operations,
+        host: str = "127.0.0.1",
+        may_write: bool = False,
+        schemas: Schemas | None = None,
+    ) -> None:
         self.operations = operations
         self.host = host
         self.may_write = may_write
+        self.schemas = schemas or Schemas()
+        """What the page decodes keys and values with."""
         self.snapshots: dict[str, Snapshot] = {}
         self.naming = asyncio.Lock()
         """Held from the choice of a snapshot's name until there is one."""
+        self.ended = asyncio.Event()
+        """Set when the control plane stops: streams end."""
+        self.streams = 0
+        """How many streams are sent now."""
         self._overviews: Overviews | None = None
 
     def look(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +78,13 @@ def headers_of(given: Any) -> tuple[tuple[str, Value], ...]:
             raise TypeError(f"a header is a pair of a name and a value, not {entry!r}")
         found.append((checked_text("the name of a header", entry[0]), entry[1]))
     return tuple(found)
+
+
+def config_texts(configs: Mapping[str, Any]) -> dict[str, str]:
+    """Configs as Kafka has them: texts by name, `True` as "true". Raises TypeError."""
+    if not isinstance(configs, Mapping):
+        raise TypeError(f"configs are values by their names, not {configs!r}")
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in configs.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +229,19 @@ class ConfigChanges:
     delete: tuple[str, ...] = ()
     append: Mapping[str, str] = field(default_factory=dict)
     subtract: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        set: Mapping[str, Any] | None,
+        delete: Iterable[str],
+        append: Mapping[str, Any] | None,
+        subtract: Mapping[str, Any] | None,
+    ) -> ConfigChanges:
+        """From values as a test writes them. Raises TypeError."""
+        if isinstance(delete, str):
+            raise TypeError(f"delete is a list of names, not {delete!r}")
+        return cls(config_texts(set or {}), tuple(delete), config_texts(append or {}), config_texts(subtract or {}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 from urllib.parse import urlencode, urljoin, urlsplit
 
+from administering import AUTHORIZER
 from harness import Client, produce
 from transacting import Owner
 
 from ottla.broker import Embedded
+from ottla.broker.embedded import AclEntry
 from ottla.client.group_protocol import assignment_bytes, subscription_bytes
 from ottla.protocol.messages.join_group import JoinGroupRequest
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
@@ -349,11 +352,13 @@ async def _filled(broker: Embedded) -> None:
 
 def full() -> Embedded:
     """A broker that was started, with something of everything; whoever asks stops it. It may be changed by its page."""
+    folder = Path(__file__).parent / "page_schemas"
     broker = Embedded(
         release="ottla",
-        configs={"inter.broker.protocol.version": "2.8", "broker.id": "1"},
+        configs={"inter.broker.protocol.version": "2.8", "broker.id": "1", **AUTHORIZER},
         control="127.0.0.1:0",
         control_write=True,
+        schemas={"decoded": folder / "note.avsc", "decoded:key": folder / "note.avsc"},
     ).start()
     try:
         broker.create_topic("orders", 3, {"retention.ms": "-1"})
@@ -363,7 +368,11 @@ def full() -> Embedded:
         broker.create_topic("old", 1, {"message.format.version": "0.10.2", "retention.ms": "-1"})
         broker.create_topic("older", 1, {"message.format.version": "0.9.0", "retention.ms": "-1"})
         broker.create_topic("empty", 2)
+        broker.create_topic("decoded")
+        broker.send_many("decoded", [(b"\0\0\0\0\7\2a", b"\x0a<b>&u"), (b"\2k", b"\xffnot decoded")])
         asyncio.run(_filled(broker))
+        entry = AclEntry("TOPIC", f"a {HURTFUL}", "PREFIXED", f"User:{HURTFUL}", "*", "READ", "DENY")
+        broker.add_acls([entry])
         broker.faults.delay("Metadata", 5, client_id=HURTFUL, times=1)
         broker.clock.freeze()
     except BaseException:

@@ -10,9 +10,11 @@ import urllib.request
 import weakref
 
 import pytest
+from administering import AUTHORIZER
 
 from ottla.broker import Embedded
 from ottla.broker.control.ctl import ctl
+from ottla.broker.embedded import AclEntry, NotFound, OperationError
 from ottla.broker.options import StartupError
 
 
@@ -62,3 +64,32 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(ValueError, match=r"a control plane needs aiohttp: pip install 'ottla\[http\]'"):
         Embedded(control="127.0.0.1:0")
+
+
+def test_an_embedded_broker_is_administered() -> None:
+    with Embedded(configs=AUTHORIZER) as broker:
+        broker.create_topic("orders", 2)
+        broker.send_many("orders", ["a", "b", "c", "d"])
+        done = broker.reset_offsets("readers", "latest", of=[("orders", None)])
+        assert [(one.before, one.after, one.end_offset) for one in done.offsets] == [(None, 2, 2)] * 2
+        assert broker.reset_offsets("readers", "shift", -1, dry_run=True).offsets[0].after == 1
+        assert broker.group("readers").committed == {("orders", 0): 2, ("orders", 1): 2}
+        with pytest.raises(OperationError, match="one of earliest, latest"):
+            broker.reset_offsets("readers", "nowhere")
+        with pytest.raises(NotFound, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            broker.reset_offsets("readers", "latest", of=[("none", 0)])
+        broker.delete_group("readers")
+        assert broker.group("readers").state == "Dead"
+        broker.change_topic_configs("orders", {"retention.ms": 1000}, append={"cleanup.policy": "compact"})
+        assert broker.topic("orders").configs == {"retention.ms": "1000", "cleanup.policy": "delete,compact"}
+        broker.change_broker_configs({"message.max.bytes": 2_000_000})
+        (found,) = [one for one in broker.broker_configs() if one.name == "message.max.bytes"]
+        assert (found.value, found.source) == ("2000000", "DYNAMIC_BROKER_CONFIG")
+        with pytest.raises(OperationError, match="INVALID_CONFIG"):
+            broker.change_topic_configs("orders", {"retention.ms": "soon"})
+        with pytest.raises(TypeError, match="list of names"):
+            broker.change_topic_configs("orders", delete="retention.ms")
+        entry = AclEntry("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
+        broker.add_acls([entry])
+        assert broker.acls() == broker.remove_acls(AclEntry(principal="User:alice")) == [entry]
+        assert broker.acls() == []

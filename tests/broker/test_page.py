@@ -14,7 +14,7 @@ from ottla.broker import Embedded
 from ottla.broker.control.page import site
 from ottla.broker.control.page.render import Renderer
 
-PARTS = "/ /topics /messages /groups /producers /transactions /requests /faults /clock".split()
+PARTS = "/ /topics /messages /groups /producers /transactions /requests /broker /acls /faults /clock".split()
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,8 @@ def test_each_part_of_an_empty_broker_says_what_to_do() -> None:
             page = visitor.page(path)
             assert all(one.attributes["method"] in ("get", "dialog") for one in page.all("form")), path
             assert page.all("nav")[0].text.split() == [
-                "Overview", "Topics", "Messages", "Groups", "Producers", "Transactions", "Requests", "Faults", "Clock",
+                "Overview", "Topics", "Messages", "Groups", "Producers", "Transactions", "Requests", "Broker", "ACLs",
+                "Faults", "Clock",
             ]  # fmt: skip
             (here,) = [one for one in page.all("a") if one.attributes.get("aria-current") == "page"]
             assert here.attributes["href"] == path
@@ -54,6 +55,7 @@ def test_each_part_of_an_empty_broker_says_what_to_do() -> None:
             "/producers": "No partition remembers a producer",
             "/transactions": "No transactional ids",
             "/requests": "No requests yet",
+            "/acls": "This broker has no authorizer",
             "/faults": "Nothing goes wrong on command",
         }.items():
             (text,) = [one for one in visitor.page(path).all("p") if one.attributes.get("class") == "empty"][:1]
@@ -83,7 +85,7 @@ def test_topics(visitor: Visitor) -> None:
     assert "Kafka’s own" in visitor.page("/topics?kind=internal").row("__consumer_offsets")[0]
     found = visitor.page("/topics?q=OLD&sort=-records")
     names = [row.children[0].text.strip() for row in found.one("tbody").all("tr")]
-    assert sorted(names) == ["old", "older"] and told(found.one("caption").text) == "2 of 8 topics"
+    assert sorted(names) == ["old", "older"] and told(found.one("caption").text) == "2 of 9 topics"
     (column,) = [one for one in found.all("th") if one.attributes.get("aria-sort") == "descending"]
     assert column.text.startswith("Records")
     assert "fits" in visitor.page("/topics?q=nothing").one("main").text
@@ -246,7 +248,7 @@ def test_what_became_of_transactions_is_shown(visitor: Visitor) -> None:
 def test_records_of_kafkas_own_are_opened(visitor: Visitor) -> None:
     page = visitor.page("/messages/__consumer_offsets?limit=250")
     assert "OffsetCommitKey: " in page.one("main").text and 'group: "readers"' in page.one("main").text
-    (link,) = [one for one in page.links if "/messages/__consumer_offsets/" in one][:1]
+    (link,) = [one for one in page.links if re.match("/messages/__consumer_offsets/[0-9]", one)][:1]
     opened = visitor.page(link).all("pre")
     assert opened[0].text.startswith(("OffsetCommitKey", "GroupMetadataKey")) and "group" in opened[0].text
 
@@ -261,7 +263,7 @@ def test_groups(visitor: Visitor) -> None:
         if link.startswith("/groups") and "sort" not in link and link != "/groups":
             assert "Committed offsets" in visitor.page(link).one("main").text
     readers = visitor.page("/groups/readers")
-    assert readers.row("orders-0")[1:3] == ["3", "11"] and "orders-1" in readers.one("main").text
+    assert readers.row("orders-0")[1:5] == ["3", "0", "14", "11"] and "orders-1" in readers.one("main").text
     assert "partition=0&offset=3" in " ".join(readers.links)
     visitor.page("/groups/none", 404)
 

@@ -28,7 +28,13 @@ paged: Any = importlib.import_module("paged")
 HURTFUL, START_MS = paged.HURTFUL, paged.START_MS
 
 SHOTS = OUT / "page"
-WIDTHS = ((1280, 900), (420, 800))
+NARROW = 400
+WIDTHS = ((1280, 900), (NARROW, 800))
+WIDEST = (
+    "[...document.querySelectorAll('body *')].filter((one) => !one.closest('table, .scroll, pre') "
+    "&& one.getBoundingClientRect().right > document.documentElement.clientWidth)"
+    ".slice(0, 5).map((one) => one.outerHTML.slice(0, 120)).join(' | ')"
+)
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 FOREIGN = "stranger.example.org"
 
@@ -83,6 +89,12 @@ def file_name(path: str) -> str:
     return "".join(letter if letter.isalnum() else "-" for letter in path.strip("/"))[:80] or "overview"
 
 
+async def fits(page: Page, what: str, width: int) -> None:
+    """The page itself does not scroll sideways, only tables and what is written in fixed columns do."""
+    wide = await page.value("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    need(wide <= 0, f"{what} is {wide} pixels too wide for a window of {width}: {await page.value(WIDEST)}")
+
+
 @in_browser
 async def each_view(page: Page, broker: Embedded, url: str) -> str:
     """Loads without a complaint, has what it is to have, and fits into its window."""
@@ -94,8 +106,9 @@ async def each_view(page: Page, broker: Embedded, url: str) -> str:
         need(await page.value("document.styleSheets[0].cssRules.length > 50"), f"{path} has no style")
         for width, height in WIDTHS:
             await page.screenshot(SHOTS / f"{file_name(path)}-{width}.png", width, height)
-            wide = await page.value("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            need(wide <= 0, f"{path} is {wide} pixels too wide for a window of {width}")
+            await fits(page, path, width)
+        await page.value("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        await fits(page, f"{path} with its forms", NARROW)
         page.quiet(path)
     for path in ("/topics/none", "/topics?page=x"):
         await page.goto(url + path)
@@ -302,6 +315,81 @@ async def written(page: Page, broker: Embedded, url: str) -> str:
     return "a topic, a record, a fault, the clock, a deletion; a filter without scripts"
 
 
+@in_browser
+async def administered(page: Page, broker: Embedded, url: str) -> str:
+    """Offsets, configs and access control lists, by the forms that a person fills in, in a narrow window."""
+    await page.size(NARROW, 800)
+
+    async def submit(form: str, fields: dict[str, str], button: str = "button") -> str:
+        values = "".join(
+            f"form.elements[{json.dumps(name)}].value = {json.dumps(text)};" for name, text in fields.items()
+        )
+        async with page.opening(form):
+            await page.value(
+                f"(() => {{ const form = document.querySelector({json.dumps(form)}); {values}"
+                f"form.requestSubmit(form.querySelector({json.dumps(button)})); }})()"
+            )
+        await fits(page, f"after {form}", NARROW)
+        return await page.value("document.querySelector('main').textContent")
+
+    await page.goto(url + "/groups/a%2Fb")
+    told = await submit("form[action='/groups/reset']", {"to": "latest"})
+    need("Nothing is changed yet" in told and broker.group("a/b").committed["orders", 0] == 1, told)
+    await page.screenshot(SHOTS / "reset-400.png", NARROW, 800)
+    told = await submit("form[action='/groups/reset']", {})
+    need("The offsets of 1 partition are set" in told, told)
+    need(broker.group("a/b").committed["orders", 0] == 14, "the offset is not set")
+    await page.goto(url + "/groups/readers")
+    told = await submit("form[action='/groups/reset']", {"to": "earliest"})
+    need("Assignments can only be reset if the group 'readers' is inactive" in told, told)
+    page.complaints.clear()  # of the status of what was refused
+    await page.goto(url + "/topics/orders/configs?change=retention.ms")
+    told = await submit("details form", {"value": "86400000"}, "[value=change]")
+    need("retention.ms is changed" in told and broker.topic("orders").configs["retention.ms"] == "86400000", told)
+    await page.goto(url + "/topics/orders/configs?change=retention.ms")
+    told = await submit("details form", {"value": "soon"}, "[value=check]")
+    need("INVALID_CONFIG" in told, told)
+    page.complaints.clear()
+    await page.goto(url + "/acls")
+    told = await submit("details form", {"principal": "User:alice", "resource_name": "orders"})
+    need("An entry for User:alice is added" in told and len(broker.acls()) == 2, told)
+    told = await submit("td form", {})
+    need("1 entry removed" in told and len(broker.acls()) == 1, told)
+    page.quiet("administration")
+    return "offsets with a preview and Kafka's refusal, a config with a check, an entry, all at 400 pixels"
+
+
+@in_browser
+async def followed(page: Page, broker: Embedded, url: str) -> str:
+    """The live tail shows what comes, can be paused, and goes on where it was."""
+    count = "document.querySelectorAll('[data-tail] tbody tr').length"
+    said = "document.querySelector('[data-tail-told]').textContent"
+    await page.goto(url + "/messages/empty/tail")
+    await page.until(f"{said}.startsWith('Live')", "it says that it is live")
+    broker.send("empty", HURTFUL.replace("\x00", ""), partition=1)
+    await page.until(f"{count} === 1", "a record that came is shown")
+    need(await page.value("document.querySelector('[data-tail] script') === null"), "a record ran")
+    broker.send("empty", "second", partition=0)
+    await page.until("document.querySelector('[data-tail] tbody tr').textContent.includes('second')", "newest first")
+    await page.screenshot(SHOTS / "tail-400.png", NARROW, 800)
+    await fits(page, "the live tail", NARROW)
+    await page.value("document.querySelector('[data-pause]').click()")
+    need((await page.value(said)).startswith("Paused"), "it does not say that it is paused")
+    for number in range(3):
+        broker.send("empty", f"while paused {number}", partition=0)
+    await asyncio.sleep(1.5)
+    need(await page.value(count) == 2, "it is not paused")
+    await page.value("document.querySelector('[data-pause]').click()")
+    await page.until(f"{count} === 5", "it goes on where it was")
+    page.quiet("the live tail")
+    await page.do("Emulation.setScriptExecutionDisabled", value=True)
+    await page.goto(url + "/messages/empty/tail")
+    source = json.dumps((await page.do("DOM.getDocument", depth=-1))["root"])
+    need("while paused 2" in source and "Refresh" in source, "without scripts it shows nothing")
+    await page.do("Emulation.setScriptExecutionDisabled", value=False)
+    return "new records on top, paused, gone on without a gap; the newest without scripts"
+
+
 @contextmanager
 def another_site(body: str) -> Iterator[str]:
     """A web server of somebody else; gives its address."""
@@ -370,5 +458,7 @@ CHECKS = [
     Check("page: a message found by time in a browser", by_time),
     Check("page: refreshed in a browser", refreshed),
     Check("page: forms in a browser", written),
+    Check("page: administration in a browser", administered),
+    Check("page: the live tail in a browser", followed),
     Check("page: strangers in a browser", strangers),
 ]

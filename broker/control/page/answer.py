@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ class Ask:
     query: Query
     given: Mapping[str, str] = field(default_factory=dict)
     problem: str | None = None
+    last_event: str = ""
+    """The id of the last event that a page's script has read of a stream, when it connects again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +53,14 @@ class Moved:
     told: str = ""
 
 
-Answer = Page | Download | Moved
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Bytes that come in steps, to be kept in a file, or without a `file_name` to be read by the page's own script. An
+    empty step is not sent: it is there so that a client which has gone is noticed."""
+
+    steps: AsyncGenerator[bytes, None]
+    content_type: str
+    file_name: str | None = None
+
+
+Answer = Page | Download | Moved | Stream

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ....storage.errors import StorageError
+from ...groups.resets import SCENARIOS
 from ...tools import producer_answers
 from ...tools.producer_answers import Answer, Judge
 from ...transactions.state import NO_TIMEOUT_MS, Transaction, TransactionState
 from ..route import Refusal
-from ..views import Group, NotFound
+from ..views import Group, GroupOffset, NotFound
 from .answer import Ask, Page
 from .query import listing
 from .records import partition_of
@@ -27,8 +29,8 @@ PRODUCERS_MAX = 100_000  # that are sorted; a broker has more only where somebod
 
 async def groups(ask: Ask) -> Page:
     """The list of groups; with `id` that one, whose id is none that a path may end with."""
-    if "id" in ask.query or "group" in ask.given:
-        return await _group(ask, ask.query.get("id", "") or ask.given.get("group", ""))
+    if "id" in ask.query or "id" in ask.given:
+        return await _group(ask, ask.query.get("id", "") or ask.given.get("id", ""))
     state = ask.plane.operations.running.state
     wanted, kind = ask.query.text("q"), ask.query.text("state")
     found: list[Group] = []
@@ -65,16 +67,51 @@ async def _group(ask: Ask, id: str) -> Page:
     if found.state == "Dead":
         raise NotFound(f"there is no group {id}")
     owners = {place: member.member_id for member in found.members for place in member.assignment}
+    rows = [OffsetRow.of(one) for one in found.offsets]
+    rows += _uncommitted(ask.plane.operations.running.state, owners.keys() - found.committed.keys())
     offsets = listing(
-        found.offsets,
+        rows,
         ask.query,
         {
             "partition": lambda one: (one.topic, one.partition),
             "lag": lambda one: (one.lag or 0, one.topic, one.partition),
-            "offset": lambda one: (one.offset, one.topic, one.partition),
+            "offset": lambda one: (-1 if one.offset is None else one.offset, one.topic, one.partition),
+            "end": lambda one: (one.end_offset or 0, one.topic, one.partition),
         },
     )
-    return Page("group.html", found.id, "groups", {"group": found, "offsets": offsets, "owners": owners})
+    values = {"group": found, "offsets": offsets, "owners": owners, "scenarios": SCENARIOS}
+    return Page("group.html", found.id, "groups", values)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRow:
+    """A partition that a group has committed, or that one of its members is assigned; `offset` is None without a
+    commit, the others are None where the partition cannot be read."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    metadata: str
+    lag: int | None
+    start_offset: int | None
+    end_offset: int | None
+
+    @classmethod
+    def of(cls, one: GroupOffset) -> OffsetRow:
+        """From a committed offset."""
+        return cls(one.topic, one.partition, one.offset, one.metadata, one.lag, one.start_offset, one.end_offset)
+
+
+def _uncommitted(state: BrokerState, places: Iterable[tuple[str, int]]) -> list[OffsetRow]:
+    """The rows of partitions that are assigned and never committed: without a lag, as kafka-consumer-groups shows."""
+    found = []
+    for topic, index in sorted(places):
+        try:
+            log = partition_of(state, topic, index).log
+            found.append(OffsetRow(topic, index, None, "", None, log.log_start_offset, log.high_watermark))
+        except (NotFound, StorageError):
+            found.append(OffsetRow(topic, index, None, "", None, None, None))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ....protocol.errors import MalformedMessage
@@ -11,21 +13,26 @@ from ....storage.errors import StorageError
 from ...tools import record_values
 from ...tools.record_values import Part
 from ...tools.trace import Stopped, Tracer, Window
+from ...turns import in_thread
 from ..route import Refusal
 from ..views import NotFound, OperationError
 from .answer import Ask, Download, Page
+from .decoded import Budget, Whole, in_line, whole
+from .downloads import BYTES_MAX, RECORDS_MAX
 from .query import url
-from .records import LOOK_RECORDS, SeenRecord, Wanted, look, look_back, partition_of
+from .records import KEPT_BYTES, LOOK_RECORDS, SeenRecord, Wanted, look, look_back, partition_of
 from .topics_view import topic_named
-from .values import WAYS, Shown, shown
+from .values import AUTO, WAYS, Shown, shown
 
 if TYPE_CHECKING:
     from ...partitions import Partition
+    from ...schema_files.schemas import TopicSchemas
     from ...state import BrokerState
     from ...topics import Topic
+    from ..plane import Plane
 
 LIMITS = ("25", "10", "50", "100", "250")
-KEPT_BYTES = 64 * 1024  # of a value that is shown on its own
+ALONE_BYTES = 64 * 1024  # of a value that is shown on its own
 SHOWN_HEADERS = 200
 PARTITIONS_AT_ONCE = 50  # whose newest records are looked for
 TOPICS_OFFERED = 500
@@ -62,6 +69,7 @@ async def messages(ask: Ask) -> Page:
         "wrong": None,
         "status": "",
     }
+    values |= {"schemas": ask.plane.schemas.of(name), "download_records": RECORDS_MAX, "download_bytes": BYTES_MAX}
     page = Page("messages.html", f"Messages of {name}" if name else "Messages", "messages", values)
     if not name:
         return page
@@ -69,7 +77,9 @@ async def messages(ask: Ask) -> Page:
     values |= {"partitions": len(found.partitions), "is_internal": found.is_internal}
     try:
         values |= {"way": ask.query.choice("view", WAYS), "limit": ask.query.choice("limit", LIMITS)}
-        values |= await _rows(state, found, ask)
+        shown = await _rows(state, found, ask)
+        rows = await rows_of(ask.plane, name, shown["records"], values["way"])
+        values |= shown | {"rows": rows}
     except (Refusal, OperationError) as error:
         if isinstance(error, NotFound):
             raise
@@ -81,12 +91,12 @@ async def _rows(state: BrokerState, topic: Topic, ask: Ask) -> dict[str, Any]:
     query = ask.query
     index = query.whole("partition", -1 if len(topic.partitions) > 1 else 0, least=-1, most=2**31 - 1)
     offset, before, moment = query.whole("offset"), query.whole("before"), query.moment("time")
-    count, way = int(query.choice("limit", LIMITS)), query.choice("view", WAYS)
+    count, kept = int(query.choice("limit", LIMITS)), kept_bytes(ask, topic.name)
     contains = query.text("contains").encode("utf-8", "surrogatepass")
     if index is None or index < 0:
         if offset is not None or before is not None:
             raise Refusal(400, "an offset is one of a partition: choose which")
-        return await _of_all(state, topic, moment, count, contains, way)
+        return await _of_all(state, topic, moment, Wanted(0, 0, count, contains, kept_bytes=kept))
     partition = partition_of(state, topic.name, index)
     try:
         log = partition.log
@@ -100,9 +110,9 @@ async def _rows(state: BrokerState, topic: Topic, ask: Ask) -> dict[str, Any]:
         raise OperationError(f"KAFKA_STORAGE_ERROR: {error}") from error
     if offset is None:
         below = end if before is None else min(before, end)
-        seen = await look_back(state, partition, below, Wanted(below, below, count, contains))
+        seen = await look_back(state, partition, below, Wanted(below, below, count, contains, kept_bytes=kept))
     else:
-        seen = await look(state, partition, Wanted(offset, end, count, contains))
+        seen = await look(state, partition, Wanted(offset, end, count, contains, kept_bytes=kept))
     first = seen.records[0].offset if seen.records else seen.next_offset
     links: dict[str, str | None] = {"oldest": query.link(offset=start, time=None, before=None)}
     links["newest"] = query.link(offset=None, time=None, before=None)
@@ -112,7 +122,7 @@ async def _rows(state: BrokerState, topic: Topic, ask: Ask) -> dict[str, Any]:
     if offset is not None and offset < start:
         told = f"Offsets below {start} are deleted; these are the first that there are. {told}"
     return {
-        "rows": [_row(topic.name, record, way) for record in seen.records],
+        "records": seen.records,
         "window": (start, end),
         "links": links,
         "status": told,
@@ -124,7 +134,7 @@ def _none_since(partition: Partition, start: int, end: int, query: Any) -> dict[
     newest = partition.log.max_timestamp()
     links = {"newest": query.link(offset=None, time=None, before=None)} if newest is not None else {}
     told = "No record has this time or a later one."
-    return {"rows": [], "window": (start, end), "links": links, "status": told, "newest": newest}
+    return {"records": [], "window": (start, end), "links": links, "status": told, "newest": newest}
 
 
 def _told(found: int, looked: int, is_whole: bool, contains: bytes, next_offset: int, end: int) -> str:
@@ -139,9 +149,7 @@ def _told(found: int, looked: int, is_whole: bool, contains: bytes, next_offset:
     return text + "."
 
 
-async def _of_all(
-    state: BrokerState, topic: Topic, moment: int | None, count: int, contains: bytes, way: str
-) -> dict[str, Any]:
+async def _of_all(state: BrokerState, topic: Topic, moment: int | None, wanted: Wanted) -> dict[str, Any]:
     """The newest records of all partitions together, newest first, or the first of each since a time, oldest first."""
     found: list[SeenRecord] = []
     refused: list[str] = []
@@ -155,18 +163,18 @@ async def _of_all(
             log = partition.log
             end = log.high_watermark
             if moment is None:
-                seen = await look_back(state, partition, end, Wanted(end, end, count, contains))
+                seen = await look_back(state, partition, end, wanted)
             else:
                 by_time = log.find_timestamp(moment)
                 if by_time is None:
                     continue
-                seen = await look(state, partition, Wanted(by_time.offset, end, count, contains))
+                seen = await look(state, partition, replace(wanted, offset=by_time.offset, until=end))
             found += seen.records
             looked += seen.looked
         except (StorageError, OperationError) as error:
             refused.append(f"{topic.name}-{partition.index}: {error}")
         found.sort(key=lambda one: (one.timestamp_ms, one.offset), reverse=moment is None)
-        del found[count:]
+        del found[wanted.count :]
         await asyncio.sleep(0)
     what = "newest records" if moment is None else "first records since then"
     status = f"The {len(found)} {what} of all partitions"
@@ -174,7 +182,35 @@ async def _of_all(
         status = f"The {len(found)} {what} of the first {seen_partitions} partitions"
     if refused:
         status += f" but {len(refused)} that cannot be read"
-    return {"rows": [_row(topic.name, one, way) for one in found], "status": status + "."}
+    return {"records": found, "status": status + "."}
+
+
+def kept_bytes(ask: Ask, topic: str) -> int:
+    """How many bytes of a key or a value a list of this topic needs."""
+    return ask.plane.schemas.kept_bytes(topic) if ask.query.choice("view", WAYS) == AUTO else KEPT_BYTES
+
+
+async def rows_of(plane: Plane, topic: str, records: Sequence[SeenRecord], way: str) -> list[Row]:
+    """Records as a list shows them; decoded where their topic has schemas and no other way is asked for."""
+    schemas = plane.schemas.of(topic)
+    rows = [_row(topic, record, way) for record in records]
+    if schemas is None or way != AUTO or not rows:
+        return rows
+    work = partial(_decoded_rows, schemas, rows)
+    return await plane.operations.running.state.turns.run(in_thread(work))
+
+
+def _decoded_rows(schemas: TopicSchemas, rows: list[Row]) -> list[Row]:
+    budget, found = Budget(), []
+    for row in rows:
+        one = row.record
+        if one.batch.is_control or one.problem is not None:
+            found.append(row)
+            continue
+        key = in_line(schemas.parts.get("key"), one.key.head, one.key.is_cut, row.key, budget)
+        value = in_line(schemas.parts.get("value"), one.value.head, one.value.is_cut, row.value, budget)
+        found.append(Row(one, key, value))
+    return found
 
 
 def _row(topic: str, record: SeenRecord, way: str) -> Row:
@@ -273,9 +309,15 @@ async def message(ask: Ask) -> Page:
         if key_fields is not None:
             part = record_values.value_part(topic, key.head, value.head) if value.head is not None else None
             fields = key_fields, _fields(part, value.head)
+    schemas = ask.plane.schemas.of(topic)
+    decoded: dict[str, Whole | None] = {"key": None, "value": None}
+    if schemas is not None and way == AUTO and not record.batch.is_control and record.problem is None:
+        for part, of in (("key", key), ("value", value)):
+            decoded[part] = await state.turns.run(in_thread(partial(whole, schemas.parts.get(part), of.head)))
     values = {
         "topic": topic,
         "record": record,
+        "decoded": decoded,
         "asked": int(ask.path["offset"]),
         "way": way,
         "ways": WAYS,
@@ -286,7 +328,7 @@ async def message(ask: Ask) -> Page:
         "value_fields": fields[1],
         "key_is_cut": _is_long(key.head),
         "value_is_cut": _is_long(value.head),
-        "kept_bytes": KEPT_BYTES,
+        "kept_bytes": ALONE_BYTES,
         "headers": [_header(header, way) for header in record.headers[:SHOWN_HEADERS]],
         "links": links,
         "stable_offset": log.last_stable_offset,
@@ -303,11 +345,11 @@ def _header(header: tuple[str, bytes | None], way: str) -> tuple[str, Shown | No
 
 
 def _head(data: bytes | None) -> bytes | None:
-    return None if data is None else data[:KEPT_BYTES]
+    return None if data is None else data[:ALONE_BYTES]
 
 
 def _is_long(data: bytes | None) -> bool:
-    return data is not None and len(data) > KEPT_BYTES
+    return data is not None and len(data) > ALONE_BYTES
 
 
 async def _found(state: BrokerState, ask: Ask) -> tuple[str, Partition, SeenRecord]:

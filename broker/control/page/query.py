@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from ..ctl_client import time_ms
 from ..route import Refusal
@@ -89,6 +89,24 @@ def whole_number(name: str, text: str, default: int | None = None, least: int = 
     if not least <= value <= most:
         raise Refusal(400, f"{name} is {text}, not {least} to {most}")
     return value
+
+
+QUOTED = "quoted."
+"""Before the name of a hidden field whose value is percent-encoded: HTML has no NUL, browsers change line breaks, and a
+page shows control characters as Python writes them."""
+
+
+def quoted(text: str) -> str:
+    """A text for such a field."""
+    return quote(text.encode("utf-8", "surrogatepass"), safe="")
+
+
+def unquoted(fields: Mapping[str, str]) -> dict[str, str]:
+    """The fields of a form, those that are percent-encoded under their own names."""
+    return {
+        name.removeprefix(QUOTED): unquote(text, errors="surrogatepass") if name.startswith(QUOTED) else text
+        for name, text in fields.items()
+    }
 
 
 def url(*parts: str | int) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -121,6 +121,12 @@ class SeenRecord:
     marker: str = ""
     problem: str | None = None
 
+    @property
+    def kept_bytes(self) -> int:
+        """How many bytes of it are kept."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key.head or b"") + len(self.value.head or b"") + headers
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -136,7 +142,8 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What a look is for: `count` records from `offset` to below `until`, of which a part has the bytes `contains`;
-    with `newest` the last of them. Keys, values and headers are cut to `kept_bytes`; None keeps them whole."""
+    with `newest` the last of them. Keys, values and headers are cut to `kept_bytes`; None keeps them whole. A look ends
+    after the record with which it keeps `most_bytes`."""
 
     offset: int
     until: int
@@ -144,6 +151,7 @@ class Wanted:
     contains: bytes = b""
     newest: bool = False
     kept_bytes: int | None = KEPT_BYTES
+    most_bytes: int | None = None
 
     def fits(self, record: Record) -> bool:
         """Whether a record has what is looked for."""
@@ -176,6 +184,11 @@ class _Found:
     records: deque[SeenRecord] = field(default_factory=deque)
     next_offset: int = 0
     looked: int = 0
+    kept_bytes: int = 0
+
+    def is_full(self, wanted: Wanted) -> bool:
+        """Whether as many bytes are kept as are wanted."""
+        return wanted.most_bytes is not None and self.kept_bytes >= wanted.most_bytes
 
 
 def partition_of(state: BrokerState, topic: str, index: int) -> Partition:
@@ -200,21 +213,16 @@ async def look(state: BrokerState, partition: Partition, wanted: Wanted) -> Seen
             until = min(wanted.until, log.high_watermark)
             if found.next_offset >= until or (not wanted.newest and len(found.records) >= wanted.count):
                 return Seen(list(found.records), found.next_offset, True, found.looked)
-            if read >= LOOK_BYTES or found.looked >= LOOK_RECORDS:
+            if read >= LOOK_BYTES or found.looked >= LOOK_RECORDS or found.is_full(wanted):
                 return Seen(list(found.records), found.next_offset, False, found.looked)
             piece = _slice(log, partition.index, found.next_offset)
             before = found.next_offset
-            await state.turns.run(in_thread(partial(_open, piece, _up_to(wanted, until), found)))
+            await state.turns.run(in_thread(partial(_open, piece, replace(wanted, until=until), found)))
             if found.next_offset == before:  # nothing but offsets that are gone lies behind
                 found.next_offset = until
             read += len(piece.data)
     except (StorageError, OffsetOutOfRange, CorruptRecords) as error:
         raise OperationError(f"{ErrorCode.KAFKA_STORAGE_ERROR.name}: {error}") from error
-
-
-def _up_to(wanted: Wanted, until: int) -> Wanted:
-    """The same, up to there."""
-    return Wanted(wanted.offset, until, wanted.count, wanted.contains, wanted.newest, wanted.kept_bytes)
 
 
 async def look_back(state: BrokerState, partition: Partition, before: int, wanted: Wanted) -> Seen:
@@ -227,7 +235,7 @@ async def look_back(state: BrokerState, partition: Partition, before: int, wante
         raise OperationError(f"{ErrorCode.KAFKA_STORAGE_ERROR.name}: {error}") from error
     for _ in range(BACK_STEPS):
         first = max(start, before - span)
-        asked = Wanted(first, before, wanted.count, wanted.contains, True, wanted.kept_bytes)
+        asked = replace(wanted, offset=first, until=before, newest=True)
         seen = await look(state, partition, asked)
         if len(seen.records) >= min(wanted.count, before - start) or first == start or not seen.is_whole:
             break
@@ -249,7 +257,7 @@ def _open(piece: _Slice, wanted: Wanted, found: _Found) -> None:
     for position, header in formats.headers(piece.data):
         if header.last_offset < found.next_offset:
             continue
-        if found.next_offset >= wanted.until or found.looked >= LOOK_RECORDS:
+        if found.next_offset >= wanted.until or found.looked >= LOOK_RECORDS or found.is_full(wanted):
             return
         if not wanted.newest and len(found.records) >= wanted.count:
             return
@@ -274,14 +282,16 @@ def _take(records: Iterable[Record], piece: _Slice, facts: BatchFacts, wanted: W
     for record in records:
         if record.offset < first:
             continue
-        if record.offset >= wanted.until or found.looked >= LOOK_RECORDS:
+        if record.offset >= wanted.until or found.looked >= LOOK_RECORDS or found.is_full(wanted):
             return True
         if not wanted.newest and len(found.records) >= wanted.count:
             return True
         found.looked += 1
         found.next_offset = record.offset + 1
         if wanted.fits(record):
-            found.records.append(_seen(record, piece.partition, facts, wanted.kept_bytes))
+            seen = _seen(record, piece.partition, facts, wanted.kept_bytes)
+            found.records.append(seen)
+            found.kept_bytes += seen.kept_bytes
     return False
 
 

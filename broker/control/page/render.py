@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from ...tools.columns import duration, moment, time_text
 from .letters import HIDDEN
-from .query import url
+from .query import quoted, url
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -107,6 +107,7 @@ class Renderer:
             "micros": micros,
             "number": number,
             "percent": percent,
+            "quoted": quoted,
             "size": size,
             "time": time,
         }

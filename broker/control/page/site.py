@@ -9,6 +9,7 @@ Jinja2, are imported when the first page is asked for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import importlib
@@ -23,16 +24,19 @@ from urllib.parse import parse_qsl, quote
 
 from aiohttp import web
 
+from ...logs import get_logger
 from ..route import Refusal
 from ..views import OperationError, status_of
-from .answer import Answer, Ask, Download, Moved, Page
-from .query import Query
+from .answer import Answer, Ask, Download, Moved, Page, Stream
+from .query import MAX_TEXT, Query, unquoted
 
 if TYPE_CHECKING:
     from ..plane import Plane
 
 MAX_FORM_BYTES = 2 * 1024 * 1024
 MAX_FIELDS = 100
+MAX_STREAMS = 16  # that are sent at once, to all pages together
+STUCK_SECONDS = 60.0  # after which a client that takes nothing of a stream is cut off
 STATIC = Path(__file__).parent / "static"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 POLICY = (
@@ -52,11 +56,13 @@ Act = Callable[[Ask], Awaitable[Answer]]
 
 
 class View(NamedTuple):
-    """A page: its path, and the functions `module:name` that show it and that do what its form asks for."""
+    """A page: its path, and the functions `module:name` that show it and that do what its form asks for. `again` shows
+    the page of the form where that is another one."""
 
     path: str
     show: str | None
     act: str | None = None
+    again: str | None = None
 
 
 VIEWS = (
@@ -64,17 +70,25 @@ VIEWS = (
     View("/topics", "topics_view:topics", "forms:create_topic"),
     View("/topics/{topic}", "topics_view:topic"),
     View("/topics/{topic}/delete", None, "forms:delete_topic"),
+    View("/topics/{topic}/configs", "administration_view:topic_configs", "administration_forms:change_topic_config"),
     View("/topics/{topic}/{partition:[0-9]+}", "topics_view:partition"),
     View("/messages", "messages_view:messages"),
     View("/messages/{topic}", "messages_view:messages", "forms:produce"),
+    View("/messages/{topic}/records", "downloads:records"),
+    View("/messages/{topic}/tail", "tail:tail"),
+    View("/messages/{topic}/tail/events", "tail:events"),
     View("/messages/{topic}/{partition:[0-9]+}/{offset:[0-9]+}", "messages_view:message"),
     View("/messages/{topic}/{partition:[0-9]+}/{offset:[0-9]+}/{what}", "messages_view:download"),
     View("/groups", "clients_view:groups"),
     View("/groups/delete", None, "forms:delete_group"),
+    View("/groups/reset", None, "administration_forms:reset_offsets", "clients_view:groups"),
     View("/groups/{group:[^/]+}", "clients_view:group"),
     View("/producers", "clients_view:producers"),
     View("/producers/{topic}/{partition:[0-9]+}/{producer:[0-9]+}", "clients_view:producer"),
     View("/transactions", "clients_view:transactions"),
+    View("/broker", "administration_view:broker_configs", "administration_forms:change_broker_config"),
+    View("/acls", "administration_view:acls", "administration_forms:add_acl"),
+    View("/acls/remove", None, "administration_forms:remove_acl", "administration_view:acls"),
     View("/faults", "steering_view:faults", "forms:add_fault"),
     View("/faults/remove", None, "forms:remove_faults"),
     View("/clock", "steering_view:clock", "forms:move_clock"),
@@ -90,8 +104,9 @@ def add_to(app: web.Application, plane: Plane) -> None:
         if view.show is not None:
             app.router.add_get(view.path, partial(_shown, plane, view.show))
         if view.act is not None:
-            app.router.add_post(view.path, partial(_done, plane, view.act, view.show))
+            app.router.add_post(view.path, partial(_done, plane, view.act, view.again or view.show))
     app.router.add_get("/static/{name}", _static)
+    app.on_shutdown.append(partial(_end_streams, plane))
     app.router.add_get("/favicon.ico", _icon)
 
 
@@ -121,7 +136,7 @@ _loaded: set[str] = set()
 """The templates that are compiled."""
 
 
-async def _load(template: str) -> None:
+async def load(template: str) -> None:
     """Has a template ready; the first time that takes long, and is done beside the loop."""
     if template not in _loaded:
         await asyncio.to_thread(lambda: _renderer().load(template))
@@ -138,12 +153,54 @@ async def _act(name: str) -> Act:
 
 
 async def _shown(plane: Plane, show: str, request: web.Request) -> web.StreamResponse:
-    ask = Ask(plane, dict(request.match_info), Query(request.query.items()))
+    last_event = request.headers.get("Last-Event-ID", "")[:MAX_TEXT]
+    ask = Ask(plane, dict(request.match_info), Query(request.query.items()), last_event=last_event)
     answer = await (await _act(show))(ask)
+    if isinstance(answer, Stream):
+        return await _streamed(plane, answer, request)
     if isinstance(answer, Page):
-        await _load(answer.template)
+        await load(answer.template)
     is_ours = request.headers.get("Sec-Fetch-Site") != "cross-site"  # a link elsewhere tells nobody what was done
     return _response(plane, answer, done=ask.query.text("done")[:200] if is_ours else "")
+
+
+async def _end_streams(plane: Plane, app: web.Application) -> None:
+    plane.ended.set()
+
+
+async def _streamed(plane: Plane, answer: Stream, request: web.Request) -> web.StreamResponse:
+    """Sends a stream until it ends, the client goes, or the control plane stops."""
+    if plane.streams >= MAX_STREAMS:
+        raise Refusal(429, f"{MAX_STREAMS} live tails and downloads are open already; close one")
+    headers = {**HEADERS, "Cache-Control": "no-store"}
+    if answer.file_name is not None:
+        headers |= _as_file(answer.file_name)
+    response = web.StreamResponse(headers=headers)
+    response.content_type = answer.content_type
+    response.charset = "utf-8"
+    plane.streams += 1
+    try:
+        await response.prepare(request)
+        if request.method == "HEAD":
+            return response
+        async with contextlib.aclosing(answer.steps) as steps:
+            async for step in steps:
+                if plane.ended.is_set() or request.transport is None or request.transport.is_closing():
+                    break
+                if step:
+                    async with asyncio.timeout(STUCK_SECONDS):
+                        await response.write(step)
+        await response.write_eof()
+    except (TimeoutError, ConnectionError):
+        if request.transport is not None:
+            request.transport.abort()
+    except OperationError:  # after the headers a stream that fails can only be broken off
+        get_logger().warning("a download was broken off", path=request.path, exc_info=True)
+        if request.transport is not None:
+            request.transport.abort()
+    finally:
+        plane.streams -= 1
+    return response
 
 
 async def _done(plane: Plane, act: str, show: str | None, request: web.Request) -> web.StreamResponse:
@@ -163,6 +220,8 @@ async def _done(plane: Plane, act: str, show: str | None, request: web.Request) 
             return refused(plane, status, str(error))
         more = {"problem": str(error), "given": sent}
         answer = replace(shown, status=status, values={**shown.values, **more})
+    if isinstance(answer, Page):
+        await load(answer.template)
     return _response(plane, answer)
 
 
@@ -174,9 +233,13 @@ async def _form(request: web.Request) -> dict[str, str]:
         if len(raw) > MAX_FORM_BYTES:
             raise Refusal(413, f"the form is larger than {MAX_FORM_BYTES} bytes")
     try:
-        return dict(parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
+        pairs = parse_qsl(raw.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:
         raise Refusal(400, f"the form has more than {MAX_FIELDS} fields") from error
+    try:
+        return unquoted(dict(pairs))
+    except UnicodeDecodeError as error:
+        raise Refusal(400, "a hidden field of the form is no UTF-8") from error
 
 
 def _response(plane: Plane, answer: Answer, headers: Mapping[str, str] | None = None, done: str = "") -> web.Response:
@@ -184,9 +247,10 @@ def _response(plane: Plane, answer: Answer, headers: Mapping[str, str] | None = 
     if isinstance(answer, Moved):
         told = f"{'&' if '?' in answer.url else '?'}done={quote(answer.told)}" if answer.told else ""
         return web.Response(status=303, headers={**kept, "Location": answer.url + told})
+    if isinstance(answer, Stream):
+        raise Refusal(405, "a stream is no answer to a form")
     if isinstance(answer, Download):
-        name = re.sub(r"[^A-Za-z0-9._-]", "_", answer.file_name)
-        kept |= {"Content-Disposition": f'attachment; filename="{name}"', "Content-Security-Policy": "sandbox"}
+        kept |= _as_file(answer.file_name)
         return web.Response(body=answer.data, content_type="application/octet-stream", headers=kept)
     values = {
         "title": answer.title,
@@ -200,6 +264,17 @@ def _response(plane: Plane, answer: Answer, headers: Mapping[str, str] | None = 
     }
     body = _renderer().page(answer.template, values)
     return web.Response(body=body, status=answer.status, content_type="text/html", charset="utf-8", headers=kept)
+
+
+def _as_file(name: str) -> dict[str, str]:
+    """Headers that have a browser keep the body in a file."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    return {"Content-Disposition": f'attachment; filename="{name}"', "Content-Security-Policy": "sandbox"}
+
+
+def fragment(template: str, values: Mapping[str, Any]) -> str:
+    """A part of a page; its template is loaded."""
+    return _renderer().page(template, values).decode()
 
 
 def plane_facts(plane: Plane) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 AUTO, TEXT, JSON, HEX = "auto", "text", "json", "hex"
+DECODED = "decoded"
 WAYS = (AUTO, TEXT, JSON, HEX)
 JSON_BYTES = 1 << 20  # of a value that is looked at as JSON
 DEPTH_MAX = 200
@@ -19,11 +20,13 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Some bytes for people. `way` is how they are shown, `note` why not as asked for."""
+    """Some bytes for people. `way` is how they are shown, `note` why not as asked for, `problem` why they could not be
+    decoded with their schema."""
 
     text: str
     way: str
     note: str = ""
+    problem: str = ""
 
 
 def as_text(data: bytes, *, is_cut: bool = False) -> str | None:

@@ -3,7 +3,7 @@
 (() => {
   const $ = (selector, within = document) => within.querySelector(selector);
   const told = $("[data-told]"), every = $("[data-every]"), keys = $("[data-keys]"), shortcuts = $("[data-shortcuts]");
-  const PARTS = { o: "/", t: "/topics", m: "/messages", g: "/groups", p: "/producers", x: "/transactions", r: "/requests", f: "/faults", c: "/clock" };
+  const PARTS = { o: "/", t: "/topics", m: "/messages", g: "/groups", p: "/producers", x: "/transactions", r: "/requests", b: "/broker", a: "/acls", f: "/faults", c: "/clock" };
   const remembered = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
   const remember = (name, value) => { try { localStorage.setItem(name, value); } catch { /* not allowed to */ } };
   let busy = false;
@@ -50,6 +50,45 @@
   function step(by) {
     const rows = [...document.querySelectorAll("a[data-row]")];
     if (rows.length) rows[Math.max(0, Math.min(rows.length - 1, rows.indexOf(document.activeElement) + by))].focus();
+  }
+
+  // The live tail: what the broker sends of new records, until it is paused or nobody looks.
+  const tail = $("[data-tail]");
+  if (tail) {
+    const says = $("[data-tail-told]"), pause = $("[data-pause]"), rows = $("tbody", tail), most = Number(tail.dataset.most);
+    let source = null, after = "", count = 0, skipped = 0;
+    const tell = () => { says.textContent = `${pause.getAttribute("aria-pressed") === "true" ? "Paused" : "Live"}: ${count} new` + (skipped ? `, ${skipped} left out as they came too fast.` : "."); };
+    const close = () => { source?.close(); source = null; };
+    const open = () => {
+      if (source) return;
+      const url = new URL(tail.dataset.tail, location.href);
+      if (after) url.searchParams.set("after", after);
+      source = new EventSource(url);
+      source.addEventListener("rows", (event) => {
+        const told = JSON.parse(event.data), part = document.createElement("template");
+        after = event.lastEventId;
+        part.innerHTML = told.rows;
+        count += told.count; skipped += told.skipped;
+        rows.prepend(...part.content.children);
+        while (rows.rows.length > most) rows.lastElementChild.remove();
+        $("[data-tail-empty]")?.remove();
+        tell();
+      });
+      source.addEventListener("end", (event) => { close(); says.textContent = JSON.parse(event.data).why; });
+      source.onopen = tell;
+      source.onerror = () => { says.textContent = "The broker does not answer; it is asked again."; if (source.readyState === 2) close(); };
+    };
+    pause.hidden = false;
+    pause.addEventListener("click", () => {
+      const paused = pause.getAttribute("aria-pressed") !== "true";
+      pause.setAttribute("aria-pressed", paused ? "true" : "false");
+      pause.textContent = paused ? "Go on" : "Pause";
+      if (paused) close(); else open();
+      tell();
+    });
+    document.addEventListener("visibilitychange", () => { if (document.hidden) close(); else if (pause.getAttribute("aria-pressed") !== "true") open(); });
+    addEventListener("pagehide", close);
+    if (!document.hidden) open();
   }
 
   let isGoing = 0;

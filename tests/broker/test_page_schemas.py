@@ -1,0 +1,130 @@
+"""The page decodes keys and values with schemas that were given as files, and says why where it cannot."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from paged import HURTFUL, Visitor
+from test_page_streams import Tail, lines_of
+from test_schema_files import ORDER, descriptor_set, encoded, message_class, order
+
+from ottla.broker import Embedded
+from ottla.broker.commands import parse_serve
+from ottla.broker.config import ConfigError
+from ottla.broker.control.page import decoded
+from ottla.broker.schema_files.schemas import DECODED_IN_LIST
+
+GOOD, CONFLUENT, BAD = 0, 1, 2
+KEY = message_class("shop.Other")(flag=True).SerializeToString()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Embedded]:
+    (tmp_path / "order.avsc").write_text(json.dumps(ORDER))
+    (tmp_path / "key.desc").write_bytes(descriptor_set())
+    given = {"orders": tmp_path / "order.avsc", "orders:key": f"{tmp_path}/key.desc#shop.Other"}
+    with Embedded(control="127.0.0.1:0", schemas=given) as started:
+        started.create_topic("orders")
+        value = encoded(ORDER, order() | {"note": HURTFUL})
+        started.send_many("orders", [(KEY, value), (KEY, struct.pack(">bI", 0, 42) + value), (b"\xff", b"no order")])
+        started.create_topic("plain")
+        started.send("plain", "text")
+        yield started
+
+
+@pytest.fixture
+def visitor(broker: Embedded) -> Visitor:
+    assert broker.control_url
+    return Visitor(broker.control_url)
+
+
+def row(visitor: Visitor, path: str, number: int) -> list[str]:
+    rows = list(visitor.page(path).one("tbody").all("tr"))
+    return [" ".join(cell.text.split()) for cell in rows[number].children]
+
+
+def test_a_list_shows_what_schemas_make_of_keys_and_values(visitor: Visitor) -> None:
+    path = "/messages/orders?partition=0&offset=0"
+    for number in (GOOD, CONFLUENT):
+        key, value = row(visitor, path, number)[2:4]
+        assert key == '{"flag": true}' and value.startswith('{"id": 1, "price": "-1.05"')
+        assert "<script>alert(1)" in value
+    key, value = row(visitor, path, BAD)[2:4]
+    assert key == "ff ÿ not decoded" or key.endswith("not decoded")
+    assert value == "no order not decoded"
+    titles = [one.attributes.get("title", "") for one in visitor.page(path).all("span")]
+    assert any(title.startswith("no Avro shop.Order: ") for title in titles)
+    assert "not decoded" not in row(visitor, f"{path}&view=hex", BAD)[3]
+    assert row(visitor, "/messages/plain", 0)[3] == "text"
+
+
+def test_one_record_shows_its_fields_or_why_not_and_its_bytes(visitor: Visitor) -> None:
+    page = visitor.page("/messages/orders/0/1")
+    key, value = [one.text for one in page.all("pre")][:2]
+    assert json.loads(key) == {"flag": True} and json.loads(value)["state"] == "PAID"
+    text = page.one("main").text
+    assert "Avro shop.Order, by" in text and "order.avsc: schema id 42" in text
+    raw = visitor.page("/messages/orders/0/1?view=hex").all("pre")
+    assert "00 00 00 00 2a" in list(raw)[1].text
+    broken = visitor.page("/messages/orders/0/2")
+    assert "Not decoded as Avro shop.Order" in broken.one("main").text
+    assert "Not decoded as Protobuf shop.Other" in broken.one("main").text
+    assert [one.text for one in broken.all("pre")][1] == "no order"
+
+
+def test_the_tail_and_downloads_decode_as_well(visitor: Visitor) -> None:
+    assert '{"flag": true}' in visitor.page("/messages/orders/tail").one("tbody").text
+    stream = Tail(visitor, "/messages/orders/tail/events?after=0:0")
+    assert "{&#34;flag&#34;: true}" in stream.event()[2]["rows"]
+    stream.close()
+    good, _, bad = lines_of(visitor.ask("GET", "/messages/orders/records?decode=yes"))
+    assert good["key_decoded"] == {"flag": True} and good["value_decoded"]["price"] == "-1.05"
+    assert set(bad["value_decoded"]) == {"problem"} and bad["value"] == "no order"
+    assert "value_decoded" not in lines_of(visitor.ask("GET", "/messages/orders/records"))[0]
+    text = visitor.ask("GET", "/messages/orders/records?decode=yes&format=csv").text
+    head, first, *_ = csv.reader(io.StringIO(text, newline=""))
+    assert head[-2:] == ["key_decoded", "value_decoded"] and json.loads(first[-2]) == {"flag": True}
+
+
+def test_what_is_too_long_or_too_much_is_not_decoded_in_a_list(
+    visitor: Visitor, broker: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = encoded(ORDER, order() | {"note": "x" * DECODED_IN_LIST})
+    broker.send("orders", large, key=KEY)
+    path = "/messages/orders?partition=0&offset=3"
+    assert "not decoded" in row(visitor, path, 0)[3]
+    assert "x" * 100 in visitor.page("/messages/orders/0/3").one("main").text
+    monkeypatch.setattr(decoded.Budget.__init__, "__defaults__", (len(KEY),))
+    titles = [
+        one.attributes.get("title", "") for one in visitor.page("/messages/orders?partition=0&offset=0").all("span")
+    ]
+    assert "too much to be decoded on one page" in titles
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (["--schema", "t=none.avsc"], "--schema is about the page of a control plane"),
+        (["--control", "127.0.0.1:0", "--schema", "t"], "--schema: 't' is not TOPIC[:key|value]=FILE"),
+        (["--control", "127.0.0.1:0", "--schema", "t=none.avsc"], "--schema: none.avsc: No such file or directory"),
+    ],
+)
+def test_a_wrong_schema_flag_is_one_line(flags: list[str], why: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_serve(["--data-dir", "unused", *flags], {})
+    assert str(refused.value).startswith(why)
+
+
+def test_the_schema_flag_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "a.avsc").write_text('"string"')
+    flags = ["--control", "127.0.0.1:0", "--schema", f"t={tmp_path}/a.avsc", "--schema", f"t:key={tmp_path}/a.avsc"]
+    options, _ = parse_serve(["--data-dir", "unused", *flags], {})
+    assert options.schemas is not None and set(options.schemas.topics["t"].parts) == {"key", "value"}
+    with pytest.raises(ValueError, match="give control, too"):
+        Embedded(schemas={"t": tmp_path / "a.avsc"})
