@@ -1,16 +1,17 @@
 """A DataFrame into topics, once: Spark shuffles its rows to the partitions they go to, and each task sends its own.
 
-Owns the Spark job and the order of the steps around it. A row is assigned to its partition, the shuffle brings all rows
-of a partition into one task, and that task sorts them by orderBy, by time, and then by a checksum and all else that is
-written: so it has the same rows in the same order however often it is tried. The driver begins the transaction before
-and commits it behind the job. What Spark says of a task that failed is brought back to the sentence that the task
-raised.
+Owns the Spark job and the order of the steps around it. A row gets its place (see `order`), the shuffle brings all rows
+of a partition into one task, and that task sorts them by orderBy and by their places: so it has the same rows in the
+same order however often it is tried. The driver begins the transaction before the job, and commits it afterwards if all
+computations of the rows came to the same. An error that a task raised is raised here with the task's sentence in place
+of Spark's report.
 """
 
 from __future__ import annotations
 
 import re
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark import StorageLevel
+from pyspark import Accumulator, AccumulatorParam, SparkContext, StorageLevel, TaskContext
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -30,12 +31,24 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from .errors import SinkError, SinkFenced
 from .gathering import needed
 from .options import SinkOptions
+from .order import MOST_TARGETS, Computed, Digest, Places, check_computed
 from .report import SinkReport
 from .rows import COLUMNS, SENT, assigned, check_columns, content
 from .sending import Sent, TaskSender
 from .transaction import Grant, SinkTransaction
 
-__all__ = ["checked", "own_error", "refuse_speculation", "write_exactly_once"]
+__all__ = [
+    "ORDER",
+    "PLACE",
+    "Slice",
+    "Work",
+    "checked",
+    "own_error",
+    "placed_rows",
+    "refuse_speculation",
+    "slices",
+    "write_exactly_once",
+]
 
 ATTEMPTS = 3
 """So often a micro-batch is written, where a task finds that it cannot go on from what another attempt of it left."""
@@ -47,10 +60,9 @@ what it has to send."""
 QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
 SPECULATION = "spark.speculation"
-TARGET, ORDER, PLACE, CHECK = "target", "order", "place", "check"
-PLACE_BITS = 43  # for what is sorted by; the rest are for targets
-MOST_TARGETS = 1 << 63 - PLACE_BITS
-_ANEW = "has to be written anew"
+ORDER, PLACE, HINT = "order", "place", "hint"
+HINT_BITS = 43  # for the first column of orderBy; the rest are for targets
+_FROM_SCRATCH = "has to be written from scratch"
 _OURS = re.compile(r"ottla\.pipeline\.sink\.errors\.(SinkFenced|SinkError): (.*)")
 _RESULT = pa.schema(
     [
@@ -71,10 +83,11 @@ def write_exactly_once(df: DataFrame, batch_id: int, options: Mapping[str, Any])
 
     For `foreachBatch`: `lambda df, batch_id: write_exactly_once(df, batch_id, options)`. `options` are those of the
     sink: `kafka.bootstrap.servers` and other `kafka.*` of a producer, `topic` (else the column of that name), `orderBy`
-    (columns; rows that are equal in them are ordered by all that is written), and `transactionalId`, by default that of
-    the streaming query. The columns are those of Spark's Kafka sink. Micro-batches of one transactional id come one
-    after the other, with rising ids. Raises SinkError in one sentence, with nothing committed unless it says that this
-    is not known; SinkFenced where another query has taken over.
+    (columns), and `transactionalId`, by default that of the streaming query. The columns are those of Spark's Kafka
+    sink. Rows that go to one partition keep the order that they have in `df`: by its partitions, and within each; with
+    `orderBy` those that are equal in its columns. Micro-batches of one transactional id come one after the other, with
+    rising ids. Raises SinkError in one sentence, with nothing committed unless it says that this is not known;
+    SinkFenced where another query has taken over.
     """
     spark, began_s = df.sparkSession, time.monotonic()
     given = SinkOptions.read(options)
@@ -87,7 +100,7 @@ def write_exactly_once(df: DataFrame, batch_id: int, options: Mapping[str, Any])
             sent = _write(df, batch_id, given, transactional_id)
             break
         except SinkError as error:
-            if _ANEW not in str(error) or attempt == ATTEMPTS:
+            if _FROM_SCRATCH not in str(error) or attempt == ATTEMPTS:
                 raise
     told.keep()
     return SinkReport(batch_id, transactional_id, sent is not None, tuple(sent or ()), time.monotonic() - began_s)
@@ -249,44 +262,56 @@ def _send(
         )
     transaction.add(targets)
     cores = rows.sparkSession.sparkContext.defaultParallelism
-    work = _Work(
-        options, grant, tuple(targets), min(len(targets), cores * TASKS_PER_CORE), now_ms, "headers" in rows.columns
+    work = Work(
+        options,
+        grant,
+        tuple(targets),
+        min(len(targets), cores * TASKS_PER_CORE),
+        now_ms,
+        "headers" in rows.columns,
+        uuid.uuid4().hex,
+        _Computations.of(rows.sparkSession.sparkContext),
     )
     return run(rows, work)
 
 
-def run(rows: DataFrame, work: _Work) -> list[Sent]:
+def run(rows: DataFrame, work: Work) -> list[Sent]:
     """The Spark job: to the partitions, into order, and out. Raises SinkError with the sentence of the task."""
     order = {f"{ORDER}{number}": F.col(_quoted(name)) for number, name in enumerate(work.options.order_by)}
     rows = rows.withColumns(order) if order else rows
     given = to_arrow_schema(rows.schema, timezone="UTC")
     names = work.names
     written = [field for field in SENT if field.name in names]
-    out = pa.schema([pa.field(TARGET, pa.int32()), *(given.field(name) for name in order), *written])
-    placed = rows.mapInArrow(partial(_assign, work), from_arrow_schema(out))
-    placed = placed.withColumn(CHECK, F.xxhash64(*names[1:]))
-    placed = placed.withColumn(PLACE, _place(placed, "timestamp" in rows.columns))
-    shuffled = placed.repartitionById(work.tasks, F.col(TARGET) % F.lit(work.tasks))
-    shuffled = shuffled.sortWithinPartitions(PLACE, *order, "timestamp", CHECK, *names[1:])
-    sent = shuffled.select(TARGET, *names).mapInArrow(partial(_send_task, work), from_arrow_schema(_RESULT))
-    with _own_sentences():
-        return sorted(Sent(*row) for row in sent.collect())
+    out = pa.schema([pa.field(PLACE, pa.int64()), *(given.field(name) for name in order), *written])
+    placed = rows.mapInArrow(partial(_place_task, work), from_arrow_schema(out))
+    target = F.shiftright(F.col(PLACE), work.places.target_shift)
+    shuffled = placed.repartitionById(work.tasks, (target % F.lit(work.tasks)).cast("int"))
+    if order:
+        shuffled = shuffled.withColumn(HINT, _hint(shuffled, target)).sortWithinPartitions(HINT, *order, PLACE)
+    else:
+        shuffled = shuffled.sortWithinPartitions(PLACE)
+    sent = shuffled.select(PLACE, *names).mapInArrow(partial(_send_task, work), from_arrow_schema(_RESULT))
+    try:
+        with _own_sentences():
+            found = sorted(Sent(*row) for row in sent.collect())
+    finally:
+        computed = _Computations.taken(work.write)
+    check_computed(computed, sum(one.records for one in found))
+    return found
 
 
-def _place(rows: DataFrame, has_times: bool) -> Column:
-    """Where a row stands among those of its task, as far as 63 bits tell: its target, and something of what is sorted
-    by next. Spark compares the first column in place, but copies the bytes of others for every comparison."""
-    by = next(iter(name for name in rows.columns if name.startswith(ORDER)), "timestamp" if has_times else CHECK)
+def _hint(rows: DataFrame, target: Column) -> Column:
+    """A number that orders rows by target and then by the first column of orderBy, as far as 63 bits hold it. Spark
+    compares the first column in place, but copies the bytes of others for every comparison."""
+    by = f"{ORDER}0"
     kind = dict(rows.dtypes)[by]
-    if by == CHECK:
-        hint = F.shiftrightunsigned(F.col(CHECK), 64 - PLACE_BITS)
-    elif kind in ("tinyint", "smallint", "int", "bigint", "timestamp"):
+    if kind in ("tinyint", "smallint", "int", "bigint", "timestamp"):
         number = F.unix_millis(by) if kind == "timestamp" else F.col(by).cast("bigint")
-        most = 1 << PLACE_BITS - 1
+        most = 1 << HINT_BITS - 1
         hint = F.coalesce(F.least(F.greatest(number, F.lit(-most)), F.lit(most - 1)) + F.lit(most), F.lit(0))
     else:
         hint = F.lit(0)
-    return F.shiftleft(F.col(TARGET).cast("bigint"), PLACE_BITS) + hint
+    return F.shiftleft(target, HINT_BITS) + hint
 
 
 def _quoted(name: str) -> str:
@@ -313,12 +338,51 @@ def own_error(text: str) -> SinkError | None:
     return (SinkFenced if kind == "SinkFenced" else SinkError)(sentence.strip())
 
 
+# -- what was computed
+
+_Reports = dict[str, dict[int, set[Computed]]]
+"""What each partition of a DataFrame came to, by the write that it was computed for."""
+
+
+class _ReportsParam(AccumulatorParam[_Reports]):
+    """How reports of tasks come together at the driver."""
+
+    def zero(self, value: _Reports) -> _Reports:
+        return {}
+
+    def addInPlace(self, value1: _Reports, value2: _Reports) -> _Reports:
+        for write, partitions in value2.items():
+            known = value1.setdefault(write, {})
+            for partition, computed in partitions.items():
+                known.setdefault(partition, set()).update(computed)
+        return value1
+
+
+class _Computations:
+    """The reports of tasks that completed. Spark has received those of a stage before the next one begins. One
+    accumulator serves all writes of a process, for PySpark keeps each one that was ever made."""
+
+    _all: ClassVar[Accumulator[_Reports] | None] = None
+
+    @classmethod
+    def of(cls, context: SparkContext) -> Accumulator[_Reports]:
+        """What tasks report to."""
+        if cls._all is None:
+            cls._all = context.accumulator({}, _ReportsParam())
+        return cls._all
+
+    @classmethod
+    def taken(cls, write: str) -> dict[int, set[Computed]]:
+        """What was reported for a write, once."""
+        return cls._all.value.pop(write, {}) if cls._all is not None else {}
+
+
 # -- the tasks
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """What the tasks are told."""
+class Work:
+    """What the tasks are told. `write` names this job among those that report to `computations`."""
 
     options: SinkOptions
     grant: Grant
@@ -326,6 +390,13 @@ class _Work:
     tasks: int
     now_ms: int
     has_headers: bool
+    write: str
+    computations: Accumulator[_Reports]
+
+    @property
+    def places(self) -> Places:
+        """The numbers that rows are sorted by."""
+        return Places(len(self.targets))
 
     @property
     def names(self) -> list[str]:
@@ -334,51 +405,64 @@ class _Work:
         return [name for name in SENT.names if name != "headers" or self.has_headers]
 
 
-class _Slice(NamedTuple):
+class Slice(NamedTuple):
     target: int
     rows: pa.RecordBatch
 
 
-def _assign(work: _Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Where each row goes, as a number, and what is written of it."""
+def _place_task(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The place of each row of a partition of the DataFrame, and what is written of it."""
+    context = TaskContext.get()
+    assert context is not None
+    digest = Digest()
+    for placed in placed_rows(work, context.partitionId(), batches):
+        digest.add(placed)
+        yield placed
+    work.computations.add({work.write: {context.partitionId(): {digest.computed()}}})
+
+
+def placed_rows(work: Work, partition: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of a partition of the DataFrame as they go into the shuffle. Raises SinkError."""
     counts: dict[str, int] = {}
     bases: dict[str, int] = {}
-    for number, (topic, partition) in enumerate(work.targets):
-        counts[topic] = partition + 1
+    for number, (topic, target) in enumerate(work.targets):
+        counts[topic] = target + 1
         bases.setdefault(topic, number)
     order = [f"{ORDER}{number}" for number in range(len(work.options.order_by))]
+    first = 0
     for batch in batches:
         placed = assigned(batch, work.options.topic, counts)
         numbers = placed.column("partition").to_numpy()
         if len(bases) > 1:
             topics = placed.column("topic").dictionary_encode()
-            first = np.array([bases[name] for name in topics.dictionary.to_pylist()], np.int32)
-            numbers = numbers + first[topics.indices.to_numpy()]
+            firsts = np.array([bases[name] for name in topics.dictionary.to_pylist()], np.int32)
+            numbers = numbers + firsts[topics.indices.to_numpy()]
         written = content(batch, work.now_ms)
-        columns = [pa.array(numbers, pa.int32()), *(batch.column(name) for name in order)]
+        columns = [pa.array(work.places.of(numbers, partition, first)), *(batch.column(name) for name in order)]
         columns += [written.column(name) for name in work.names]
-        yield pa.RecordBatch.from_arrays(columns, names=[TARGET, *order, *work.names])
+        yield pa.RecordBatch.from_arrays(columns, names=[PLACE, *order, *work.names])
+        first += batch.num_rows
 
 
-def _send_task(work: _Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _send_task(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows of some partitions, one partition behind the other; what became of them."""
     seen = -1
     with TaskSender(work.options, work.grant) as sender:
-        for target, slices in groupby(_slices(work.names, batches), key=itemgetter(0)):
+        for target, found in groupby(slices(work, batches), key=itemgetter(0)):
             if target <= seen:
                 raise SinkError("Spark did not sort the rows of a task: nothing of this micro-batch is committed")
             seen = target
-            sent = sender.send(work.targets[target], (one.rows for one in slices))
+            sent = sender.send(work.targets[target], (one.rows for one in found))
             yield pa.RecordBatch.from_pylist([sent._asdict()], schema=_RESULT)
 
 
-def _slices(names: list[str], batches: Iterable[pa.RecordBatch]) -> Iterator[_Slice]:
+def slices(work: Work, batches: Iterable[pa.RecordBatch]) -> Iterator[Slice]:
     """Batches cut where another partition begins."""
     for batch in batches:
         if not batch.num_rows:
             continue
-        targets = batch.column(TARGET).to_numpy()
-        rows = batch.select(names)
+        targets = work.places.target(batch.column(PLACE).to_numpy())
+        rows = batch.select(work.names)
         edges = [0, *(np.flatnonzero(np.diff(targets)) + 1).tolist(), batch.num_rows]
         for start, stop in pairwise(edges):
-            yield _Slice(int(targets[start]), rows.slice(start, stop - start))
+            yield Slice(int(targets[start]), rows.slice(start, stop - start))

@@ -40,8 +40,8 @@ def needed(names: Sequence[str], options: SinkOptions) -> list[str]:
 def write_staged(
     options: SinkOptions, transactional_id: str, batch_id: int, staged: Iterable[Staged], *, query: str | None = None
 ) -> SinkReport:
-    """Writes the rows of all tasks in one transaction, unless this micro-batch of the query is committed. Raises
-    SinkError."""
+    """Writes the rows of all tasks in one transaction, unless this micro-batch of the query is committed. `staged` is
+    in the order of the DataFrame's partitions, which the rows keep but for orderBy. Raises SinkError."""
     began_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
     with SinkTransaction(options, transactional_id, query=query) as transaction:
         grant = transaction.begin()
@@ -65,7 +65,7 @@ def send_rows(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
     with SinkTransaction(options, "") as brokers:  # which begins none
         for chunk in _chunks(batches, CHUNK_BYTES):
             counts |= brokers.partitions(_topics(chunk, options.topic) - counts.keys())
-            targets = _by_partition(chunk, options, counts, now_ms, in_order=True)
+            targets = _by_partition(chunk, options, counts, now_ms)
             # Sequences begin at 0 with each grant.
             records += sum(one.records for one in _send_all(options, idempotent_grant(options), targets))
     return records
@@ -97,14 +97,9 @@ def _topics(batches: Iterable[pa.RecordBatch], topic: str | None) -> set[str]:
 
 
 def _by_partition(
-    batches: Sequence[pa.RecordBatch],
-    options: SinkOptions,
-    counts: Mapping[str, int],
-    now_ms: int,
-    *,
-    in_order: bool = False,
+    batches: Sequence[pa.RecordBatch], options: SinkOptions, counts: Mapping[str, int], now_ms: int
 ) -> dict[Target, pa.Table]:
-    """What goes to each partition: by orderBy and then by content, or as it comes (`in_order`). Raises SinkError."""
+    """The rows of each partition that is written to: by orderBy, and in the order of the batches. Raises SinkError."""
     if not batches:
         return {}
     order = [f"order {number}" for number in range(len(options.order_by))]
@@ -116,8 +111,7 @@ def _by_partition(
         written = content(batch, now_ms)
         tables.append(pa.table(columns | {name: written.column(name) for name in written.schema.names}))
     table = pa.concat_tables(tables)
-    table = table if in_order else ordered(table, order)
-    table = table.drop_columns(order) if order else table
+    table = ordered(table, order).drop_columns(order) if order else table
     return dict(_parts(table))
 
 

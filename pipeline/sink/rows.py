@@ -1,7 +1,8 @@
 """Rows as a query gives them: which columns a sink has, where a row goes, and in which order rows are written.
 
-Owns the columns, which are those of Spark's Kafka sink and `timestamp` besides, and the choice of a partition. All of
-it depends on what a row holds, never on where or when: a task that is tried again must come to the same. No Spark.
+Owns the columns, which are those of Spark's Kafka sink and `timestamp` besides, the choice of a partition, and orderBy.
+The partition of a row depends on what the row holds, never on where or when: a task that is tried again must come to
+the same. No Spark.
 """
 
 from __future__ import annotations
@@ -263,46 +264,23 @@ def _checksums(values: pa.Array) -> npt.NDArray[np.int64]:
 # -- in which order
 
 
-def ordered(rows: pa.Table, by: Sequence[str] = ()) -> pa.Table:
-    """The rows by these columns, and then by all that is written of them: rows that are equal in all of it have no
-    order of their own. Nulls come first, as in Spark. SinkError."""
+def ordered(rows: pa.Table, by: Sequence[str]) -> pa.Table:
+    """The rows by these columns, nulls first, as in Spark. Rows that are equal in them keep their order. SinkError."""
     for name in by:
         if name not in rows.schema.names:
             raise SinkError(f"orderBy names {name}, which is no column; there are {', '.join(rows.schema.names)}")
+    if not by:
+        return rows
     keys: list[tuple[str, Any]] = []
-    for number, name in enumerate(
-        [*by, *(name for name in ("timestamp", "key", "value") if name in rows.schema.names)]
-    ):
+    for number, name in enumerate(by):
         column = rows.column(name)
         if column.null_count:  # how sort_indices is told where nulls go differs among its releases
             keys.append((f"{number} is there", column.is_valid()))
         keys.append((f"{number}", column))
-    if "headers" in rows.schema.names:
-        keys.append(
-            (f"{len(keys)}", pa.array([_header_bytes(one) for one in rows.column("headers").to_pylist()], pa.binary()))
-        )
-    if not keys:
-        return rows
+    keys.append(("place", pa.array(np.arange(rows.num_rows))))
     table = pa.table(dict(keys))
     try:
         order = pc.sort_indices(table, [(name, "ascending") for name, _ in keys])
     except pa.ArrowException as error:
         raise SinkError(f"rows cannot be put in order: {error}") from None
     return rows.take(order)
-
-
-def _header_bytes(headers: Any) -> bytes | None:
-    """Headers as bytes that differ where these do."""
-    if not headers:
-        return None
-    parts: list[bytes] = []
-    for header in headers:
-        if header is None or header["key"] is None:
-            return None  # no record has it: whoever sends it is told
-        key, value = header["key"].encode(), header["value"]
-        parts += [
-            len(key).to_bytes(4, "big"),
-            key,
-            b"\x00" if value is None else b"\x01" + len(value).to_bytes(4, "big") + value,
-        ]
-    return b"".join(parts)

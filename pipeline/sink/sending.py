@@ -230,7 +230,7 @@ class Sending:
     def _differs(self) -> SinkError:
         return SinkError(
             f"{self._where} has other rows of this task than this attempt of it: rows and their order must be the same"
-            " whenever they are computed; the micro-batch has to be written anew"
+            " whenever they are computed; the micro-batch has to be written from scratch"
         )
 
     # -- sending
@@ -416,7 +416,7 @@ class Sending:
         if last < first - 1:
             raise SinkError(
                 f"{self._where} lacks rows of this task that were there, up to {first - 1}, or does not know who wrote"
-                f" them any more: the micro-batch has to be written anew ({cause})"
+                f" them any more: the micro-batch has to be written from scratch ({cause})"
             ) from cause
         if last > self._ahead:
             self._ahead = last

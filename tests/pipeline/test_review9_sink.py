@@ -16,7 +16,7 @@ from ottla.broker.embedded import Embedded
 from ottla.pipeline.sink import SinkError, SinkOptions, idempotent_grant, send
 from ottla.pipeline.sink.exactly_once import checked
 from ottla.pipeline.sink.gathering import write_staged
-from ottla.pipeline.sink.rows import SENT, ordered
+from ottla.pipeline.sink.rows import SENT
 from ottla.pipeline.sink.sending import Sending
 from ottla.pipeline.sink.staging import SMALL_BYTES, Place, _Stage, stage
 from ottla.pipeline.sources.writer import BatchWriter, StagedBatchWriter, StagedRows, batch_writer, stream_writer
@@ -86,7 +86,6 @@ def test_what_a_driver_left_that_was_killed_is_removed_by_the_next_with_that_key
 def test_headers_without_a_key_are_refused_by_the_driver_too(headers: list[Any]) -> None:
     kind = SENT.field("headers").type
     rows = pa.record_batch({"value": pa.array([b"v", b"w"]), "headers": pa.array([headers, []], kind)})
-    assert ordered(pa.table(rows)).num_rows == 2
     with Embedded() as broker:
         name = world.topic(broker)
         with pytest.raises(SinkError, match="a header's key is null"):

@@ -1,0 +1,167 @@
+"""The order of rows on their way through a shuffle, without Spark: places, and what is compared of two computations."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.pipeline.sink import Grant, SinkError, SinkOptions
+from ottla.pipeline.sink.exactly_once import ORDER, PLACE, Slice, Work, placed_rows, slices
+from ottla.pipeline.sink.order import MOST_TARGETS, ROW_BITS, Computed, Digest, Places, check_computed
+
+TARGETS = (("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1))
+
+
+class Row(NamedTuple):
+    topic: str
+    key: bytes | None
+    partition: int | None
+    value: int
+    timestamp: int
+
+
+ROW = st.builds(
+    Row,
+    topic=st.sampled_from(["a", "b"]),
+    key=st.none() | st.sampled_from([b"x", b"y", b"z"]),
+    partition=st.none() | st.integers(0, 1),
+    value=st.integers(0, 3),
+    timestamp=st.integers(0, 3),
+)
+FRAME = st.lists(st.lists(ROW, max_size=12), min_size=1, max_size=4)
+"""The rows of a DataFrame, partition by partition."""
+
+
+def work(order_by: str | None) -> Work:
+    given_ = {"kafka.bootstrap.servers": "none:1"} | ({"orderBy": order_by} if order_by else {})
+    computations: Any = None
+    return Work(SinkOptions.read(given_), Grant("t", 1, 0), TARGETS, 2, 0, False, "w", computations)
+
+
+def batches(rows: Sequence[tuple[int, Row]], chance: random.Random) -> Iterator[pa.RecordBatch]:
+    """Numbered rows as Arrow has them, cut anywhere."""
+    edges = sorted({0, len(rows), *(chance.randrange(len(rows) + 1) for _ in range(3))})
+    for start, stop in itertools.pairwise(edges):
+        some = rows[start:stop]
+        columns = {
+            "topic": pa.array([row.topic for _, row in some], pa.string()),
+            "key": pa.array([row.key for _, row in some], pa.binary()),
+            "value": pa.array([b"%d" % number for number, _ in some], pa.binary()),
+            "partition": pa.array([row.partition for _, row in some], pa.int32()),
+            "timestamp": pa.array([row.timestamp for _, row in some], pa.int64()),
+            f"{ORDER}0": pa.array([row.value for _, row in some], pa.int64()),
+        }
+        yield pa.RecordBatch.from_pydict(columns)
+
+
+def written(frame: list[list[Row]], order_by: str | None, chance: random.Random) -> dict[tuple[str, int], list[int]]:
+    """The numbers of the rows of each target as the tasks get them. The shuffle brings them in any order."""
+    doing = work(order_by)
+    numbers = itertools.count()
+    placed: list[pa.RecordBatch] = []
+    for partition, rows in enumerate(frame):
+        numbered = [(next(numbers), row) for row in rows]
+        placed += placed_rows(doing, partition, batches(numbered, chance))
+    if not placed:
+        return {}
+    table = pa.Table.from_batches(placed)
+    table = table.take(pa.array(chance.sample(range(table.num_rows), table.num_rows)))
+    task = pa.array(doing.places.target(table.column(PLACE).to_numpy()) % doing.tasks)
+    found: dict[tuple[str, int], list[int]] = {}
+    for number in range(doing.tasks):
+        mine = table.filter(pc.equal(task, number))  # type: ignore[attr-defined]
+        # As Spark sorts: by target first where there is an orderBy.
+        targets = pa.array(doing.places.target(mine.column(PLACE).to_numpy()))
+        keys = [(PLACE, "ascending")]
+        if order_by:
+            keys = [("target", "ascending"), (f"{ORDER}0", "ascending"), *keys]
+        mine = mine.append_column("target", targets).sort_by(keys)
+        some: list[Slice] = list(slices(doing, mine.to_batches(max_chunksize=chance.randint(1, 9))))
+        assert [one.target for one in some] == sorted(one.target for one in some)
+        for one in some:
+            values = one.rows.column("value").to_pylist()
+            found.setdefault(TARGETS[one.target], []).extend(map(int, values))
+    return found
+
+
+@given(FRAME, st.sampled_from([None, "value"]), st.randoms(use_true_random=False))
+def test_rows_of_each_target_keep_the_order_of_the_frame_however_they_are_delivered(
+    frame: list[list[Row]], order_by: str | None, chance: random.Random
+) -> None:
+    found = written(frame, order_by, chance)
+    assert written(frame, order_by, chance) == found  # another attempt, with other record batches
+    rows = list(itertools.chain.from_iterable(frame))
+    assert sorted(itertools.chain.from_iterable(found.values())) == list(range(len(rows)))
+    targets: dict[tuple[str, bytes], set[tuple[str, int]]] = defaultdict(set)
+    for (topic, partition), numbers in found.items():
+        assert numbers == sorted(numbers, key=lambda number: (rows[number].value if order_by else 0, number))
+        for row in map(rows.__getitem__, numbers):
+            assert row.topic == topic and row.partition in (None, partition)
+            if row.key is not None and row.partition is None:
+                targets[topic, row.key].add((topic, partition))
+    assert all(len(where) == 1 for where in targets.values())
+
+
+# -- places
+
+
+@given(st.integers(1, MOST_TARGETS), st.data())
+def test_places_are_in_order_of_target_partition_and_row(targets: int, data: st.DataObject) -> None:
+    places = Places(targets)
+    most = 1 << 32 - (targets - 1).bit_length()
+    position = st.tuples(st.integers(0, targets - 1), st.integers(0, most - 1), st.integers(0, (1 << ROW_BITS) - 1))
+    one, other = data.draw(position), data.draw(position)
+    (first,), (second,) = (places.of(np.array([at[0]]), at[1], at[2]).tolist() for at in (one, other))
+    assert (first < second, first == second) == (one < other, one == other)
+    assert first >= 0
+    assert places.target(np.array([first])).tolist() == [one[0]]
+
+
+def test_places_that_are_too_many_are_refused() -> None:
+    with pytest.raises(
+        SinkError, match=r"^the DataFrame has more than 4096 partitions, .* coalesce or repartition it$"
+    ):
+        Places(MOST_TARGETS).of(np.array([0]), 4096, 0)
+    assert Places(MOST_TARGETS).of(np.array([0]), 4095, 0).tolist() == [4095 << ROW_BITS]
+    with pytest.raises(SinkError, match=r"^partition 2 of the DataFrame has more than 2147483648 rows"):
+        Places(1).of(np.array([0, 0]), 2, (1 << ROW_BITS) - 1)
+
+
+# -- partitions that are computed again
+
+
+def digest(rows: Sequence[bytes], size: int = 3) -> Computed:
+    found = Digest()
+    for first in range(0, len(rows), size):
+        found.add(pa.record_batch({"value": pa.array(rows[first : first + size], pa.binary())}))
+    return found.computed()
+
+
+@given(st.lists(st.sampled_from([b"", b"a", b"b", b"ab"]), max_size=9), st.randoms(use_true_random=False))
+def test_a_partition_that_comes_in_another_order_is_found(rows: list[bytes], chance: random.Random) -> None:
+    other = chance.sample(rows, len(rows))
+    computed = {0: {digest(rows), digest(other)}, 1: {digest([b"c"])}}
+    if other == rows:
+        check_computed(computed, len(rows) + 1)
+    else:
+        with pytest.raises(
+            SinkError, match=r"^partition 0 of the DataFrame was computed again .* written from scratch$"
+        ):
+            check_computed(computed, len(rows) + 1)
+
+
+def test_rows_that_were_not_all_written_are_found() -> None:
+    computed = {0: {digest([b"a", b"b"])}}
+    check_computed(computed, 2)
+    with pytest.raises(SinkError, match=r"^1 rows were written where the DataFrame had 2: .* written from scratch$"):
+        check_computed(computed, 1)
