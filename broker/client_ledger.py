@@ -4,7 +4,8 @@ Owns that memory, its bounds, and the file `ottla-clients.json` in the first dat
 from which `ottla clients` tells what another release would refuse. Knows neither sockets nor what releases serve.
 
 What a request costs is one look into a set, `Origin.seen`: what is in it was noted since the last tick and needs no
-more. A tick empties the sets, so that `last_seen_ms` is right to TICK_MS, and writes the file if it has to.
+more. A tick empties the sets, so that `last_seen_ms` is right to TICK_MS, and writes the file if it has to. What is new
+(a client, a call, a format) is written SOON_MS after it came, and then not again for NEWS_EVERY_MS.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..protocol.headers import API_VERSIONS_KEY
 from ..protocol.schema import Versions
 from ..storage.files import Files, write_atomically
-from .clock import Clock
+from .clock import Clock, Timer
 from .logs import get_logger
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ FILE_VERSION = 1
 FILE_BYTES_MAX = 64 << 20  # far above what the bounds below allow
 
 TICK_MS = 10_000
+SOON_MS = 100
+NEWS_EVERY_MS = 1_000  # while the file is small; a larger one waits for the tick
+SMALL_ENTRIES = 1_000
 LAST_SEEN_WRITE_MS = 600_000  # when nothing but times moved, the file is written that often, and at stop
 
 # A client that invents names must not grow memory or file: what is beyond these is noted under no name.
@@ -140,7 +144,15 @@ class Seen:
 class ClientLedger:
     """The memory of a running broker. Made by `open`, ended by `close`; neither ever raises."""
 
-    def __init__(self, files: Files, path: str, offered: Mapping[int, Versions], clock: Clock, seen: Seen) -> None:
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        offered: Mapping[int, Versions],
+        clock: Clock,
+        seen: Seen,
+        waits: Clock | None = None,
+    ) -> None:
         self.seen = seen
         self._files = files
         self._path = path
@@ -148,16 +160,22 @@ class ClientLedger:
         self._clock = clock
         self._origins: dict[tuple[str, str | None, str | None, bool], Origin] = {}
         self._entries = sum(len(c.calls) + len(c.produced) for c in seen.clients.values() if c.client_id is not None)
+        self._waits = waits or clock
+        self._soon: Timer | None = None
+        self._news_written_ms = -NEWS_EVERY_MS  # by `waits`, whose time may begin at 0
+        self._has_news = False
         self._news = not files.exists(path)  # something that the file does not have
         self._moved = False  # nothing but times
         self._failing = False
         self._timer = clock.call_every(TICK_MS, self._tick, self._due_ms)
 
     @classmethod
-    def open(cls, files: Files, folder: str, offered: Mapping[int, Versions], clock: Clock) -> ClientLedger:
+    def open(
+        cls, files: Files, folder: str, offered: Mapping[int, Versions], clock: Clock, waits: Clock | None = None
+    ) -> ClientLedger:
         """Goes on with what the folder's file holds. A file that cannot be read is put aside, with a warning.
 
-        `offered` is what ApiVersions lists.
+        `offered` is what ApiVersions lists. `waits` is the clock by which news are written, also while `clock` stands.
         """
         path = os.path.join(folder, FILE_NAME)
         try:
@@ -172,7 +190,7 @@ class ClientLedger:
             except OSError as failure:
                 reason += f"; it cannot be put aside: {failure}"
             get_logger().warning("what clients did before is not known, its file was put aside", reason=reason)
-        return cls(files, path, offered, clock, seen)
+        return cls(files, path, offered, clock, seen, waits)
 
     # What requests tell
 
@@ -294,6 +312,24 @@ class ClientLedger:
 
     # The file
 
+    @property
+    def _news(self) -> bool:
+        return self._has_news
+
+    @_news.setter
+    def _news(self, has_news: bool) -> None:
+        if has_news and not self._has_news and self._entries <= SMALL_ENTRIES:
+            now_ms = self._waits.now_ms()
+            at_ms = max(now_ms + SOON_MS, self._news_written_ms + NEWS_EVERY_MS)
+            self._soon = self._waits.call_at(at_ms, self._write_news)
+        self._has_news = has_news
+
+    def _write_news(self) -> None:
+        self._soon = None
+        if self._has_news:
+            self._news_written_ms = self._waits.now_ms()
+            self._write(self._clock.now_ms())
+
     def _tick(self) -> None:
         now_ms = self._clock.now_ms()
         if self._news or (self._moved and now_ms - self.seen.written_ms >= LAST_SEEN_WRITE_MS):
@@ -315,6 +351,8 @@ class ClientLedger:
     def close(self) -> None:
         """The same, and notes no more times."""
         self._timer.cancel()
+        if self._soon is not None:
+            self._soon.cancel()
         self.save()
 
     def _write(self, now_ms: int) -> None:

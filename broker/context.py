@@ -143,6 +143,8 @@ class RequestContext:
     def groups(self) -> GroupCoordinator | GroupsAtNode:
         """The groups that the node which was asked coordinates."""
         broker = self.broker
+        if broker.lookups.waiting:
+            broker.lookups.used(self)
         return broker.groups_at(self.arrival.node_id) if broker.nodes.is_cluster else broker.groups
 
     @property

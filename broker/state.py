@@ -40,6 +40,7 @@ from .forced_upgrade import ForcedUpgrade
 from .format_rules import behaviours_set, forced_upgrade
 from .groups.at_node import GroupsAtNode
 from .groups.coordinator import GroupCoordinator
+from .groups.lookups import Lookups
 from .groups.settings import WRITE_ERRORS, CoordinatorSettings
 from .groups.stored import stored_entries
 from .log_config import metadata_config
@@ -134,6 +135,8 @@ class BrokerState:
             self._ports = {(self.node_id, name): port for (_, name), port in ports.items()}
         self._random = random.SystemRandom()
         self.turns = Turns(loop)
+        self.lookups = Lookups(self.waits)
+        """Clients that looked up the coordinator of a group and have not used it since."""
         self.faults: Faults | None = None
         """What goes wrong on command; None where nothing can be made to."""
         self.failed: asyncio.Future[str] = loop.create_future()
@@ -252,7 +255,7 @@ class BrokerState:
             self._check_directory(log_dir)
         if self.failed.done():
             raise StorageError(self.failed.result())
-        self.clients = ClientLedger.open(files, self.logs.online[0].path, self.apis.advertised, self.clock)
+        self.clients = ClientLedger.open(files, self.logs.online[0].path, self.apis.advertised, self.clock, self.waits)
         self.moves.resume()
 
     def _begin_cleaning(self, files: Files) -> None:

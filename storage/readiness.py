@@ -5,7 +5,8 @@ Owns the sentences and what they follow from. Pure: it is given what was counted
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..protocol.records.compression import Codec
@@ -75,8 +76,8 @@ def _fate(configs: Mapping[str, str] | None) -> str:
     return "They stay as they are until retention deletes them: only compaction rewrites them as v2."
 
 
-def of_all(*, old_formats: bool, configs_known: bool) -> list[str]:
-    """What 4.0 does whatever a topic holds."""
+def of_all(old_in: Sequence[str], *, configs_known: bool) -> list[str]:
+    """What 4.0 does whatever a topic holds. `old_in` are the directories, where v0 or v1 was found in them."""
     out = [
         "Fetch v0-v3 closes the connection: clients that know no later version (before Kafka 0.11) are cut off.",
         "Produce v0-v2 closes the connection; v0 and v1 in a later version are refused with INVALID_RECORD (87).",
@@ -85,6 +86,10 @@ def of_all(*, old_formats: bool, configs_known: bool) -> list[str]:
     if not configs_known:
         names = ", ".join(REMOVED_TOPIC_CONFIGS)
         out.append(f"Topic configs are not in this directory; not known any more of them: {names}.")
-    if old_formats:
-        out.append("`ottla serve --override log.record.version.force.upgrade=2` rewrites the old formats as v2.")
+    if old_in:
+        named = " ".join(map(shlex.quote, old_in))
+        out.append(
+            f"`ottla pipeline upgrade {named}` rewrites the old formats as v2 while no broker runs (extra: pipeline);"
+            " `ottla serve --override log.record.version.force.upgrade=2` does so at its start."
+        )
     return out

@@ -77,7 +77,11 @@ def _found(key_type: int, key: str, context: RequestContext) -> tuple[ErrorCode,
         node_id = broker.node_id if is_alone else broker.topics.leader(topic, index)
     # One that has resigned: as in Kafka, where the partition has no leader.
     error = ErrorCode.NONE if node_id != NO_LEADER else ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return error, "" if error is ErrorCode.NONE else UNAVAILABLE, node_id
+    if error is not ErrorCode.NONE:
+        return error, UNAVAILABLE, node_id
+    if key_type == GROUP_KEY:
+        broker.lookups.looked_up(context, key)
+    return error, "", node_id
 
 
 def _has_topic(name: str, context: RequestContext) -> bool:

@@ -87,6 +87,8 @@ class Comparison:
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[Why] = field(default_factory=Counter)
     not_sent: Counter[str] = field(default_factory=Counter)
+    translatable: int = 0
+    """Of those that were not sent, how many `--translate` tries to send in another version."""
     not_compared: Counter[str] = field(default_factory=Counter)
 
     @property

@@ -68,6 +68,7 @@ class Step:
     played: Exchange | None = None
     not_sent: str = ""
     foretold: bool = False
+    translatable: bool = False
     tries: int = 0
     future: asyncio.Future[bytes] | None = field(default=None, repr=False)
 
@@ -167,7 +168,7 @@ class _Player:
                     self._sending.told_topic(name, topic_id)
             outgoing = self._sending.outgoing(one)
         except NotSent as reason:
-            step.not_sent, step.foretold = str(reason), reason.foretold
+            step.not_sent, step.foretold, step.translatable = str(reason), reason.foretold, reason.translatable
             self._is_whole = self._is_whole and not reason.foretold
             return
         await self._keep_order(one)

@@ -58,6 +58,8 @@ def _summary(found: Comparison, sides: tuple[str, str]) -> Iterator[str]:
     yield f"{found.exchanges} requests, {found.compared} compared: {sides[0]} <> {sides[1]}\n"
     for reason, count in found.not_sent.most_common():
         yield f"  {count} not sent: {reason}\n"
+    if found.translatable:
+        yield f"  --translate would send {found.translatable} of them, each in the nearest version that is served\n"
     for reason, count in found.not_compared.most_common():
         yield f"  {count} not compared: {reason}\n"
     if not found.counts.total():
@@ -89,14 +91,15 @@ def shown(path: str, value: Any) -> str:
 
 def document(found: Comparison, sides: tuple[str, str], notes: Sequence[str]) -> dict[str, Any]:
     """The same as JSON: `left`, `right`, `requests`, `compared`, `not_sent` and `not_compared` (reason -> how many),
-    `counts` (why -> how many), `notes`, and `differences` with number, connection, api, version, path, left, right,
-    why, reason and times."""
+    `translatable` (how many of the requests not sent `--translate` would send), `counts` (why -> how many), `notes`,
+    and `differences` with number, connection, api, version, path, left, right, why, reason and times."""
     return {
         "left": sides[0],
         "right": sides[1],
         "requests": found.exchanges,
         "compared": found.compared,
         "not_sent": dict(found.not_sent),
+        "translatable": found.translatable,
         "not_compared": dict(found.not_compared),
         "counts": {why.value: found.counts[why] for why in Why},
         "notes": list(notes),

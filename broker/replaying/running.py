@@ -64,6 +64,7 @@ async def replay(
     pairs = [Pair(one.exchange, one.played, one.not_sent, one.foretold) for one in playing.steps]
     texts = _texts(recording, playing.nodes, {node: playing.target.address(node) for node in playing.target.nodes})
     found = compare(pairs, nodes=playing.nodes, texts=texts, foretelling=foretelling)
+    found.translatable = sum(step.translatable for step in playing.steps)
     return Result(found, (path, _shown(bootstrap)), [*notes, *playing.notes, *told])
 
 
@@ -87,6 +88,7 @@ async def diff_live(
         for node, address in one.target.nodes.items()
     }
     found = compare(pairs, nodes=nodes, texts=texts, foretelling=foretelling)
+    found.translatable = sum(step.translatable for step in (*one.steps, *other.steps))
     sides = _shown(addresses[0]), _shown(addresses[1])
     played = [f"{side}: {note}" for side, done in zip(sides, (one, other), strict=True) for note in done.notes]
     return Result(found, sides, [*notes, *played, *told])

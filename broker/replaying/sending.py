@@ -43,11 +43,13 @@ CHANGED_AGAIN = frozenset(spec(cls).api_key for cls in (ProduceRequest, InitProd
 
 
 class NotSent(Exception):
-    """Why a request is not played; one line. `foretold`: what the broker tells of itself says so."""
+    """Why a request is not played; one line. `foretold`: the versions that the broker serves say so. `translatable`:
+    another version of the API is served in which `--translate` tries to send it."""
 
-    def __init__(self, text: str, *, foretold: bool = False) -> None:
+    def __init__(self, text: str, *, foretold: bool = False, translatable: bool = False) -> None:
         super().__init__(text)
         self.foretold = foretold
+        self.translatable = translatable
 
 
 class Outgoing(NamedTuple):
@@ -132,9 +134,10 @@ class Sending:
         ends = self.target.versions.get(key)
         if ends is None:
             raise NotSent(f"{name} is not served", foretold=True)
-        shared = newest_shared(key, ends, version) if self._translate else None
-        if shared is None:
-            raise NotSent(f"{name} v{version} is not served, but {_range(ends)}", foretold=True)
+        shared = newest_shared(key, ends, version)
+        if shared is None or not self._translate:
+            why = f"{name} v{version} is not served, but {_range(ends)}"
+            raise NotSent(why, foretold=True, translatable=shared is not None)
         return shared
 
     def _mapped(self, exchange: Exchange, request: Any) -> Any:

@@ -116,7 +116,7 @@ def _print_text(directory: str, partitions: Sequence[inspect.PartitionFolder], w
     configs = topic_configs(partitions)
     old_formats = False
     for topic in topics(partitions, configs):
-        old_formats = old_formats or any(amount.magic < 2 for amount in topic.amounts)
+        old_formats = old_formats or _has_old(topic)
         write(f"{topic.name} ({_plural(topic.partitions, 'partition')}, {_plural(topic.segments, 'segment')})\n")
         for amount in topic.amounts:
             codec = CODEC_NAMES.get(amount.codec, f"codec {amount.codec}")
@@ -129,9 +129,13 @@ def _print_text(directory: str, partitions: Sequence[inspect.PartitionFolder], w
             write(f"  > {sentence}\n")
         write("\n")
     write("On Kafka 4.0, whatever the format:\n")
-    for sentence in readiness.of_all(old_formats=old_formats, configs_known=configs is not None):
+    for sentence in readiness.of_all([directory] if old_formats else (), configs_known=configs is not None):
         write(f"  > {sentence}\n")
     return 0
+
+
+def _has_old(topic: Topic) -> bool:
+    return any(amount.magic < 2 for amount in topic.amounts)
 
 
 def _plural(number: int, word: str) -> str:
@@ -141,7 +145,7 @@ def _plural(number: int, word: str) -> str:
 def _print_json(directory: str, partitions: Sequence[inspect.PartitionFolder], write: Callable[[str], object]) -> int:
     configs = topic_configs(partitions)
     found = list(topics(partitions, configs))
-    old_formats = any(amount.magic < 2 for topic in found for amount in topic.amounts)
+    old_formats = any(map(_has_old, found))
     report: dict[str, Any] = {
         "directory": os.path.abspath(directory),
         "old_formats": old_formats,
@@ -166,7 +170,7 @@ def _print_json(directory: str, partitions: Sequence[inspect.PartitionFolder], w
             }
             for topic in found
         ],
-        "on_4_0": readiness.of_all(old_formats=old_formats, configs_known=configs is not None),
+        "on_4_0": readiness.of_all([directory] if old_formats else (), configs_known=configs is not None),
     }
     write(json.dumps(report, indent=2) + "\n")
     return 0

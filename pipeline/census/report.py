@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ...protocol.metadata_values import TOPIC as METADATA_TOPIC
 from ...protocol.records.schemas import CODEC_NAMES
 from ...storage import readiness
 from .facts import Amount, Damaged, Facts, Sizes, Times
@@ -94,16 +95,21 @@ class CensusReport:
         return any(magic < 2 for magic, _ in self.facts.formats)
 
     @property
+    def counted(self) -> list[TopicCensus]:
+        """The topics of the totals: all but the metadata log, which is the cluster's and holds no messages."""
+        return [topic for topic in self.topics if topic.topic != METADATA_TOPIC]
+
+    @property
     def partitions(self) -> int:
-        return sum(len(topic.partitions) for topic in self.topics)
+        return sum(len(topic.partitions) for topic in self.counted)
 
     @property
     def segments(self) -> int:
-        return sum(topic.segments for topic in self.topics)
+        return sum(topic.segments for topic in self.counted)
 
     @property
     def bytes(self) -> int:
-        return sum(topic.bytes for topic in self.topics)
+        return sum(topic.bytes for topic in self.counted)
 
     def to_dict(self) -> dict[str, Any]:
         """The document that this module's docstring describes."""
@@ -151,7 +157,8 @@ def report(plan: Plan, counted: Iterable[tuple[SegmentPiece, Facts]], seconds: f
         facts = Facts()
         for partition in partitions:
             facts.add(partition.facts)
-        total.add(facts)
+        if name != METADATA_TOPIC:
+            total.add(facts)
         configs = None if plan.configs is None else plan.configs.get(name, {})
         amounts = [
             readiness.Amount(*key, amount.records, amount.bytes) for key, amount in sorted(facts.formats.items())
@@ -162,7 +169,7 @@ def report(plan: Plan, counted: Iterable[tuple[SegmentPiece, Facts]], seconds: f
             )
         )
     old = any(magic < 2 for magic, _ in total.formats)
-    on_4_0 = readiness.of_all(old_formats=old, configs_known=plan.configs is not None)
+    on_4_0 = readiness.of_all(plan.paths if old else (), configs_known=plan.configs is not None)
     return CensusReport(plan.paths, topics, total, plan.configs is not None, on_4_0, seconds)
 
 
@@ -279,15 +286,16 @@ def _lines(census: CensusReport) -> Iterator[str]:
         yield from (_shown(f"  ! {note}") for note in topic.notes)
         yield from (_shown(f"  > {sentence}") for sentence in topic.on_4_0)
         yield ""
-    parts = _plural(len(census.topics), "topic"), _plural(census.partitions, "partition")
-    yield f"All: {', '.join(parts)}, {_plural(census.segments, 'segment')}, {census.bytes} bytes"
+    parts = _plural(len(census.counted), "topic"), _plural(census.partitions, "partition")
+    left_out = f" without {METADATA_TOPIC}" if len(census.counted) < len(census.topics) else ""
+    yield f"All{left_out}: {', '.join(parts)}, {_plural(census.segments, 'segment')}, {census.bytes} bytes"
     yield from _of_facts(census.facts)
     if census.facts.damaged:
         yield f"  ! {census.facts.damaged_bytes} bytes in {_plural(census.facts.damaged, 'place')} are not counted"
     old = [amount for (magic, _), amount in census.facts.formats.items() if magic < 2]
     if old:
         records, stored = sum(amount.records for amount in old), sum(amount.bytes for amount in old)
-        topics = sum(any(magic < 2 for magic, _ in topic.facts.formats) for topic in census.topics)
+        topics = sum(any(magic < 2 for magic, _ in topic.facts.formats) for topic in census.counted)
         yield f"  > {_plural(records, 'record')}, {stored} bytes in v0 and v1, in {_plural(topics, 'topic')}"
     yield ""
     yield "On Kafka 4.0, whatever the format:"

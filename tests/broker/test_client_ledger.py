@@ -22,6 +22,9 @@ from ottla.broker.client_ledger import (
     DAMAGED_SUFFIX,
     FILE_NAME,
     LAST_SEEN_WRITE_MS,
+    NEWS_EVERY_MS,
+    SMALL_ENTRIES,
+    SOON_MS,
     TEXT_MAX,
     TICK_MS,
     CallUse,
@@ -90,7 +93,7 @@ async def test_what_a_connection_calls_is_noted_with_its_software(tmp_path: Path
         await silent.call(MetadataRequest(topics=[]), 1, "app")
         broker.clock.advance(TICK_MS)
         found = on_disk(tmp_path)
-    assert (found["version"], found["complete"], found["written_ms"]) == (1, True, START_MS + TICK_MS)
+    assert (found["version"], found["complete"], found["written_ms"]) == (1, True, START_MS + SOON_MS)
     app = found["clients"]["app", "my-client"]
     assert (app["listener"], app["software_version"], app["asks_versions"]) == ("IN", "2.6", True)
     assert calls(app) == {(18, 3), (3, 9)}
@@ -235,10 +238,11 @@ async def test_the_file_is_written_when_there_is_something_new_and_at_stop(tmp_p
     path = tmp_path / FILE_NAME
     async with running(tmp_path) as broker:
         assert not path.exists()
-        broker.clock.advance(TICK_MS - 1)
+        broker.clock.advance(SOON_MS - 1)
         assert not path.exists()
         broker.clock.advance(1)
         assert on_disk(tmp_path)["clients"] == {}
+        broker.clock.advance(TICK_MS - SOON_MS)
         path.unlink()
         client = await broker.client()
         broker.clock.advance(5 * TICK_MS)
@@ -257,6 +261,49 @@ async def test_the_file_is_written_when_there_is_something_new_and_at_stop(tmp_p
         stop_ms = broker.clock.now_ms()
     assert on_disk(tmp_path)["clients"]["app", None]["calls"][0]["last_seen_ms"] == stop_ms
     assert sorted(p.name for p in tmp_path.iterdir() if "clients" in p.name) == [FILE_NAME]
+
+
+async def test_new_clients_are_on_disk_within_a_second_while_the_file_is_small(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        broker.clock.advance(NEWS_EVERY_MS)
+        client = await broker.client()
+        await client.call(ping(), 0, "first")
+        broker.clock.advance(SOON_MS)
+        assert set(on_disk(tmp_path)["clients"]) == {("first", None)}
+        await client.call(ping(), 0, "second")
+        await client.call(ping(), 0, "third")
+        broker.clock.advance(SOON_MS)
+        assert set(on_disk(tmp_path)["clients"]) == {("first", None)}, "not at every request"
+        broker.clock.advance(NEWS_EVERY_MS - SOON_MS)
+        assert {name for name, _ in on_disk(tmp_path)["clients"]} == {"first", "second", "third"}
+
+
+def test_news_are_written_while_the_clock_of_the_broker_stands(tmp_path: Path) -> None:
+    stands, waits = ManualClock(), ManualClock()
+    kept = ClientLedger.open(DiskFiles(), str(tmp_path), OFFERED, stands, waits)
+    waits.advance(NEWS_EVERY_MS)
+    kept.note(kept.origin("L"), "app", 3, 9)
+    waits.advance(SOON_MS)
+    assert set(on_disk(tmp_path)["clients"]) == {("app", None)}
+    kept.close()
+    waits.advance(10 * TICK_MS)
+
+
+def test_news_of_a_large_file_wait_for_the_tick(tmp_path: Path) -> None:
+    clock = ManualClock()
+    kept = ledger(tmp_path, clock=clock)
+    for number in range(SMALL_ENTRIES // 100 + 1):
+        for key in range(1, 102):
+            kept.note(kept.origin("L"), f"c{number}", key, 0)
+    clock.advance(NEWS_EVERY_MS)
+    assert (tmp_path / FILE_NAME).exists()
+    before = on_disk(tmp_path)["written_ms"]
+    kept.note(kept.origin("L"), "late", 3, 9)
+    clock.advance(NEWS_EVERY_MS)
+    assert on_disk(tmp_path)["written_ms"] == before
+    clock.advance(TICK_MS)
+    assert ("late", None) in on_disk(tmp_path)["clients"]
+    kept.close()
 
 
 async def test_a_request_noted_before_costs_one_look_into_a_set(

@@ -101,7 +101,9 @@ def test_the_whole_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         "  > Produce v0-v2 closes the connection; v0 and v1 in a later version are refused with INVALID_RECORD (87).\n"
         "  > Not known any more in server.properties: log.message.format.version, log.message.downconversion.enable, "
         "log.message.timestamp.difference.max.ms.\n"
-        "  > `ottla serve --override log.record.version.force.upgrade=2` rewrites the old formats as v2.\n"
+        f"  > `ottla pipeline upgrade {tmp_path}`"
+        " rewrites the old formats as v2 while no broker runs (extra: pipeline);"
+        " `ottla serve --override log.record.version.force.upgrade=2` does so at its start.\n"
     )
 
 
@@ -240,9 +242,10 @@ def test_sentences_of_a_topic() -> None:
 
 
 def test_sentences_about_all() -> None:
-    assert len(readiness.of_all(old_formats=False, configs_known=True)) == 3
-    assert "force.upgrade=2" in readiness.of_all(old_formats=True, configs_known=True)[-1]
-    removed = readiness.of_all(old_formats=False, configs_known=False)[-1]
+    assert len(readiness.of_all((), configs_known=True)) == 3
+    upgrades = readiness.of_all(["a", "with blank"], configs_known=True)[-1]
+    assert "force.upgrade=2" in upgrades and "`ottla pipeline upgrade a 'with blank'`" in upgrades
+    removed = readiness.of_all((), configs_known=False)[-1]
     assert all(name in removed for name in ("message.format.version", "message.timestamp.difference.max.ms"))
 
 

@@ -238,3 +238,18 @@ def test_findings_are_counted_once(session: Path) -> None:
     asked = sum(one.api_key == 18 for one in exchanges)
     assert not notes and asked > 1
     assert [(one.times, one.why) for one in found.findings] == [(asked, Why.UNEXPLAINED)]
+
+
+def test_replay_to_an_older_release_says_what_translate_would_send(
+    session: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Embedded(release="2.0") as broker:
+        main(["replay", str(session), "--bootstrap-server", broker.bootstrap, "--json"])
+        told = json.loads(capsys.readouterr().out)
+        left_out = sum(count for reason, count in told["not_sent"].items() if "is not served, but v" in reason)
+        assert told["translatable"] == left_out > 0
+        main(["replay", str(session), "--bootstrap-server", broker.bootstrap])
+        line = f"  --translate would send {left_out} of them, each in the nearest version that is served\n"
+        assert line in capsys.readouterr().out
+        main(["replay", str(session), "--bootstrap-server", broker.bootstrap, "--translate"])
+        assert "--translate" not in capsys.readouterr().out

@@ -277,3 +277,22 @@ def test_damage_in_words(tmp_path: Path) -> None:
 )
 def test_moments(time_ms: int | None, text: str) -> None:
     assert moment(time_ms) == text
+
+
+def test_metadata_log_is_listed_and_not_in_the_totals(tmp_path: Path) -> None:
+    record = bytes(batch.build([Record(0, NOW, None, b"x")]))
+    written(tmp_path / "__cluster_metadata-0" / log_name(0), [record])
+    written(tmp_path / "orders-0" / log_name(0), [record, record])
+    found = of(tmp_path)
+    assert [topic.topic for topic in found.topics] == ["__cluster_metadata", "orders"]
+    assert (found.partitions, found.segments, found.bytes) == (1, 1, 2 * len(record))
+    assert found.facts.formats[2, 0].bytes == 2 * len(record)
+    assert f"\nAll without __cluster_metadata: 1 topic, 1 partition, 1 segment, {2 * len(record)} bytes\n" in (
+        found.to_text()
+    )
+    assert found.to_dict()["file_bytes"] == 2 * len(record)
+
+
+def test_old_formats_name_the_command_that_upgrades_them(tmp_path: Path) -> None:
+    written(tmp_path / "orders-0" / log_name(0), [record_set(1, 0, 0, 2)])
+    assert f"\n  > `ottla pipeline upgrade {tmp_path}` rewrites the old formats as v2" in of(tmp_path).to_text()

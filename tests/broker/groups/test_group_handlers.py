@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from ottla.broker.context import RequestContext
+from ottla.broker.groups.lookups import Lookups
 from ottla.broker.groups.state import GroupState
 from ottla.broker.handlers.delete_groups import delete_groups
 from ottla.broker.handlers.describe_groups import describe_groups
@@ -58,8 +59,10 @@ class Wire:
             groups=self.harness.coordinator, node_id=1, nodes=SimpleNamespace(is_cluster=False),
             endpoint=lambda arrival, node_id: (f"host-of-{arrival.listener}", 9092), group_records_durable=durable,
             clock=self.harness.clock, authorizer=None, profile=self.profile,
+            lookups=Lookups(self.harness.clock),
         )  # fmt: skip
-        arrival = SimpleNamespace(listener="PLAIN", client_host="10.0.0.1", node_id=1)
+        origin = SimpleNamespace(software_name=None, software_version=None)
+        arrival = SimpleNamespace(listener="PLAIN", client_host="10.0.0.1", node_id=1, origin=origin)
         context = RequestContext(cast("Any", broker), version, 1, "cl", cast("Any", arrival))
         response = await handler(parse(type(request), version, build(request, version)), context)
         return parse(type(response), version, build(response, version))

@@ -1,0 +1,78 @@
+"""The log line about a consumer whose group protocol is not served: it looks its coordinator up and sends nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import running
+from structlog.testing import capture_logs
+
+from ottla.broker.groups.lookups import WAIT_MS
+from ottla.broker.logs import get_logger
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+
+JAVA = ("apache-kafka-java", "4.3.1")
+RDKAFKA = ("confluent-kafka-python", "2.16.1-rdkafka-2.16.0")
+EVENT = "coordinator looked up and not used"
+
+
+def find(group: str) -> FindCoordinatorRequest:
+    return FindCoordinatorRequest(key_type=0, key=group)
+
+
+async def lines(folder: Path, library: tuple[str, str], *after: Any) -> list[Any]:
+    """The lines after a lookup by a client, and these requests; and after another lookup where there was a line."""
+    get_logger()
+    with capture_logs() as events:
+        async with running(folder) as broker:
+            client = await broker.client()
+            hello = ApiVersionsRequest(client_software_name=library[0], client_software_version=library[1])
+            await client.call(hello, 3, "app")
+            await client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4, "app")
+            await client.call(find("g"), 2, "app")
+            for request, version, client_id in after:
+                await client.call(request, version, client_id)
+            broker.clock.advance(WAIT_MS - 1)
+            assert not [one for one in events if one["event"] == EVENT]
+            broker.clock.advance(1)
+            if [one for one in events if one["event"] == EVENT]:
+                await client.call(find("g"), 2, "app")
+                broker.clock.advance(WAIT_MS)
+    return [one for one in events if one["event"] == EVENT]
+
+
+@pytest.mark.parametrize("library", [JAVA, RDKAFKA, ("librdkafka", "2.8.0")])
+async def test_lookup_without_a_request_of_groups_is_logged_once(tmp_path: Path, library: tuple[str, str]) -> None:
+    (line,) = await lines(tmp_path, library)
+    assert (line["group"], line["client_id"], line["log_level"]) == ("g", "app", "warning")
+    assert (line["library"], line["library_version"]) == library
+    assert "ConsumerGroupHeartbeat (KIP-848)" in line["reason"] and "group.protocol=classic" in line["reason"]
+
+
+HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m", group_instance_id=None)
+FETCH = OffsetFetchRequest(group_id="g", topics=None)
+
+
+@pytest.mark.parametrize(
+    ("library", "after"),
+    [
+        (JAVA, [(HEARTBEAT, 3, "app")]),
+        (RDKAFKA, [(FETCH, 5, "app")]),
+        (("apache-kafka-java", "3.6.0"), []),
+        (("apache-kafka-java", "unknown"), []),
+        (("aiokafka", "0.14.0"), []),
+    ],
+)
+async def test_lookup_that_is_used_or_by_a_library_without_these_protocols_is_not_logged(
+    tmp_path: Path, library: tuple[str, str], after: list[Any]
+) -> None:
+    assert await lines(tmp_path, library, *after) == []
+
+
+async def test_request_of_another_client_leaves_the_watch(tmp_path: Path) -> None:
+    assert len(await lines(tmp_path, JAVA, (HEARTBEAT, 3, "other"))) == 1
