@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlencode, urljoin, urlsplit
 
-from administering import AUTHORIZER
+from administering_broker import AUTHORIZER
 from harness import Client, produce
 from transacting import Owner
 

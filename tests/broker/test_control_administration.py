@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import administering
-from administering import AUTHORIZER, commit
+import administering_broker
+from administering_broker import AUTHORIZER, commit
 from controlling import controlled
 from test_control_ctl import refused, told
 
@@ -15,7 +15,7 @@ from ottla.protocol.messages.join_group import JoinGroupRequest
 
 async def test_offsets_of_a_group_are_reset_in_each_scenario(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (_, api):
-        await administering.resets(api)
+        await administering_broker.resets(api)
 
 
 async def test_a_reset_is_refused_while_the_group_has_members(tmp_path: Path) -> None:
@@ -59,17 +59,17 @@ async def test_a_reset_holds_after_a_restart(tmp_path: Path) -> None:
 
 async def test_configs_are_shown_and_changed(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (_, api):
-        await administering.configs(api)
+        await administering_broker.configs(api)
 
 
 async def test_access_control_lists_are_kept(tmp_path: Path) -> None:
     async with controlled(tmp_path, overrides=AUTHORIZER) as (_, api):
-        await administering.acls(api)
+        await administering_broker.acls(api)
 
 
 async def test_access_control_lists_without_an_authorizer_are_refused(tmp_path: Path) -> None:
     async with controlled(tmp_path) as (_, api):
-        await administering.without_authorizer(api)
+        await administering_broker.without_authorizer(api)
 
 
 async def test_ctl_resets_offsets(tmp_path: Path) -> None:

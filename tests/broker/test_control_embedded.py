@@ -10,7 +10,7 @@ import urllib.request
 import weakref
 
 import pytest
-from administering import AUTHORIZER
+from administering_broker import AUTHORIZER
 
 from ottla.broker import Embedded
 from ottla.broker.control.ctl import ctl

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import administering
+import administering_broker
 import pytest
 from controlling import Api, controlled
 from harness import Broker, produce, records
@@ -387,9 +387,9 @@ async def test_every_route_is_called(tmp_path: Path) -> None:
             await api.ask("POST", "/state/reset")
         await topics_and_records(api)
         await requests(broker, api)
-        await administering.resets(api)
-        await administering.configs(api)
-        await administering.without_authorizer(api)
+        await administering_broker.resets(api)
+        await administering_broker.configs(api)
+        await administering_broker.without_authorizer(api)
         recording = {"file": str(tmp_path / "x.jsonl")}
         for method, body, is_running in (("POST", recording, True), ("GET", None, True), ("DELETE", None, False)):
             assert (await api.ask(method, "/recording", body))["running"] is is_running

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 import pytest
-from administering import AUTHORIZER
+from administering_broker import AUTHORIZER
 from paged import HURTFUL, Document, Element, Visitor
 from test_page_forms import done, refused
 
