@@ -7,6 +7,7 @@ this module depends on no other package.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points, version
@@ -45,6 +46,13 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 0
     commands = {entry.name: entry for entry in entry_points(group="ottla.commands")}
     if given and given[0] in commands:
+        if os.environ.get("OTTLA_UMASK"):
+            from ..storage import modes  # of use to few, so the others do not wait for it
+
+            try:
+                modes.apply()
+            except ValueError as error:
+                return complain("ottla", error)
         return commands[given[0]].load()(given[1:])
     if given[:1] in (["--help"], ["-h"]):
         print(usage(sorted(commands)))

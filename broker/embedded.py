@@ -16,6 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
+from ..storage import modes
 from . import assertions
 from .broker_thread import BrokerThread
 from .calls import Awaited, Blocking, operation
@@ -99,6 +100,7 @@ def embedded_options(
 ) -> ServeOptions:
     """What an embedded broker is to do. Raises UnknownRelease and ConfigError, which are ValueErrors, and TypeError, of
     one line each."""
+    modes.told()
     played = profile(checked_text("release", release or NEWEST))
     texts = config_texts({} if configs is None else configs)
     if brokers is not None:

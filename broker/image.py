@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from ..storage import modes
 from .cli import USAGE_ERROR, complain
 from .releases import NEWEST
 
@@ -43,6 +44,7 @@ FLAGS = {
     "OTTLA_LOG_FORMAT": "--log-format",
     "OTTLA_LOG_LEVEL": "--log-level",
 }
+OWN_VARIABLES = (*FLAGS, READY_VARIABLE, modes.VARIABLE)
 # An empty one of these says the same as none; a compose file easily has one.
 _MAY_BE_EMPTY = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED_LISTENERS", "KAFKA_LOG_DIRS", "KAFKA_LOG_DIR")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -105,7 +107,7 @@ def plan(
     cluster_id = env.get("CLUSTER_ID", "").strip() or None
     if cluster_id is not None and not _CLUSTER_ID.fullmatch(cluster_id):
         raise ImageError(f"CLUSTER_ID {cluster_id!r} is malformed")
-    unknown = tuple(sorted(name for name in env if name.startswith("OTTLA_") and name not in (*FLAGS, READY_VARIABLE)))
+    unknown = tuple(sorted(name for name in env if name.startswith("OTTLA_") and name not in OWN_VARIABLES))
     serves = _serves(env.get(ROLES, known.get(_config(ROLES), "")))
     return Launch(tuple(arguments), env, cluster_id, unknown, serves)
 
@@ -206,6 +208,7 @@ def run(assignments: Sequence[str]) -> int:
     launch = _launch(assignments)
     os.environ.clear()
     os.environ.update(launch.environ)
+    _apply_umask()
     logs.configure(launch.environ.get("OTTLA_LOG_FORMAT") or "console")
     for name in launch.unknown:
         logs.get_logger().warning("variable ignored", reason=f"unknown variable {name}")
@@ -218,6 +221,13 @@ def run(assignments: Sequence[str]) -> int:
             signal.pause()
     _take_cluster_id(launch)
     return commands.serve(launch.arguments, announce)
+
+
+def _apply_umask() -> None:
+    try:
+        modes.apply()
+    except ValueError as error:
+        raise ImageError(str(error)) from error
 
 
 def _stop(number: int, frame: object) -> NoReturn:
@@ -272,6 +282,7 @@ def storage(arguments: Sequence[str]) -> int:
     from ..storage.errors import StorageError
     from .commands import parse_serve
 
+    _apply_umask()
     launch = _launch([f"CLUSTER_ID={parsed.cluster_id}"])
     options = parse_serve(launch.arguments, launch.environ)[0]
     path = options.data_dirs[0]

@@ -15,6 +15,8 @@ import stat
 import sys
 from typing import ClassVar, Protocol, cast
 
+from . import modes
+
 # From this length on a read is a slice of a mapping: no copy, half the CPU per byte of a pread. Below it the mapping of
 # a growing file would be renewed more often than it pays.
 MAP_BYTES = 64 * 1024
@@ -67,8 +69,9 @@ class Files(Protocol):
 
     def set_modified_ns(self, path: str, modified_ns: int) -> None: ...
 
-    def copy_mode(self, source: str, target: str) -> None:
-        """Gives a file or folder the permissions of another and, where this process may, its owner and group."""
+    def copy_mode(self, source: str, target: str) -> bool:
+        """Gives a file or folder the permissions of another and, where this process may, its owner and group; whether
+        anything changed."""
         ...
 
     def list(self, path: str) -> list[str]: ...
@@ -107,6 +110,8 @@ def write_atomically(
     try:
         file.truncate(0)
         file.write(0, data)
+        if files.exists(path):
+            files.copy_mode(path, temporary)
         if sync:
             file.sync()
     finally:
@@ -194,7 +199,7 @@ class DiskLock:
             status = os.stat(path)
             if (status.st_dev, status.st_ino) in DiskLock._held:
                 raise BlockingIOError(errno.EAGAIN, "locked by this process", path)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = _created(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, modes.file_mode())
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -222,12 +227,36 @@ class DiskLock:
             os.close(fd)
 
 
+def _created(path: str, flags: int, mode: int) -> int:
+    """The descriptor of a file that is made if it is missing."""
+    if os.geteuid() != 0 or os.path.exists(path):
+        return os.open(path, flags, mode)
+    fd = os.open(path, flags, mode)
+    _give_away(path)
+    return fd
+
+
+def _give_away(path: str) -> None:
+    """Gives what root made to the owner of the folder that it lies in: a tool that root runs on the data directory of
+    another user's broker must not leave files there that the broker cannot open."""
+    folder = os.stat(os.path.dirname(path) or os.curdir)
+    if folder.st_uid != 0:
+        os.chown(path, folder.st_uid, folder.st_gid)
+
+
 class DiskFiles:
-    """The real disk."""
+    """The real disk. New files and folders have the permissions of modes.py."""
+
+    def _file_mode(self) -> int:
+        return modes.file_mode()
+
+    def _folder_mode(self) -> int:
+        return modes.folder_mode()
 
     def open(self, path: str, *, create: bool = False) -> DiskFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return DiskFile(path, os.open(path, flags, 0o644))
+        if create:
+            return DiskFile(path, _created(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, self._file_mode()))
+        return DiskFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
 
     def read_bytes(self, path: str) -> bytes:
         with open(path, "rb") as file:
@@ -245,8 +274,10 @@ class DiskFiles:
     def set_modified_ns(self, path: str, modified_ns: int) -> None:
         os.utime(path, ns=(modified_ns, modified_ns))
 
-    def copy_mode(self, source: str, target: str) -> None:
+    def copy_mode(self, source: str, target: str) -> bool:
         wanted, found = os.stat(source), os.stat(target)
+        if (found.st_uid, found.st_gid, found.st_mode) == (wanted.st_uid, wanted.st_gid, wanted.st_mode):
+            return False
         if (found.st_uid, found.st_gid) != (wanted.st_uid, wanted.st_gid):
             for uid, gid in ((wanted.st_uid, wanted.st_gid), (-1, wanted.st_gid)):
                 with contextlib.suppress(PermissionError):  # only root may give a file to another user
@@ -254,12 +285,26 @@ class DiskFiles:
                     break
         if stat.S_IMODE(found.st_mode) != stat.S_IMODE(wanted.st_mode):
             os.chmod(target, stat.S_IMODE(wanted.st_mode))
+        return True
 
     def list(self, path: str) -> list[str]:
         return os.listdir(path)
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.mkdir(path, self._folder_mode())
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+        except FileNotFoundError:
+            parent = os.path.dirname(path)
+            if parent in ("", path):
+                raise
+            self.make_directory(parent)
+            self.make_directory(path)
+        else:
+            if os.geteuid() == 0:
+                _give_away(path)
 
     def replace(self, source: str, target: str) -> None:
         os.replace(source, target)
@@ -279,3 +324,13 @@ class DiskFiles:
 
     def lock(self, path: str) -> DiskLock:
         return DiskLock(path)
+
+
+class SharedFiles(DiskFiles):
+    """The real disk for what others are to read as well, such as exports: the process's umask decides."""
+
+    def _file_mode(self) -> int:
+        return 0o666
+
+    def _folder_mode(self) -> int:
+        return 0o777

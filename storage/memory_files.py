@@ -278,9 +278,10 @@ class MemoryFiles:
     def set_modified_ns(self, path: str, modified_ns: int) -> None:
         self._find(path).modified_ns = modified_ns
 
-    def copy_mode(self, source: str, target: str) -> None:
+    def copy_mode(self, source: str, target: str) -> bool:
         self._find(source)
         self._find(target)
+        return False
 
     def list(self, path: str) -> list[str]:
         with self.changing:

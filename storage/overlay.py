@@ -181,8 +181,8 @@ class Overlay:
     def set_modified_ns(self, path: str, modified_ns: int) -> None:
         self._existing(path).modified_ns = modified_ns
 
-    def copy_mode(self, source: str, target: str) -> None:
-        pass
+    def copy_mode(self, source: str, target: str) -> bool:
+        return False
 
     def list(self, path: str) -> list[str]:
         known = self._folders.get(path)

@@ -302,8 +302,8 @@ class SavingFiles:
     def set_modified_ns(self, path: str, modified_ns: int) -> None:
         self._files.set_modified_ns(path, modified_ns)
 
-    def copy_mode(self, source: str, target: str) -> None:
-        self._files.copy_mode(source, target)
+    def copy_mode(self, source: str, target: str) -> bool:
+        return self._files.copy_mode(source, target)
 
     def list(self, path: str) -> list[str]:
         return self._files.list(path)
@@ -374,6 +374,8 @@ def _write_parts(files: Files, path: str, parts: Sequence[tuple[File, Part]], mo
             else:
                 target.write(at, part)
                 at += len(part)
+        if files.exists(path):
+            files.copy_mode(path, temporary)
         target.sync()
     finally:
         target.close()

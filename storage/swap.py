@@ -55,6 +55,7 @@ def swap_in(
     names, replaced = files.list(directory), old
     for base_offset in sorted(new, reverse=True):
         ready = [name for name in names if name.startswith(f"{base_offset:020d}.") and name.endswith(CLEANED)]
+        _copy_modes(files, directory, ready, max((one for one in old if one <= base_offset), default=min(old)))
         for name in sorted(ready, key=_log_last):
             path = os.path.join(directory, name)
             files.replace(path, path.removesuffix(CLEANED) + SWAP)
@@ -72,6 +73,20 @@ def swap_in(
             files.remove(os.path.join(directory, snapshot.file_name(base_offset)))
     # Nothing is to be found out here, as by an opening: a look for the end of a large log would take a while.
     _complete(files, directory, files.list(directory), max(replaced) + 1)
+
+
+def _copy_modes(files: Files, directory: str, names: Sequence[str], old: int) -> None:
+    """Gives files on their way in the permissions and the owner of an old segment, durably: a job that another user
+    runs must not leave files that the broker cannot open."""
+    log = os.path.join(directory, file_name(old, LOG_SUFFIX))
+    for name in names:
+        path = os.path.join(directory, name)
+        if files.copy_mode(log, path):
+            file = files.open(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
 
 
 def replacements(

@@ -112,9 +112,9 @@ class FailingFiles(DiskFiles):
         self.step("touch", path)
         super().set_modified_ns(path, modified_ns)
 
-    def copy_mode(self, source: str, target: str) -> None:
+    def copy_mode(self, source: str, target: str) -> bool:
         self.step("mode", target)
-        super().copy_mode(source, target)
+        return super().copy_mode(source, target)
 
     def list(self, path: str) -> list[str]:
         self.step("list", path)

@@ -119,9 +119,8 @@ class FaultyFiles:
         self.check(WRITE, path)
         self.inner.set_modified_ns(path, modified_ns)
 
-    def copy_mode(self, source: str, target: str) -> None:
-        self.check(WRITE, target)
-        self.inner.copy_mode(source, target)
+    def copy_mode(self, source: str, target: str) -> bool:
+        return self.inner.copy_mode(source, target)
 
     def list(self, path: str) -> list[str]:
         self.check(READ, path)

@@ -15,6 +15,7 @@ import json
 import os
 import select
 import signal
+import stat
 import sys
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -137,7 +138,9 @@ class Output:
         """What was written is the older file from now on; a new one begins."""
         self.flush()
         os.replace(self._path, self._path + FORMER)
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        mode = stat.S_IMODE(os.fstat(self._fd).st_mode)
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        os.fchmod(fd, mode)  # the process's umask may have taken something away
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(self._fd)
         self._fd, self._size = fd, 0

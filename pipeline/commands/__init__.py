@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ...protocol.arguments import Parser
+from ...storage import modes
 from ..extras import SetupError, needed
 from .job import FAILED, Job, setting
 from .output import check_files, complain, write
@@ -32,6 +33,10 @@ def pipeline(arguments: Sequence[str]) -> int:
     """`ottla pipeline`: the exit code."""
     parsed = _parser(arguments).parse_args(list(arguments))
     program = f"{PROGRAM} {parsed.job}"
+    try:
+        modes.apply()
+    except ValueError as error:
+        return complain(program, error)
     try:
         with needed():
             return _run(_job(parsed.job), parsed, program)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...storage.files import DiskFiles, Files, Lock, write_atomically
+from ...storage.files import Files, Lock, SharedFiles, write_atomically
 from . import layout
 from .manifest import Commit, Exported, ExportError, Manifest, document_name, parse, paths
 from .writing import Work, Written
@@ -104,7 +104,7 @@ class Committer:
         table: Callable[[], Table] | None = None,
     ) -> Committer:
         """Takes the folder, makes it if it is not there, and ends or undoes what an interruption left."""
-        disk = files if files is not None else DiskFiles()
+        disk = files if files is not None else SharedFiles()
         check(root, settings, disk)
         own = os.path.join(root, layout.OWN)
         for folder in (layout.MANIFEST, layout.UNFINISHED):
@@ -259,7 +259,7 @@ class Committer:
 def check(root: str, settings: Settings, files: Files | None = None) -> Manifest:
     """Whether a folder can be exported to so, without changing anything; what was exported to it. Raises ExportError,
     OSError."""
-    disk = files if files is not None else DiskFiles()
+    disk = files if files is not None else SharedFiles()
     try:
         names = disk.list(root)
     except FileNotFoundError:

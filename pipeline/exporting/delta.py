@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...storage.files import DiskFiles, Files
+from ...storage.files import Files, SharedFiles
 from ..extras import needed
 from . import layout
 from .manifest import Commit, Exported, ExportedFile, ExportError
@@ -30,7 +30,7 @@ class DeltaTable:
             import deltalake
             from deltalake.exceptions import DeltaError
         self._root = root
-        self._files = files if files is not None else DiskFiles()
+        self._files = files if files is not None else SharedFiles()
         self._schema = pa.schema([*schema, *layout.PARTITIONING])
         self._lake: Any = deltalake
         self._error = DeltaError

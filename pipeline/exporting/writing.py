@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...storage.files import DiskFiles, File, Files
+from ...storage.files import File, Files, SharedFiles
 from ..backend import DataLoss, Piece, ReadError, TopicPartition
 from ..columns import EXACT_TIME
 from . import layout
@@ -104,7 +104,7 @@ class Written:
 def write(work: Work, files: Files | None = None) -> Written:
     """Does the work. Raises ReadError, OSError; then, and whenever it is interrupted, what it wrote is no part of
     anything."""
-    disk = files if files is not None else DiskFiles()
+    disk = files if files is not None else SharedFiles()
     try:
         return _written(work, work.piece, disk)
     except DataLoss as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import stat
 import sys
 from pathlib import Path
 
@@ -153,3 +155,34 @@ def test_an_opening_and_a_repair_remove_what_a_job_left(tmp_path: Path):
     left.write_bytes(b"half")
     steps = Repair(DiskFiles(), str(tmp_path), Backup(DiskFiles(), f"{tmp_path}-backup", str(tmp_path))).run()
     assert all(step.mends for step in steps) and not left.exists()
+
+
+def test_segments_put_in_place_have_the_mode_and_the_owner_of_those_that_they_replace(tmp_path: Path):
+    """Where root runs the test, the owner is another user, as of a broker in whose directory root runs a job."""
+    files, folder = DiskFiles(), str(tmp_path / "orders-0")
+    owner = 12345 if os.geteuid() == 0 else os.geteuid()
+    files.make_directory(folder)
+    for base, pieces in OLD:
+        (tmp_path / "orders-0" / f"{base:020d}.log").write_bytes(b"".join(part.data for part in pieces))
+        (tmp_path / "orders-0" / f"{base:020d}.index").touch()
+        (tmp_path / "orders-0" / f"{base:020d}.timeindex").touch()
+    for path in (tmp_path / "orders-0").iterdir():
+        path.chmod(0o664)
+        os.chown(path, owner, -1)
+    suffix = own_suffix(UPGRADED)
+    log = f"{folder}/{0:020d}.log"
+    made = rewrite(
+        files,
+        [Source(log, files.size(log))],
+        folder,
+        0,
+        index_interval_bytes=0,
+        end_offset=6,
+        limits=Limits(index_bytes=36),
+        suffix=suffix,
+    )
+    before = os.stat(log).st_ino
+    put_in_place(files, folder, [output.base_offset for output in made], [0], suffix)
+    found = [path.stat() for path in (tmp_path / "orders-0").iterdir() if path.suffix != ".snapshot"]
+    assert len(made) > 1 and os.stat(log).st_ino != before and len(found) > 6
+    assert {(stat.S_IMODE(one.st_mode), one.st_uid) for one in found} == {(0o664, owner)}

@@ -411,8 +411,8 @@ class SimulatedFiles:
         self.step("touch", path)
         self.contents[path].modified_ns = modified_ns
 
-    def copy_mode(self, source: str, target: str) -> None:
-        """There are no modes here."""
+    def copy_mode(self, source: str, target: str) -> bool:
+        return False
 
     def list(self, path: str) -> list[str]:
         if path in self.contents:
