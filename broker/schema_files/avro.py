@@ -113,7 +113,9 @@ class _Reader:
         return self.value(self._named[kind] if isinstance(kind, str) else kind, depth + 1)
 
     def _take(self, count: int) -> bytes:
-        if count < 0 or count > len(self._data) - self.position:
+        if count < 0:
+            raise DecodeError(f"byte {self.position}: a length of {count}")
+        if count > len(self._data) - self.position:
             raise DecodeError(f"byte {self.position}: {count} bytes are needed, {len(self._data) - self.position} left")
         self.position += count
         return self._data[self.position - count : self.position]

@@ -20,6 +20,7 @@ from transacting import Owner
 
 from ottla.broker import Embedded
 from ottla.broker.control.page import downloads, site, tail
+from ottla.broker.embedded import OperationError
 
 PATIENCE_SECONDS = 30
 
@@ -262,6 +263,29 @@ def test_a_download_comes_in_steps_and_ends_at_its_bound(
     assert cut[-1]["offset"] == cut[-2]["offset"] + 1
     rows = list(csv.reader(io.StringIO(visitor.ask("GET", "/messages/large/records?format=csv").text, newline="")))
     assert {len(row) for row in rows} == {len(downloads.COLUMNS)} and rows[-1][-1].startswith("the file ends here")
+
+
+def test_a_download_that_fails_is_broken_off(
+    visitor: Visitor, broker: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(*given: Any) -> Any:
+        raise OperationError("KAFKA_STORAGE_ERROR: the disk is gone")
+
+    broker.create_topic("t")
+    broker.send("t", "x")
+    monkeypatch.setattr(downloads, "look", failing)
+    with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+        visitor.ask("GET", "/messages/t/records")
+    monkeypatch.undo()
+    assert len(lines_of(visitor.ask("GET", "/messages/t/records"))) == 1
+
+
+def test_a_tail_of_many_partitions_says_which_it_shows(visitor: Visitor, broker: Embedded) -> None:
+    broker.create_topic("wide", tail.PARTITIONS_MAX + 1)
+    assert "first 50 of 51 partitions" in visitor.page("/messages/wide/tail").one("main").text
+    broker.send("wide", "last", partition=tail.PARTITIONS_MAX)
+    page = visitor.page(f"/messages/wide/tail?partition={tail.PARTITIONS_MAX}")
+    assert "last" in page.one("tbody").text and "partitions;" not in page.one("main").text
 
 
 def test_a_download_serves_others_meanwhile(visitor: Visitor, broker: Embedded) -> None:

@@ -144,7 +144,7 @@ NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["
         ({"type": "map", "values": "null"}, long(-(2**60)) + long(1) + b"\0", "more than its bytes"),
         ({"type": "array", "items": "string"}, long(2) + long(2**40), "bytes are needed"),
         ("bytes", long(2**62), "bytes are needed"),
-        ("bytes", long(-5), "bytes are needed"),
+        ("bytes", long(-5), "a length of -5"),
         ("string", long(1) + b"\xff", "no UTF-8"),
         ("long", b"\xff" * 11, "more than ten bytes"),
         ("long", b"\xff", "within a number"),

@@ -134,13 +134,15 @@ def axe() -> str:
 
 @in_browser
 async def accessible(page: Page, broker: Embedded, url: str) -> str:
-    """What axe-core finds: nothing, in light and in dark, also in forms and dialogs that are open."""
+    """What axe-core finds: nothing, in a wide window in light and in a narrow one in dark, also in open forms and
+    dialogs."""
     source = axe()
     run = f"axe.run(document, {{runOnly: {json.dumps(RULES)}}}).then((found) => JSON.stringify(found))"
     paths = kinds(views(url))
     passed = 0
-    for scheme in ("light", "dark"):
+    for scheme, size in zip(("light", "dark"), WIDTHS, strict=True):
         await page.color_scheme(scheme)
+        await page.size(*size)
         for path in paths:
             await page.goto(url + path)
             await page.value("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
@@ -153,7 +155,7 @@ async def accessible(page: Page, broker: Embedded, url: str) -> str:
         await page.value("document.querySelector('[data-help]').click()")
         found = json.loads(await page.value(run))
         need(not found["violations"], f"the list of keys in {scheme}: {found['violations']}")
-    return f"{len(paths)} views in light and dark, {passed} rules passed, none failed"
+    return f"{len(paths)} views in light, and narrow and dark, {passed} rules passed, none failed"
 
 
 FOCUS = "document.activeElement"

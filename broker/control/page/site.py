@@ -194,8 +194,9 @@ async def _streamed(plane: Plane, answer: Stream, request: web.Request) -> web.S
     except (TimeoutError, ConnectionError):
         if request.transport is not None:
             request.transport.abort()
-    except OperationError:  # after the headers a stream that fails can only be broken off
-        get_logger().warning("a download was broken off", path=request.path, exc_info=True)
+    except Exception as error:  # after the headers a stream that fails can only be broken off
+        tell = get_logger().warning if isinstance(error, OperationError) else get_logger().exception
+        tell("a download was broken off", path=request.path, reason=str(error))
         if request.transport is not None:
             request.transport.abort()
     finally:

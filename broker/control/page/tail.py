@@ -87,6 +87,8 @@ async def tail(ask: Ask) -> Page:
         "way": way,
         "after": _text(cursor),
         "most": SHOWN_MAX,
+        "shown_partitions": len(chosen),
+        "partitions": len(topic.partitions),
     }
     return Page("tail.html", f"Live tail of {topic.name}", "messages", values)
 
