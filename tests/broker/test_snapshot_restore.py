@@ -24,6 +24,7 @@ from ottla.broker import Embedded, snapshot_folders
 from ottla.broker.control import operations
 from ottla.broker.control.operations import OperationError
 from ottla.broker.tools.dump import dump
+from ottla.broker.tools.formats import formats
 from ottla.broker.tools.import_dir import import_dir
 from ottla.broker.tools.repair import repair
 from ottla.broker.tools.verify import verify
@@ -277,6 +278,7 @@ def test_tools_name_a_directory_that_is_partly_replaced(
     capfd.readouterr()
     tools: list[Callable[[], int]] = [
         lambda: verify([str(folder)]),
+        lambda: formats([str(folder)]),
         lambda: repair([str(folder)]),
         lambda: import_dir([str(folder), "--data-dir", str(tmp_path / "other")]),
     ]
@@ -311,3 +313,25 @@ def test_import_completes_an_interrupted_restore_of_its_target(
         broker.send("added", "x")
     assert import_dir([str(source), "--data-dir", str(folder)]) == 0, capfd.readouterr()
     assert found([folder]) == {**KEPT, "added": [b"x"]}
+
+
+def test_start_without_the_disk_of_a_directory_that_is_partly_replaced_takes_it_offline(
+    tmp_path: Path, temporary: Path
+) -> None:
+    """As any directory whose disk fails (KIP-112); the restore is completed when the disk works."""
+    folders = folders_of(tmp_path, 2)
+    broker, files = started(folders)
+    with broker:
+        fill(broker)
+        snapshot = broker.snapshot()
+        change(broker)
+        files.fail_once(folders[1] / RESTORE, errno.EIO, "replace", nth=2)
+        with pytest.raises(OperationError):
+            broker.restore(snapshot)
+    broker, files = started(folders)
+    files.break_down(folders[1], errno.EIO, {"replace"})
+    with broker:
+        offline = [one.offline for topic in broker.topics() for one in topic.partitions if one.offline is not None]
+        assert {topic.name for topic in broker.topics()} == set(KEPT) and offline
+        assert all("a restore cannot be finished: [Errno 5]" in line for line in offline)
+    assert found(folders) == KEPT

@@ -16,9 +16,12 @@ from old_messages import lay_down, piece, rows_of  # type: ignore[import-not-fou
 from simulated_files import Killed, SimulatedFiles  # type: ignore[import-not-found]
 
 from ottla.pipeline.backend import ReadError
+from ottla.pipeline.logs.catalog import Catalog
 from ottla.pipeline.rewriting.holding import UPGRADED, held, own_suffix, put_in_place, sweep
+from ottla.storage import restore
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import CLEAN_SHUTDOWN, LOCK, DataDirectory
+from ottla.storage.directory_files import RESTORE
 from ottla.storage.files import DiskFiles
 from ottla.storage.repair import Repair
 from ottla.storage.rewrite import Limits, Source, rewrite
@@ -186,3 +189,18 @@ def test_segments_put_in_place_have_the_mode_and_the_owner_of_those_that_they_re
     found = [path.stat() for path in (tmp_path / "orders-0").iterdir() if path.suffix != ".snapshot"]
     assert len(made) > 1 and os.stat(log).st_ino != before and len(found) > 6
     assert {(stat.S_IMODE(one.st_mode), one.st_uid) for one in found} == {(0o664, owner)}
+
+
+def test_directory_of_which_a_restore_replaced_a_part_is_refused(tmp_path: Path):
+    directory = DataDirectory.open(DiskFiles(), tmp_path, node_id=0)
+    directory.open_partition("t", 0, config=LogConfig(), now_ms=0)
+    directory.close()
+    staged = tmp_path / RESTORE
+    (staged / restore.OLD / "u-0").mkdir(parents=True)
+    assert list(Catalog([str(tmp_path)]).refresh())
+    (staged / restore.PLAN).write_text("{}")
+    line = "a restore of a snapshot that did not end; the next start of the broker completes or removes it"
+    with pytest.raises(ReadError, match=line):
+        Catalog([str(tmp_path)]).refresh()
+    with pytest.raises(ReadError, match=line), held(tmp_path):
+        pass
