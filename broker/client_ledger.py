@@ -163,8 +163,7 @@ class ClientLedger:
         self._waits = waits or clock
         self._soon: Timer | None = None
         self._news_written_ms = -NEWS_EVERY_MS  # by `waits`, whose time may begin at 0
-        self._has_news = False
-        self._news = not files.exists(path)  # something that the file does not have
+        self._has_news = not files.exists(path)  # something that the file does not have
         self._moved = False  # nothing but times
         self._failing = False
         self._timer = clock.call_every(TICK_MS, self._tick, self._due_ms)
@@ -318,7 +317,7 @@ class ClientLedger:
 
     @_news.setter
     def _news(self, has_news: bool) -> None:
-        if has_news and not self._has_news and self._entries <= SMALL_ENTRIES:
+        if has_news and self._soon is None and self._entries <= SMALL_ENTRIES:
             now_ms = self._waits.now_ms()
             at_ms = max(now_ms + SOON_MS, self._news_written_ms + NEWS_EVERY_MS)
             self._soon = self._waits.call_at(at_ms, self._write_news)

@@ -34,9 +34,12 @@ class Unreachable(Exception):
 
 
 class Client:
-    """A control plane at a URL such as `http://127.0.0.1:9644`; `HOST:PORT` alone will do. Raises Wrong for others."""
+    """A control plane at a URL such as `http://127.0.0.1:9644`; `HOST:PORT` alone will do, and the port of one on this
+    machine. Raises Wrong for others."""
 
     def __init__(self, address: str, timeout_seconds: float) -> None:
+        if address.isascii() and address.removeprefix(":").isdigit():
+            address = f"127.0.0.1:{address.removeprefix(':')}"
         self.url = address if "//" in address else f"http://{address}"
         self._timeout_seconds = timeout_seconds
         try:

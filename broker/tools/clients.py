@@ -1,8 +1,9 @@
 """`ottla clients`: which clients a broker has seen, what they called, and what of that another release would refuse.
 
 Owns the printing and the exit code. It reads one file, `ottla-clients.json`, and nothing else, so it works while the
-broker runs; that writes the file every ten seconds, and when it stops. Exit code 1 if a call fails on the release asked
-for, 0 if none does, 2 with one line on stderr for a release that does not exist, or a directory without such a file.
+broker runs; that writes what is new within a second, times every ten minutes, and all of it when it stops. Exit code 1
+if a call fails on the release asked for, 0 if none does, 2 with one line on stderr for a release that does not exist,
+or a directory that is no broker's.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from ...storage.directory_files import META_PROPERTIES
 from ...storage.files import DiskFiles
 from ..cli import complain
 from ..client_ledger import FILE_NAME, DamagedFile, Seen, SeenClient, read
@@ -60,6 +62,8 @@ def _read(directory: str) -> Seen:
     try:
         return read(DiskFiles(), path)
     except FileNotFoundError:
+        if os.path.exists(os.path.join(directory, META_PROPERTIES)):
+            return Seen()  # of a broker that no client has asked for anything yet
         missing = f"{directory} has no {FILE_NAME}: no broker has noted clients there"
         raise OSError(missing if os.path.isdir(directory) else f"no such directory: {directory}") from None
     except NotADirectoryError:
@@ -148,6 +152,8 @@ def _print_text(seen: Seen, judged: Judged, on: Profile | None, write: Callable[
 
 
 def _summary(seen: Seen, judged: Judged, on: Profile | None) -> list[str]:
+    if not seen.written_ms:
+        return ["No client has been seen by a broker of Ottla in this directory."]
     lines = [f"As of {_time(seen.written_ms)}." + (" Only what was seen is judged." if on else "")]
     if on:
         failing = [found for _, found in judged if _failures(found)]

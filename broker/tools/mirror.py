@@ -66,7 +66,7 @@ def mirror(arguments: Sequence[str]) -> int:
         try:
             patterns.append(re.compile(part))
         except re.error as error:
-            parser.error(f"--topics {part}: {error}")
+            parser.error(f"--topics {part}: no regular expression ({error}); .* is every topic")
     if not patterns:
         parser.error("--topics names none")
 

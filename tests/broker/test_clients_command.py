@@ -11,7 +11,7 @@ from harness import Client as Connection
 from harness import Closed, ping, process, produce, records, running
 
 from ottla.broker.cli import main
-from ottla.broker.client_ledger import FILE_NAME, CallUse, Seen, SeenClient, Use, to_bytes
+from ottla.broker.client_ledger import FILE_NAME, SOON_MS, CallUse, Seen, SeenClient, Use, to_bytes
 from ottla.broker.releases import RELEASES, profile
 from ottla.broker.tools.client_rules import fetched_magic, verdicts
 from ottla.protocol.messages.metadata import MetadataRequest
@@ -292,6 +292,18 @@ async def test_what_a_broker_refuses_is_told_as_refused_here(tmp_path: Path, run
     code, out, _ = run(tmp_path, "--release", "4.0")
     assert code == 1 and "  refused here: Produce v2\n" in out and "Produce v2 fails" in out
     assert run(tmp_path, "--release", "2.8")[0] == 0
+
+
+async def test_clients_of_a_broker_that_runs_are_printed_from_the_first_request_on(tmp_path: Path, run: Run) -> None:
+    async with running(tmp_path) as broker:
+        code, out, err = run(tmp_path, "--release", "4.0")
+        assert (code, err) == (0, "") and "(none yet)\n\nNo client has been seen" in out
+        assert json.loads(run(tmp_path, "--json")[1])["clients"] == []
+        client = await broker.client()
+        await client.call(ping(), 0, "app")
+        broker.clock.advance(SOON_MS)
+        code, out, _ = run(tmp_path, "--release", "4.0")
+        assert code == 0 and "  calls: ApiVersions v0\n" in out and "On 4.0 nothing of this fails." in out
 
 
 @pytest.mark.slow

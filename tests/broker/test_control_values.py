@@ -160,3 +160,8 @@ def test_what_is_no_time(text: str) -> None:
 def test_what_is_no_address_of_a_control_plane(address: str) -> None:
     with pytest.raises(Wrong, match="is no address of a control plane"):
         Client(address, 1)
+
+
+@pytest.mark.parametrize("address", ["9644", ":9644", "127.0.0.1:9644", "http://127.0.0.1:9644"])
+def test_port_alone_is_a_control_plane_on_this_machine(address: str) -> None:
+    assert Client(address, 1.0).url == "http://127.0.0.1:9644"
