@@ -8,6 +8,11 @@
   const remember = (name, value) => { try { localStorage.setItem(name, value); } catch { /* not allowed to */ } };
   let busy = false;
 
+  // What scrolls sideways can be scrolled by keys as well.
+  const reach = () => { for (const one of document.querySelectorAll("table, .columns section")) { if (one.scrollWidth > one.clientWidth) one.tabIndex = 0; else one.removeAttribute("tabindex"); } };
+  addEventListener("resize", reach);
+  reach();
+
   // What is typed, chosen or opened stays; whoever has the focus keeps it.
   async function refresh(quietly) {
     if (busy) return;
@@ -26,6 +31,7 @@
         [...part.querySelectorAll(".scroll, pre")].forEach((one, at) => { one.scrollTop = scrolled[at] || 0; });
         if (href) [...part.querySelectorAll("a")].find((one) => one.getAttribute("href") === href)?.focus();
       }
+      reach();
       document.title = fresh.title;
       if (!quietly) told.textContent = answer.ok ? `Refreshed at ${new Date().toLocaleTimeString()}.` : "Not there any more.";
     } catch {
