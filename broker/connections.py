@@ -24,7 +24,7 @@ from .context import Arrival
 from .logs import get_logger, handling, levels
 from .recording.tap import Tap
 from .request_log import note_request
-from .router import Call, Mutes, call, failure
+from .router import Mutes, call, failure
 
 if TYPE_CHECKING:
     from .client_ledger import Origin
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .faults.injection import FaultedCall
     from .metrics.counters import RequestMetrics
     from .recording.exchange import Exchange, Peer, Sink
+    from .router import AnyCall
     from .state import BrokerState
 
 SEND_BYTES = 256 * 1024  # answers of one read event are joined up to this size, and then sent
@@ -134,7 +135,7 @@ class _Running:
     def __init__(
         self,
         connection: ClientConnection,
-        made: Call | FaultedCall,
+        made: AnyCall,
         seen: Exchange | None,
         begun_ns: int,
         request_bytes: int,
@@ -160,7 +161,11 @@ class _Running:
             try:
                 future = self.call.coroutine.send(None)  # type: ignore[union-attr]
             except StopIteration as stop:
-                self.connection.answered(self, stop.value)
+                if (building := self.call.in_steps(stop.value)) is None:
+                    self.connection.answered(self, stop.value)
+                else:
+                    self.call = building
+                    self.step(_future)
             except Exception as error:
                 self.connection.failed(self, error)
             else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import ipaddress
 import struct
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from ..protocol.schema import Versions
 from .errors import Refused
 from .security.authorizer import ANONYMOUS, REFUSAL_TEXTS, REFUSALS
 from .security.operations import bit_field, operations_of
+from .turns import FewerCollections
 
 if TYPE_CHECKING:
     from .client_ledger import Origin
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Any, "RequestContext"], Coroutine[Any, Any, Any]]
 H = TypeVar("H", bound=Handler)
+A = TypeVar("A")
+B = TypeVar("B")
+STEP_ENTRIES = 1000
+"""Of one cooperative step of a handler: 10 ms or less."""
+CHUNK_ENTRIES = 100
+"""`RequestContext.mapped` looks after so many whether the step is full."""
 
 
 def handles(request_class: type) -> Callable[[H], H]:
@@ -102,7 +109,17 @@ def _unshortened(host: str) -> str:
 class RequestContext:
     """One request's surroundings."""
 
-    __slots__ = ("api_version", "arrival", "broker", "client_id", "correlation_id", "faulted", "meter")
+    __slots__ = (
+        "_collections",
+        "_entries_left",
+        "api_version",
+        "arrival",
+        "broker",
+        "client_id",
+        "correlation_id",
+        "faulted",
+        "meter",
+    )
 
     def __init__(
         self, broker: BrokerState, api_version: int, correlation_id: int, client_id: str, arrival: Arrival
@@ -116,6 +133,8 @@ class RequestContext:
         """Of a Fetch: the error codes that are answered on command, by `PartitionKey`."""
         self.meter: Meter | None = None
         """What the request is charged; None while there are no quotas."""
+        self._entries_left = STEP_ENTRIES
+        self._collections: FewerCollections | None = None
 
     @property
     def client_host(self) -> str:
@@ -226,6 +245,47 @@ class RequestContext:
         """For long work that is not done by the handler's own coroutine, and is to be charged all the same."""
         turns = self.broker.turns
         return turns if self.meter is None else self.meter.timed(turns)
+
+    # Cooperative steps
+
+    def is_due(self, entries: int = 1) -> bool:
+        """Counts entries that a handler is about to work on; whether it has to await `next_step` before them.
+
+        An entry is 10 us of work or less; work that takes longer counts as several.
+        """
+        self._entries_left -= entries
+        return self._entries_left < 0
+
+    @property
+    def is_in_steps(self) -> bool:
+        """Whether the request was read in steps, or its handler has yielded between entries: its response may be large,
+        and what the handler read may have changed."""
+        return self._collections is not None
+
+    def begin_steps(self) -> None:
+        """From here on the request has many entries."""
+        if self._collections is None:
+            self._collections = FewerCollections()
+
+    async def next_step(self) -> None:
+        """Yields to the event loop: requests of other connections run meanwhile, and may change what was read."""
+        self.begin_steps()
+        await self.broker.turns.step()
+        self._entries_left = STEP_ENTRIES
+
+    async def mapped(self, function: Callable[[A], B], values: Sequence[A], entries: int = 1) -> list[B]:
+        """[function(value) for value in values] in cooperative steps; each value counts as `entries`."""
+        count = 1 + entries * len(values)
+        if count <= self._entries_left:
+            self._entries_left -= count
+            return [function(value) for value in values]
+        made: list[B] = []
+        size = max(1, CHUNK_ENTRIES // entries)
+        for first in range(0, len(values) or 1, size):
+            if self.is_due(size * entries):
+                await self.next_step()
+            made += map(function, values[first : first + size])
+        return made
 
     def now_ms(self) -> int:
         """The broker's time."""

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..protocol.errors import ErrorCode
+from ..protocol.records import steps
+from ..protocol.records.steps import Steps
 from .errors import Refused
 
 EVICTABLE_AFTER_MS = 120_000
+STEP_PARTITIONS = 2000
 EPOCH_MAX = (1 << 31) - 1
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -123,18 +126,32 @@ class FetchSessions:
 
     def plan(self, request: Any, uses_topic_ids: bool, now_ms: int, node_id: int = 0) -> FetchPlan:
         """What `request` (a FetchRequest) asks a node to read. Raises Refused for a session that is not, or not so."""
-        listed = {
-            PartitionKey(topic.topic, topic.topic_id, partition.partition): partition
-            for topic in request.topics
-            for partition in topic.partitions
-        }
+        return steps.run(self.planning(request, uses_topic_ids, now_ms, node_id))
+
+    def planning(self, request: Any, uses_topic_ids: bool, now_ms: int, node_id: int = 0) -> Steps[FetchPlan]:
+        """`plan` in steps. A session's epoch is used up before the first of them that changes it."""
+        listed: dict[PartitionKey, Any] = {}
+        left = STEP_PARTITIONS
+        for topic in request.topics:
+            left -= 1 + len(topic.partitions)
+            if left < 0:
+                yield None
+                left = STEP_PARTITIONS
+            for number, partition in enumerate(topic.partitions, 1):
+                listed[PartitionKey(topic.topic, topic.topic_id, partition.partition)] = partition
+                if number % STEP_PARTITIONS == 0:
+                    yield None
         session = self._sessions.get(request.session_id)
         if session is not None and session.node_id != node_id:
             session = None
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session is not None:
                 del self._sessions[session.id]  # a full request ends the session it names
-            wanted = {key: Wanted(partition) for key, partition in listed.items()}
+            wanted: dict[PartitionKey, Wanted] = {}
+            for number, (key, partition) in enumerate(listed.items(), 1):
+                wanted[key] = Wanted(partition)
+                if number % STEP_PARTITIONS == 0:
+                    yield None
             return FetchPlan(wanted, wants_session=request.session_epoch == INITIAL_EPOCH, node_id=node_id)
         if session is None:
             raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -142,22 +159,32 @@ class FetchSessions:
             raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             raise Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        for key, partition in listed.items():
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session.id)
+        epoch = session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        for number, (key, partition) in enumerate(listed.items(), 1):
             known = session.partitions.get(key)
             if known is None:
                 session.partitions[key] = Wanted(partition)
             else:
                 known.update(partition)
+            if number % STEP_PARTITIONS == 0:
+                yield None
         for topic in request.forgotten_topics_data:
-            for index in topic.partitions:
+            left -= 1 + len(topic.partitions)
+            if left < 0:
+                yield None
+                left = STEP_PARTITIONS
+            for number, index in enumerate(topic.partitions, 1):
                 session.partitions.pop(PartitionKey(topic.topic, topic.topic_id, index), None)
+                if number % STEP_PARTITIONS == 0:
+                    yield None
         if not session.partitions:
-            del self._sessions[session.id]
+            self._sessions.pop(session.id, None)
             return FetchPlan({})
-        session.used_ms = now_ms
-        self._sessions.move_to_end(session.id)
-        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
-        return FetchPlan(dict(session.partitions), session)
+        plan = FetchPlan(dict(session.partitions), session)
+        plan.session_epoch = epoch
+        return plan
 
     def keys(self, request: Any) -> list[PartitionKey]:
         """What `request` would read, in no order; nothing is changed by asking."""
@@ -185,20 +212,31 @@ class FetchSessions:
         self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
     ) -> tuple[int, list[tuple[PartitionKey, Any]]]:
         """(session id, the answers to send). Raises Refused if another request used the session meanwhile."""
+        return steps.run(self.concluding(plan, answers, uses_topic_ids, now_ms))
+
+    def concluding(
+        self, plan: FetchPlan, answers: list[tuple[PartitionKey, Any]], uses_topic_ids: bool, now_ms: int
+    ) -> Steps[tuple[int, list[tuple[PartitionKey, Any]]]]:
+        """`conclude` in steps."""
         if plan.session is None:
             if not plan.wants_session:
                 return 0, answers
             session = self._begin(plan, uses_topic_ids, now_ms)
             if session is None:
                 return 0, answers
-            for key, answer in answers:
-                session.partitions[key].told(answer)
+            for number, (key, answer) in enumerate(answers, 1):
+                if (wanted := session.partitions.get(key)) is not None:
+                    wanted.told(answer)
+                if number % STEP_PARTITIONS == 0:
+                    yield None
             return session.id, answers
         session = plan.session
         if session.epoch != plan.session_epoch:
             raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         sent = []
-        for key, answer in answers:
+        for number, (key, answer) in enumerate(answers, 1):
+            if number % STEP_PARTITIONS == 0:
+                yield None
             wanted = session.partitions.get(key)
             if wanted is None:
                 continue

@@ -23,8 +23,7 @@ from ..protocol.names import did_you_mean
 
 if TYPE_CHECKING:
     from .connections import ClientConnection
-    from .faults.injection import FaultedCall
-    from .router import Call
+    from .router import AnyCall
 
 PREFIX = "ottla.broker."
 REQUEST_LOGGER = PREFIX + "request_log"
@@ -143,7 +142,7 @@ class Handling:
 
     def __init__(self) -> None:
         self.connection: ClientConnection | None = None
-        self.call: Call | FaultedCall | None = None
+        self.call: AnyCall | None = None
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:

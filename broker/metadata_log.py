@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ..protocol.errors import MalformedMessage
 from ..protocol.messages import metadata_records
 from ..protocol.metadata_values import TOPIC, WRITTEN_VERSIONS, decode, encode, frame_of
-from ..protocol.records import batch, formats
+from ..protocol.records import batch, formats, steps
 from ..protocol.records.errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from ..protocol.records.steps import Steps
 from ..storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["TOPIC", "TOPIC_ID", "WRITTEN_VERSIONS", "MetadataLog", "decode", "encode", "frame_of", "read_all"]
 
 TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
+STEP_ENTRIES = 500
 METADATA_VERSION_LEVEL = 21  # 3.9-IV0
 
 
@@ -36,7 +38,15 @@ class MetadataLog:
 
     def append(self, records: Sequence[Any], now_ms: int) -> None:
         """Writes the records as one batch, all or none. Raises StorageError."""
-        entries = [batch.Record(index, now_ms, None, encode(record), ()) for index, record in enumerate(records)]
+        steps.run(self.append_steps(records, now_ms))
+
+    def append_steps(self, records: Sequence[Any], now_ms: int) -> Steps[None]:
+        """`append` in steps; all is written in the last one."""
+        entries = []
+        for index, record in enumerate(records):
+            if index and index % STEP_ENTRIES == 0:
+                yield None
+            entries.append(batch.Record(index, now_ms, None, encode(record), ()))
         self._log.append_records(entries, now_ms=now_ms)
         self._log.flush()
 

@@ -12,13 +12,12 @@ from .logs import get_logger
 
 if TYPE_CHECKING:
     from .connections import Connections
-    from .faults.injection import FaultedCall
-    from .router import Call
+    from .router import AnyCall
 
 
 def note_request(
     shared: Connections,
-    call: Call | FaultedCall,
+    call: AnyCall,
     request_bytes: int,
     begun_ns: int,
     parts: list[Any],

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
-from ..protocol.compiler import builder, parser
+from ..protocol.compiler import TooManyItems, builder, parser
 from ..protocol.errors import ErrorCode, MalformedMessage, ProtocolViolation
 from ..protocol.headers import API_VERSIONS_KEY, read_prefix, read_rest, response_header
 from ..protocol.messages.api_versions import ApiVersionsResponse
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from .clock import Timer
     from .context import Arrival
     from .faults.injection import FaultedCall
+    from .large_calls import BuildingCall, LargeCall
+
+    AnyCall: TypeAlias = "Call | FaultedCall | LargeCall | BuildingCall"
     from .releases import Profile
     from .state import BrokerState
 
@@ -50,6 +53,9 @@ def _route(handler: Handler) -> Route:
     name = request_class.__name__.removesuffix("Request")
     return Route(declared.api_key, name, handler, request_class, declared.versions, declared.flexible)
 
+
+ITEMS_AT_ONCE = 4096
+"""Of a request that is read in one go; one with more is read in cooperative steps."""
 
 Reader = tuple[Route, Callable[..., Any], bool]  # of a request in one version; whether that version is flexible
 ROUTES: dict[int, Route] = {route.api_key: route for route in sorted(map(_route, HANDLERS))}
@@ -80,12 +86,22 @@ class Call(NamedTuple):
     api_version: int
     route: Route
     client_id: str = ""
+    context: RequestContext | None = None
 
     # What faults and quotas make otherwise.
     is_faulted = False
     is_held = False
     throttle_ms = 0  # what an answer that says what went wrong tells
     mutes: Mutes = ()
+
+    def in_steps(self, response: Any) -> BuildingCall | None:
+        """The call that builds a large response in cooperative steps; None for one that `parts` builds at once."""
+        context = self.context
+        if context is None or not context.is_in_steps or response is None:
+            return None
+        from .large_calls import BuildingCall
+
+        return BuildingCall(self, context, response)
 
     def parts(self, response: Any) -> list[Any]:
         """The bytes of the answer, in pieces; none for an answer that is not sent (acks=0)."""
@@ -150,7 +166,7 @@ def _both(one: Versions | None, other: Versions) -> Versions | None:
     return shared if shared.first <= shared.last else None
 
 
-def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call | FaultedCall:
+def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> AnyCall:
     """Reads one request and makes the handler's coroutine, not yet started. Raises ProtocolViolation."""
     prefix = read_prefix(frame)
     api_key, api_version, correlation_id, _ = prefix
@@ -167,28 +183,38 @@ def call(frame: memoryview, broker: BrokerState, arrival: Arrival) -> Call | Fau
         return Call(None, _unknown_api_versions(broker), header, 0, ROUTES[api_key])
     client_id, position = read_rest(frame, prefix, flexible)
     arrival.client_id = client_id
-    try:
-        request = read(frame, position)
-    except MalformedMessage as error:
-        raise ProtocolViolation(str(error)) from None
-    if (client_id, api_key, api_version) not in arrival.origin.seen:
-        broker.clients.note(arrival.origin, client_id, api_key, api_version)
     context = RequestContext(broker, api_version, correlation_id, client_id, arrival)
     header = response_header(correlation_id, api_key, flexible)
+    if broker.faults is not None and broker.faults.requests:
+        frame = memoryview(bytearray(frame))  # rules may look at it when its buffer has been reused
+    try:
+        request = read(frame, position, ITEMS_AT_ONCE)
+    except TooManyItems:
+        from .large_calls import LargeCall
+
+        return LargeCall(memoryview(bytearray(frame)), position, route, context, header)
+    except MalformedMessage as error:
+        raise ProtocolViolation(str(error)) from None
+    return handling_of(request, len(frame), route, context, header)
+
+
+def handling_of(request: Any, size: int, route: Route, context: RequestContext, header: bytes) -> Call | FaultedCall:
+    """The call that a request becomes, which took `size` bytes."""
+    broker, client_id, api_version = context.broker, context.client_id, context.api_version
+    origin = context.arrival.origin
+    if (client_id, route.api_key, api_version) not in origin.seen:
+        broker.clients.note(origin, client_id, route.api_key, api_version)
     throttle = broker.quotas.throttle
-    meter = context.meter = None if throttle is None else Meter(throttle, context, request, len(frame))
+    meter = context.meter = None if throttle is None else Meter(throttle, context, request, size)
     if broker.faults is not None and broker.faults.requests:
         from .faults.injection import faulted
 
-        # It may be looked at when the frame's buffer is somebody else's.
-        kept = memoryview(bytearray(frame))
-        request = read(kept, position)
         if found := faulted(route, request, context, header):
             return found
     if meter is not None:
         driven = cast("Coroutine[Any, Any, Any]", meter.drive(route.handler(request, context)))
-        return MeteredCall(driven, None, header, api_version, route, client_id)
-    return Call(route.handler(request, context), None, header, api_version, route, client_id)
+        return MeteredCall(driven, None, header, api_version, route, client_id, context)
+    return Call(route.handler(request, context), None, header, api_version, route, client_id, context)
 
 
 def _unknown_api_versions(broker: BrokerState) -> ApiVersionsResponse:
@@ -200,7 +226,7 @@ def _unknown_api_versions(broker: BrokerState) -> ApiVersionsResponse:
     return response
 
 
-def failure(made: Call | FaultedCall, error: Exception) -> list[Any]:
+def failure(made: AnyCall, error: Exception) -> list[Any]:
     """The answer to a request whose handler raised: its error code at the top, what there is to say, and nothing else.
 
     Raises ProtocolViolation when that was raised, and for an API whose answers have no place for an error of the whole.

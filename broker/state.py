@@ -203,6 +203,7 @@ class BrokerState:
         self.topics = Topics(
             self.logs, self.metadata_log, self.config, self.nodes, lambda: uuid.uuid4().bytes, self.durability
         )
+        self.topics.changes.attach(self.loop, self.turns)
         self.named_configs = NamedConfigs(self.metadata_log)
         max_bytes = self.config.get("telemetry.max.bytes", 0)  # where there is none, clients cannot ask either
         self.telemetry = Telemetry(lambda: self.named_configs.of(CLIENT_METRICS), max_bytes)
@@ -377,6 +378,18 @@ class BrokerState:
             return self.internal_topic(name, now_ms)
         return self.topics.create(name, self.config["num.partitions"], {}, now_ms)
 
+    async def auto_create_in_steps(self, name: str, now_ms: int) -> Topic:
+        """`auto_create` in cooperative steps."""
+        partitions, configs = self.partitions_of_new(name), {}
+        if name in INTERNAL_TOPICS:
+            configs = internal_configs(name, self.config)
+        return await self.topics.changes.make(name, self.topics.creating(name, partitions, configs, now_ms))
+
+    def partitions_of_new(self, name: str) -> int:
+        """How many partitions `auto_create` gives a topic of that name."""
+        key = f"{internal_prefix(name)}.num.partitions" if name in INTERNAL_TOPICS else "num.partitions"
+        return self.config[key]
+
     def internal_topic(self, name: str, now_ms: int) -> Topic:
         """One of Kafka's own topics, made when it is first needed, with the configs that Kafka gives it."""
         topic = self.topics.get(name)
@@ -488,6 +501,7 @@ class BrokerState:
                 p.unfinished for topic in self.topics for p in topic.partitions if p.unfinished is not None
             ]
             under_way += self.moves.under_way
+            under_way += self.topics.changes.under_way
             if self._cleaner is not None and self._cleaner.under_way is not None:
                 under_way.append(self._cleaner.under_way)
             if under_way:
@@ -520,7 +534,8 @@ class BrokerState:
     # Stopping
 
     def begin_stop(self) -> None:
-        """Ends every wait, so that requests in flight are answered."""
+        """Ends every wait, so that requests in flight are answered, and makes what was begun of topics whole."""
+        self.topics.changes.finish()
         for topic in self.topics:
             for partition in topic.partitions:
                 wake_all(partition.waiters)

@@ -21,6 +21,8 @@ from ..protocol.messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from ..protocol.records import steps
+from ..protocol.records.steps import Steps
 from ..storage.errors import DirectoryFailed, StorageError
 from .config import Config, ConfigError, TopicConfig, without_nulls
 from .durability import Durability
@@ -33,6 +35,15 @@ from .metadata_log import TOPIC as METADATA_TOPIC
 from .metadata_log import MetadataLog
 from .nodes import NO_LEADER, REPLICAS, Assignment, Nodes
 from .partitions import LEADER_EPOCH, Partition
+from .topic_changes import TopicChanges
+from .topic_records import (
+    RESOURCE_TOPIC,
+    changed_record,
+    config_record,
+    merged,
+    partition_record,
+    stored_assignment,
+)
 
 if TYPE_CHECKING:
     from ..storage.config import LogConfig
@@ -42,8 +53,7 @@ TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset((GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC))
 NAME_LENGTH_MAX = 249
 PARTITIONS_AT_ONCE_MAX = 10_000  # per request, as in KRaft
-RESOURCE_TOPIC = 2  # ConfigResource types
-LEADER_UNCHANGED = -2  # in a PartitionChangeRecord
+STEP_PARTITIONS = 10  # opened or deleted in one cooperative step; one takes up to a millisecond
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -147,6 +157,9 @@ class Topics:
         self._assigned: dict[tuple[bytes, int], Assignment] = {}  # of partitions that are not opened yet
         self._recorded: dict[tuple[bytes, int], Assignment] = {}  # as the metadata log has it
         self._as_kraft: bool = config.profile.behaviour.topics_as_kraft
+        self._new_names: set[str] = set()  # of topics that are being created
+        self.changes = TopicChanges()
+        """What is made in steps; every other change of the same topic finishes it first."""
 
     # Looking up
 
@@ -200,7 +213,7 @@ class Topics:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         # '.' and '_' are one character in the names of metrics, so Kafka keeps such names apart.
         flat = name.replace(".", "_")
-        for other in self._by_name if "." in name or "_" in name else ():
+        for other in (*self._by_name, *self._new_names) if "." in name or "_" in name else ():
             if other.replace(".", "_") == flat:
                 raise Refused(
                     ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -268,37 +281,62 @@ class Topics:
     ) -> Topic:
         """Creates a topic; `replicas` are the node ids of each partition, placed without it. Raises Refused,
         ConfigError or StorageError; then nothing of it remains."""
+        self.changes.finish(name)
+        return steps.run(self.creating(name, partitions, configs, now_ms, replicas))
+
+    def creating(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str | None],
+        now_ms: int,
+        replicas: Sequence[Sequence[int]] | None = None,
+    ) -> Steps[Topic]:
+        """`create` in steps, for `changes`. What can be refused is refused in the first one."""
         kept = self.check_new(name, configs)
         if replicas is None:
             replicas = self.place(partitions, self.replication_factor(name))
         while True:
             try:
-                return self._create(name, replicas, kept, now_ms)
+                return (yield from self._create(name, replicas, kept, now_ms))
             except DirectoryFailed:  # with one less to choose from
                 continue
 
-    def _create(self, name: str, replicas: Sequence[Sequence[int]], kept: dict[str, str], now_ms: int) -> Topic:
+    def _create(self, name: str, replicas: Sequence[Sequence[int]], kept: dict[str, str], now_ms: int) -> Steps[Topic]:
+        self._new_names.add(name)
         topic = Topic(name, new_topic_id(self._random_uuid), TopicConfig(self._config, kept))
-        self._logs.forget_offsets(name, range(len(replicas)))
-        placed = [(index, self._logs.place(name, index)) for index in range(len(replicas))]
-        self._assign(topic, 0, replicas)
-        records: list[Any] = [TopicRecord(name=name, topic_id=topic.id)]
-        records += [_config_record(name, key, value) for key, value in kept.items()]
-        records += self._new_records(topic, placed)
-        self._metadata.append(records, now_ms)
         try:
+            self._logs.forget_offsets(name, range(len(replicas)))
+            placed = [(index, self._logs.place(name, index)) for index in range(len(replicas))]
+            self._assign(topic, 0, replicas)
+            records: list[Any] = [TopicRecord(name=name, topic_id=topic.id)]
+            records += [config_record(name, key, value) for key, value in kept.items()]
+            records += self._new_records(topic, placed)
+            yield from self._metadata.append_steps(records, now_ms)
+            yield from self._open_new(topic, placed, now_ms)
+        finally:
+            self._new_names.discard(name)
+        self._by_name[name] = self._by_id[topic.id] = topic
+        self._warn_of_format(topic)
+        return topic
+
+    def _open_new(self, topic: Topic, placed: Sequence[tuple[int, bytes]], now_ms: int) -> Steps[None]:
+        """Makes the logs of a topic whose records are written; where that fails, all of it goes again."""
+        try:
+            config = self._log_config(topic)
             for index, directory in placed:
-                self._open(topic, index, directory, self._log_config(topic), now_ms)
+                if index and index % STEP_PARTITIONS == 0:
+                    yield None
+                self._open(topic, index, directory, config, now_ms)
+            if config != self._log_config(topic):  # a config of the broker changed meanwhile
+                self._reconfigure(topic)
         except StorageError:
-            self._drop_logs(topic, at_once=True)  # first: it may be open files that there are too many of
-            for index in range(len(replicas)):
+            self._drop_logs(topic)  # first: it may be open files that there are too many of
+            for index, _ in placed:
                 self._assigned.pop((topic.id, index), None)
                 self._recorded.pop((topic.id, index), None)
             self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
             raise
-        self._by_name[name] = self._by_id[topic.id] = topic
-        self._warn_of_format(topic)
-        return topic
 
     def _assign(self, topic: Topic, first: int, replicas: Sequence[Sequence[int]]) -> None:
         for index, nodes in enumerate(replicas, first):
@@ -311,22 +349,40 @@ class Topics:
     ) -> None:
         """Grows a topic to `count` partitions in all, the new ones with as many replicas as the others unless they are
         given. Raises StorageError."""
+        self.changes.finish(topic.name)
+        steps.run(self.adding_partitions(topic, count, now_ms, replicas))
+
+    def adding_partitions(
+        self, topic: Topic, count: int, now_ms: int, replicas: Sequence[Sequence[int]] | None = None
+    ) -> Steps[None]:
+        """`add_partitions` in steps, for `changes`. Raises Refused where a change that was under way left no room."""
+        self._check_there(topic)
         first = len(topic.partitions)
+        if count <= first or (replicas is not None and len(replicas) != count - first):
+            raise Refused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {first} partition(s).")
         if replicas is None:
             factor = len(topic.partitions[0].replicas) if topic.partitions else self.replication_factor(topic.name)
             replicas = self.place(count - first, factor, grows=True)
         self._logs.forget_offsets(topic.name, range(first, count))
         placed = [(index, self._logs.place(topic.name, index)) for index in range(first, count)]
         self._assign(topic, first, replicas)
-        self._metadata.append(self._new_records(topic, placed), now_ms)
-        self.open([(topic, index, at) for index, at in placed], now_ms)
+        yield from self._metadata.append_steps(self._new_records(topic, placed), now_ms)
+        for start in range(0, len(placed), STEP_PARTITIONS):
+            if start:
+                yield None
+            self.open([(topic, index, at) for index, at in placed[start : start + STEP_PARTITIONS]], now_ms)
+
+    def _check_there(self, topic: Topic) -> None:
+        if self._by_id.get(topic.id) is not topic:  # the change that was under way has deleted it
+            problem = "This server does not host this topic-partition."
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
 
     def set_configs(self, topic: Topic, configs: Mapping[str, str], now_ms: int) -> None:
         """Replaces a topic's configs. Raises ConfigError or StorageError; then nothing has changed."""
         changed = TopicConfig(self._config, configs)
         before = topic.config.overrides
-        records = [_config_record(topic.name, key, None) for key in before if key not in configs]
-        records += [_config_record(topic.name, k, v) for k, v in configs.items() if before.get(k) != v]
+        records = [config_record(topic.name, key, None) for key in before if key not in configs]
+        records += [config_record(topic.name, k, v) for k, v in configs.items() if before.get(k) != v]
         if records:
             self._metadata.append(records, now_ms)
         topic.config = changed
@@ -335,9 +391,15 @@ class Topics:
 
     def delete(self, topic: Topic, now_ms: int) -> None:
         """Deletes a topic; those who wait for its partitions are answered. Raises StorageError."""
+        self.changes.finish(topic.name)
+        steps.run(self.deleting(topic, now_ms))
+
+    def deleting(self, topic: Topic, now_ms: int) -> Steps[None]:
+        """`delete` in steps, for `changes`: the topic is gone after the first one, and its folders after the last."""
+        self._check_there(topic)
         self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
         del self._by_name[topic.name], self._by_id[topic.id]
-        self._drop_logs(topic)
+        yield from self._dropping(topic)
 
     def reassign(self, changes: Sequence[tuple[Partition, Assignment]], now_ms: int) -> None:
         """Has partitions led or kept in sync by others, all at once. Raises StorageError; then nothing has changed."""
@@ -448,7 +510,7 @@ class Topics:
             # A folder that somebody moved: from here on it is looked for where it is.
             if directory is not None and directory >= FIRST_DIRECTORY_ID and lies_in not in (None, directory):
                 now = self._recorded[topic.id, index] = topic.partitions[-1].assignment
-                moved.append(_partition_record(topic.id, index, now, lies_in))
+                moved.append(partition_record(topic.id, index, now, lies_in))
         if moved:
             self._metadata.append(moved, now_ms)
 
@@ -488,11 +550,18 @@ class Topics:
         if reason := topic_warning(topic.config, self._config):
             get_logger().warning("message.format.version of a topic is ignored", topic=topic.name, reason=reason)
 
-    def _drop_logs(self, topic: Topic, *, at_once: bool = False) -> None:
+    def _drop_logs(self, topic: Topic) -> None:
+        """All at once, of a topic that could not be created."""
+        steps.run(self._dropping(topic, at_once=True))
+
+    def _dropping(self, topic: Topic, *, at_once: bool = False) -> Steps[None]:
         """What cannot be removed is put aside by a later start, which finds it listed nowhere."""
         for partition in topic.partitions:
             del self._partitions[topic.name, partition.index]
             self._recorded.pop((topic.id, partition.index), None)
+        for number, partition in enumerate(topic.partitions):
+            if number and number % STEP_PARTITIONS == 0 and not at_once:
+                yield None
             partition.gone()
             if partition.offline is None:
                 try:
@@ -503,65 +572,4 @@ class Topics:
                     )
 
     def _new_records(self, topic: Topic, placed: Iterable[tuple[int, bytes]]) -> list[PartitionRecord]:
-        return [_partition_record(topic.id, index, self._assigned[topic.id, index], at) for index, at in placed]
-
-
-def stored_assignment(record: PartitionRecord) -> Assignment:
-    """What a record says of who has a partition."""
-    epochs = max(record.leader_epoch, LEADER_EPOCH), max(record.partition_epoch, 0)
-    going = tuple(record.adding_replicas), tuple(record.removing_replicas)
-    return Assignment(tuple(record.replicas), tuple(record.isr), record.leader, *epochs, *going)
-
-
-def merged(before: Assignment, record: PartitionChangeRecord) -> Assignment:
-    """What a partition becomes by a change: each is one more partition epoch, and one that names a leader, were it the
-    same, is a new leader epoch."""
-    names_leader = record.leader != LEADER_UNCHANGED
-    return Assignment(
-        before.replicas if record.replicas is None else tuple(record.replicas),
-        before.isr if record.isr is None else tuple(record.isr),
-        record.leader if names_leader else before.leader,
-        before.leader_epoch + names_leader,
-        before.partition_epoch + 1,
-        before.adding if record.adding_replicas is None else tuple(record.adding_replicas),
-        before.removing if record.removing_replicas is None else tuple(record.removing_replicas),
-    )
-
-
-def changed_record(
-    topic_id: bytes, index: int, before: Assignment, after: Assignment, directory: bytes | None
-) -> PartitionChangeRecord | PartitionRecord:
-    """The record that makes the one of the other: the change, or the whole where a change cannot say it."""
-    replicas = None if after.replicas == before.replicas else list(after.replicas)
-    is_new = (after.leader, after.leader_epoch) != (before.leader, before.leader_epoch)
-    record = PartitionChangeRecord(
-        partition_id=index,
-        topic_id=topic_id,
-        isr=None if after.isr == before.isr else list(after.isr),
-        leader=after.leader if is_new else LEADER_UNCHANGED,
-        replicas=replicas,
-        adding_replicas=None if after.adding == before.adding else list(after.adding),
-        removing_replicas=None if after.removing == before.removing else list(after.removing),
-        directories=None if replicas is None or directory is None else [directory] * len(replicas),
-    )
-    return record if merged(before, record) == after else _partition_record(topic_id, index, after, directory)
-
-
-def _partition_record(topic_id: bytes, index: int, assignment: Assignment, directory: bytes | None) -> PartitionRecord:
-    """The whole of a partition, made or changed. All its replicas lie in the one directory."""
-    return PartitionRecord(
-        partition_id=index,
-        topic_id=topic_id,
-        replicas=list(assignment.replicas),
-        isr=list(assignment.isr),
-        removing_replicas=list(assignment.removing),
-        adding_replicas=list(assignment.adding),
-        leader=assignment.leader,
-        leader_epoch=assignment.leader_epoch,
-        partition_epoch=assignment.partition_epoch,
-        directories=[] if directory is None else [directory] * len(assignment.replicas),
-    )
-
-
-def _config_record(topic: str, name: str, value: str | None) -> ConfigRecord:
-    return ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=topic, name=name, value=value)
+        return [partition_record(topic.id, index, self._assigned[topic.id, index], at) for index, at in placed]

@@ -8,6 +8,7 @@ which they came, so that what they hold in memory does not grow with the number 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,8 @@ from typing import Any, Protocol, TypeVar
 from ..protocol.records.steps import Steps
 
 AT_ONCE = 4  # each may hold a decompressed batch (64 MiB) and its copy in the other format
+
+NEVER = (1 << 31) - 1  # collections of younger objects before a full one
 
 T = TypeVar("T")
 
@@ -27,6 +30,7 @@ class Turns:
         self._loop = loop
         self._free = at_once
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._steps: deque[asyncio.Future[None]] = deque()
 
     async def run(self, steps: Steps[T]) -> T:
         """The result of the work. Raises what it raises. May be awaited by a handler, and may be abandoned there."""
@@ -37,7 +41,7 @@ class Turns:
                 work = next(steps)
                 while True:
                     if work is None:
-                        work = steps.send(await self._turn())
+                        work = steps.send(await self.step())
                         continue
                     try:
                         result = await self._loop.run_in_executor(None, work)
@@ -52,10 +56,18 @@ class Turns:
         finally:
             self._leave()
 
-    async def _turn(self) -> None:
-        turn = self._loop.create_future()
-        self._loop.call_soon(_finish, turn)
-        await turn
+    async def step(self) -> None:
+        """Yields to the event loop. However much long work there is, one step of it runs in each iteration."""
+        begins = self._loop.create_future()
+        self._steps.append(begins)
+        if len(self._steps) == 1:
+            self._loop.call_soon(self._next_step)
+        await begins
+
+    def _next_step(self) -> None:
+        _finish(self._steps.popleft())
+        if self._steps:
+            self._loop.call_soon(self._next_step)
 
     async def _enter(self) -> None:
         if self._free:
@@ -77,6 +89,29 @@ class Turns:
             _finish(self._waiting.popleft())
         else:
             self._free += 1
+
+
+class FewerCollections:
+    """While one of these lives, the garbage collector makes no full passes.
+
+    A full pass goes over all objects in one go. Requests with many entries make so many that passes come often, and
+    hold the event loop for 100 ms each. Passes over young objects go on, so that cycles do not pile up meanwhile.
+    """
+
+    __slots__ = ()
+    _alive = 0
+    _before = gc.get_threshold()
+
+    def __init__(self) -> None:
+        if FewerCollections._alive == 0:
+            FewerCollections._before = gc.get_threshold()
+            gc.set_threshold(*FewerCollections._before[:2], NEVER)
+        FewerCollections._alive += 1
+
+    def __del__(self) -> None:
+        FewerCollections._alive -= 1
+        if FewerCollections._alive == 0:
+            gc.set_threshold(*FewerCollections._before)
 
 
 class TakesTurns(Protocol):

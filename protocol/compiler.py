@@ -13,8 +13,8 @@ from __future__ import annotations
 import functools
 import io
 import struct
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from construct import Construct
 
@@ -22,10 +22,15 @@ from .errors import MalformedMessage
 from .primitives import ITEMS_MAX, Array, Blob, Effort, Fixed, Length, Mark, Nullable, UuidLeaf, min_size, varint_bytes
 from .schema import Group, default_of, struct_of
 
+if TYPE_CHECKING:
+    from .records.steps import Steps
+
 T = TypeVar("T")
-EXPLAINED_ITEMS = 2000  # the Struct takes some 20 us per item: a large hostile frame would hold the event loop
+EXPLAINED_ITEMS = 1000  # the Struct takes some 20 us per item: a large hostile frame would hold the event loop
+STEP_ITEMS = 2000  # of one step of `parsing` and `building`: some milliseconds
+JOINED_BYTES_MAX = 1024  # `building` joins smaller pieces
 Parser = Callable[..., Any]
-Builder = Callable[[Any, Callable[[Any], None]], None]
+Builder = Callable[[Any, Callable[[Any], None]], Any]
 
 
 def parse(cls: type[T], version: int, buffer: bytes | bytearray | memoryview, position: int = 0) -> T:
@@ -48,32 +53,56 @@ def build(value: Any, version: int) -> bytes:
 
 @functools.cache
 def parser(cls: type, version: int) -> Callable[..., Any]:
-    """The function `(buffer, position=0) -> value` that reads one request or response in this version.
+    """The function `(buffer, position=0, items_max=ITEMS_MAX) -> value` that reads one request or response in this
+    version. It raises TooManyItems before it takes memory for more than `items_max` items.
 
     Bytes after the message are ignored, as Kafka's broker and its Java client ignore them: librdkafka sends some after
     Metadata v9 (issue 5049) and AlterUserScramCredentials, kafka-go after DescribeAcls v3.
     """
     read = reader(cls, version)
 
-    def parse_message(buffer: bytes | bytearray | memoryview, position: int = 0) -> Any:
-        return read(buffer, position)[0]
+    def parse_message(buffer: bytes | bytearray | memoryview, position: int = 0, items_max: int = ITEMS_MAX) -> Any:
+        return read(buffer, position, items_max)[0]
 
     return parse_message
 
 
 @functools.cache
 def reader(cls: type, version: int) -> Callable[..., tuple[Any, int]]:
-    """The function `(buffer, position=0) -> (value, end)` of one message and version; raises MalformedMessage."""
+    """The function `(buffer, position=0, items_max=ITEMS_MAX) -> (value, end)` of one message and version; raises
+    MalformedMessage."""
     layout = struct_of(cls, version)
     fast = _compiled_parser(layout)
 
-    def read_message(buffer: bytes | bytearray | memoryview, position: int = 0) -> tuple[Any, int]:
+    def read_message(
+        buffer: bytes | bytearray | memoryview, position: int = 0, items_max: int = ITEMS_MAX
+    ) -> tuple[Any, int]:
         try:
-            return fast(buffer, position)
+            return fast(buffer, position, items_max)
+        except TooManyItems:
+            raise
         except (ValueError, IndexError, struct.error) as error:
             raise explain(layout, buffer, position, error) from None
 
     return read_message
+
+
+@functools.cache
+def step_parser(cls: type, version: int) -> Callable[[Any, int, int], Steps[Any]]:
+    """The reader `(buffer, position, items_max)` of one message and version in steps of STEP_ITEMS items."""
+    layout = struct_of(cls, version)
+    in_steps = _compiled_parser(layout, in_steps=True)
+
+    def parse_message(buffer: bytes | bytearray | memoryview, position: int, items_max: int) -> Steps[Any]:
+        try:
+            value, _ = yield from in_steps(buffer, position, items_max)
+            return value
+        except TooManyItems:
+            raise
+        except (ValueError, IndexError, struct.error) as error:
+            raise explain(layout, buffer, position, error) from None
+
+    return parse_message
 
 
 @functools.cache
@@ -100,15 +129,61 @@ def builder(cls: type, version: int) -> Callable[[Any, Callable[[Any], None]], N
     return build_message
 
 
-class TooManyItems(ValueError):
-    """The message has more than ITEMS_MAX items; no one field is at fault."""
+def build_steps(value: Any, version: int) -> Steps[list[Any]]:
+    """The pieces of a message that may have many items, in steps of STEP_ITEMS items.
+
+    Small pieces are joined after each step, so that they take their bytes and little more. Raises MalformedMessage.
+    """
+    pieces: list[Any] = []
+    joined: list[Any] = []
+    try:
+        for _ in _step_builder(type(value), version)(value, pieces.append):
+            joined += _joined(pieces)
+            pieces.clear()
+            yield None
+    except (ValueError, TypeError, AttributeError, struct.error) as error:
+        raise MalformedMessage(f"{type(value).__qualname__}: {error}") from error
+    return joined + _joined(pieces)
+
+
+class Shared(list[Any]):
+    """Items that stand in several places of one message: `build_steps` builds them once, and repeats their bytes.
+
+    Their bytes are those of the version in which they were built first.
+    """
+
+    __slots__ = ("built",)
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        super().__init__(items)
+        self.built = b""
+
+
+@functools.cache
+def _step_builder(cls: type, version: int) -> Builder:
+    return _compiled_builder(struct_of(cls, version), in_steps=True)
+
+
+def _joined(pieces: list[Any]) -> list[Any]:
+    """The same bytes, small neighbours in one piece."""
+    made: list[Any] = []
+    small: list[Any] = []
+    for piece in pieces:
+        if len(piece) <= JOINED_BYTES_MAX:
+            small.append(piece)
+            continue
+        made += [b"".join(small), piece] if small else [piece]
+        small.clear()
+    return [*made, b"".join(small)] if small else made
+
+
+class TooManyItems(MalformedMessage):
+    """The message has more items than its reader takes; no one field is at fault."""
 
 
 def explain(layout: Group, buffer: Any, position: int, error: Exception) -> MalformedMessage:
     """Reads the bytes again with the Struct, slowly, to learn which field is at fault."""
     name = layout.cls.__qualname__
-    if isinstance(error, TooManyItems):
-        return MalformedMessage(f"{name}: {error}")
     stream = io.BytesIO(bytes(memoryview(buffer)[position:]))
     try:
         layout._parse(stream, Effort(EXPLAINED_ITEMS, str(error)), name)
@@ -151,12 +226,19 @@ class _Source:
     def add(self, depth: int, line: str) -> None:
         self.lines.append("    " * depth + line)
 
+    def step(self, depth: int) -> None:
+        """Counts an item, and ends the step where it is full."""
+        self.add(depth, "left -= 1")
+        self.add(depth, f"if not left: yield; left = {STEP_ITEMS}")
+
     def made(self, function: str) -> Any:
         exec("\n".join(self.lines), self.names)  # made of field names and struct letters only
         return self.names[function]
 
 
 class _ParserSource(_Source):
+    in_steps = False
+
     def unpack(self, fmt: str) -> str:
         name = "unpack_" + fmt.replace("?", "t")
         self.names.setdefault(name, struct.Struct(">" + fmt).unpack_from)
@@ -214,8 +296,8 @@ class _ParserSource(_Source):
         depth = self.null(depth, codec.length, n, v)
         size = max(1, min_size(codec.item))
         self.add(depth, f"if {n} * {size} > end - pos: raise ValueError('count')")
-        # A number costs a quarter of an object, and the few of a partition's replicas nothing.
-        self.add(depth, f"items += {n} >> 2" if isinstance(codec.item, Fixed) else f"items += {n}")
+        # A number costs half of an object; a partition's one replica costs nothing.
+        self.add(depth, f"items += {n} >> 1" if isinstance(codec.item, Fixed) else f"items += {n}")
         self.too_many(depth)
         if isinstance(codec.item, Fixed):
             self.names["unpack_many"] = struct.unpack_from
@@ -224,11 +306,13 @@ class _ParserSource(_Source):
         item = self.name()
         self.add(depth, f"{v} = []")
         self.add(depth, f"for _ in range({n}):")
+        if self.in_steps:
+            self.step(depth + 1)
         self.value(depth + 1, codec.item, item)
         self.add(depth + 1, f"{v}.append({item})")
 
     def too_many(self, depth: int) -> None:
-        self.add(depth, f"if items > {ITEMS_MAX}: raise TooManyItems('more than {ITEMS_MAX} items')")
+        self.add(depth, "if items > most: raise TooManyItems(f'{message}: more than {most} items')")
 
     def group(self, depth: int, group: Group, v: str) -> None:
         """Makes the value and fills its slots one by one: half the time of calling its constructor."""
@@ -269,6 +353,8 @@ class _ParserSource(_Source):
         self.too_many(depth + 1)
         self.add(depth + 1, f"for _ in range({n}):")
         depth += 2
+        if self.in_steps:
+            self.step(depth)
         for target in (tag, stop):
             self.add(depth, f"{target} = buf[pos]; pos += 1")
             self.add(depth, f"if {target} > 127: {target}, pos = long_varint(buf, pos, {target})")
@@ -285,10 +371,15 @@ class _ParserSource(_Source):
         self.add(depth, f"pos = {stop}")
 
 
-def _compiled_parser(layout: Group) -> Parser:
-    source = _ParserSource(long_varint=_long_varint, TooManyItems=TooManyItems, new=object.__new__)
-    source.add(0, "def parse(buf, pos):")
+def _compiled_parser(layout: Group, *, in_steps: bool = False) -> Parser:
+    name = layout.cls.__qualname__
+    source = _ParserSource(long_varint=_long_varint, TooManyItems=TooManyItems, new=object.__new__, message=name)
+    source.in_steps = in_steps
+    source.add(0, "def parse(buf, pos, most):")
     source.add(1, "end = len(buf); items = 0")
+    if in_steps:
+        source.add(1, f"left = {STEP_ITEMS}")
+        source.add(1, "if False: yield")  # also of a message without an array
     source.group(1, layout, "result")
     source.add(1, "if pos > end: raise IndexError('the message is cut')")
     source.add(1, "return result, pos")
@@ -299,6 +390,8 @@ _SHORT_VARINTS = [bytes((value,)) for value in range(128)]
 
 
 class _BuilderSource(_Source):
+    in_steps = False
+
     def pack(self, fmt: str) -> str:
         name = "pack_" + fmt.replace("?", "t")
         self.names.setdefault(name, struct.Struct(">" + fmt).pack)
@@ -350,6 +443,19 @@ class _BuilderSource(_Source):
 
     def array(self, depth: int, codec: Array, x: str) -> None:
         depth = self.null(depth, codec.length, x)
+        if not self.in_steps or isinstance(codec.item, Fixed):
+            self.items(depth, codec, x)
+            return
+        shared, outer, body = self.name("shared"), self.name("outer"), self.name("body")
+        self.add(depth, f"{shared} = type({x}) is Shared")
+        self.add(depth, f"if {shared} and {x}.built: add({x}.built)")
+        self.add(depth, "else:")
+        self.add(depth + 1, f"if {shared}: {outer} = add; {body} = []; add = {body}.append")
+        self.items(depth + 1, codec, x)
+        self.add(depth + 1, f"if {shared}: add = {outer}; {x}.built = b''.join({body}); add({x}.built)")
+
+    def items(self, depth: int, codec: Array, x: str) -> None:
+        """Emits the count and the items."""
         n = self.name("n")
         self.add(depth, f"{n} = len({x})")
         self.length(depth, codec.length, n)
@@ -359,6 +465,8 @@ class _BuilderSource(_Source):
             return
         item = self.name()
         self.add(depth, f"for {item} in {x}:")
+        if self.in_steps:
+            self.step(depth + 1)
         self.value(depth + 1, codec.item, item)
 
     def group(self, depth: int, group: Any, x: str) -> None:
@@ -407,8 +515,12 @@ class _BuilderSource(_Source):
         self.add(depth, "else: add(b'\\0')")
 
 
-def _compiled_builder(layout: Group) -> Builder:
-    source = _BuilderSource(short_varints=_SHORT_VARINTS, varint_bytes=varint_bytes)
+def _compiled_builder(layout: Group, *, in_steps: bool = False) -> Builder:
+    source = _BuilderSource(short_varints=_SHORT_VARINTS, varint_bytes=varint_bytes, Shared=Shared)
+    source.in_steps = in_steps
     source.add(0, "def build(value, add):")
+    if in_steps:
+        source.add(1, f"left = {STEP_ITEMS}")
+        source.add(1, "if False: yield")
     source.group(1, layout, "value")
     return source.made("build")

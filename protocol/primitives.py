@@ -28,6 +28,16 @@ ITEMS_MAX = 1 << 20
 in memory (measured: up to 52 times), and takes a microsecond to read: this bounds both, far above what clients send."""
 
 
+def request_items_max(size_bytes: int) -> int:
+    """The most items of a request of this size: 16,384, and one more for each 32 bytes.
+
+    A server keeps some 500 bytes for an item until the response has left, so the bound keeps the memory of a request
+    below 20 times its size plus 16 MB. Entries that clients send in large numbers (the partitions of a Fetch, the
+    topics of a Metadata request by id) take 32 bytes or so, and are bounded by the size of the request alone.
+    """
+    return (1 << 14) + (size_bytes >> 5)
+
+
 class Effort:
     """How many items a slow reading may still look at. Raises MalformedMessage with `reason` when it is spent."""
 

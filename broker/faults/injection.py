@@ -380,6 +380,9 @@ class FaultedCall:
 
     # Bytes
 
+    def in_steps(self, response: Any) -> None:
+        """Its response is built at once: rules may damage the bytes."""
+
     def parts(self, response: Any) -> list[Any]:
         """The bytes of the answer, in pieces, damaged where a rule says so. Raises Cut for one that is truncated."""
         if response is None:

@@ -52,14 +52,14 @@ async def add_partitions_to_txn(
         )
         outcome: Outcome | dict[Partition, ErrorCode]
         if context.allowed(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id):
-            outcome = _begin(asked, context)
+            outcome = await _begin(asked, context)
         else:
             outcome = Answer(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         results = await _results(asked.topics, outcome, context)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     context.check_allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     # All are begun before the first is awaited, so that the next request finds its place behind them.
-    begun = [(one, _begin(one, context)) for one in request.transactions]
+    begun = [(one, await _begin(one, context)) for one in request.transactions]
     return AddPartitionsToTxnResponse(
         results_by_transaction=[
             Result(transactional_id=one.transactional_id, topic_results=await _results(one.topics, outcome, context))
@@ -68,10 +68,17 @@ async def add_partitions_to_txn(
     )
 
 
-def _begin(asked: Asked, context: RequestContext) -> Outcome | dict[Partition, ErrorCode]:
+async def _begin(asked: Asked, context: RequestContext) -> Outcome | dict[Partition, ErrorCode]:
     """Adds or verifies the partitions; or, if some of them may not be, the errors of these."""
-    partitions = [(topic.name, index) for topic in asked.topics for index in topic.partitions]
-    refused = {partition: error for partition in partitions if (error := _refusal(partition, context))}
+    partitions: list[Partition] = []
+    refused: dict[Partition, ErrorCode] = {}
+    if context.is_due():
+        await context.next_step()
+    for topic in asked.topics:
+        named = [(topic.name, index) for index in topic.partitions]
+        partitions += named
+        refusals = await context.mapped(lambda partition: _refusal(partition, context), named)
+        refused.update((partition, error) for partition, error in zip(named, refusals, strict=True) if error)
     if refused:
         return refused
     transactions = context.transactions
@@ -108,20 +115,15 @@ async def _results(
         answer = await settled(outcome)
         rest, errors = answer.error, dict.fromkeys(answer.missing, ErrorCode.TRANSACTION_ABORTABLE)
     result = AddPartitionsToTxnTopicResult.AddPartitionsToTxnPartitionResult
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                result(
-                    partition_index=index,
-                    partition_error_code=known(
-                        errors.get((topic.name, index), rest),
-                        fenced=version >= FENCED_SINCE,
-                        abortable=knows_abortable,
-                    ),
-                )
-                for index in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    results = []
+    for topic in topics:
+
+        def partition(
+            index: int, name: str = topic.name
+        ) -> AddPartitionsToTxnTopicResult.AddPartitionsToTxnPartitionResult:
+            code = known(errors.get((name, index), rest), fenced=version >= FENCED_SINCE, abortable=knows_abortable)
+            return result(partition_index=index, partition_error_code=code)
+
+        partitions = await context.mapped(partition, topic.partitions)
+        results.append(AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=partitions))
+    return results

@@ -11,6 +11,8 @@ from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
 from ..resources import check_allowed, check_kinds, check_values, replace
 
+RESOURCE_ENTRIES = 20  # what a resource counts in a cooperative step
+
 Result = AlterConfigsResponse.AlterConfigsResourceResponse
 
 
@@ -31,6 +33,8 @@ async def alter_configs(request: AlterConfigsRequest, context: RequestContext) -
     each = behaviour.kraft_configs or refused is not None
     responses = []
     for asked in request.resources if each else asked_for.values():
+        if context.is_due(RESOURCE_ENTRIES + len(asked.configs)):
+            await context.next_step()
         kind, name = asked.resource_type, asked.resource_name
         result = Result(error_code=0, error_message=None, resource_type=kind, resource_name=name)
         try:

@@ -20,6 +20,7 @@ Asked = AlterPartitionReassignmentsRequest.ReassignableTopic.ReassignablePartiti
 TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 Result = TopicResult.ReassignablePartitionResponse
 
+PARTITION_ENTRIES = 2  # what a partition counts in a cooperative step
 Wanted = dict[tuple[str, int], tuple[Partition, Assignment]]
 
 
@@ -32,20 +33,21 @@ async def alter_partition_reassignments(
     try:
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
         wanted: Wanted = {}
-        results = [
-            TopicResult(
-                name=topic.name,
-                partitions=[
-                    _altered(topic.name, asked.partition_index, asked.replicas, request, context, wanted)
-                    for asked in (topic.partitions if is_kraft else _each_once(topic.partitions))
-                ],
-            )
-            for topic in request.topics
-            if is_kraft or topic.partitions
-        ]
+        results = []
+        for topic in request.topics:
+            if is_kraft or topic.partitions:
+
+                def altered(asked: Asked, name: str = topic.name) -> Result:
+                    return _altered(name, asked.partition_index, asked.replicas, request, context, wanted)
+
+                each = topic.partitions if is_kraft else _each_once(topic.partitions)
+                partitions = await context.mapped(altered, each, PARTITION_ENTRIES)
+                results.append(TopicResult(name=topic.name, partitions=partitions))
+        if context.is_in_steps:
+            _judge_again(results, request, context, wanted)
         context.broker.topology.change(list(wanted.values()))
     except Exception as error:
-        return _refused(error, request)
+        return await _refused(error, request, context)
     # With nothing to do a KRaft controller does not even look at the request.
     message = None if is_kraft and request.topics else ""
     made = AlterPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=message, responses=results)
@@ -54,22 +56,43 @@ async def alter_partition_reassignments(
     return made
 
 
+def _judge_again(
+    results: list[TopicResult], request: AlterPartitionReassignmentsRequest, context: RequestContext, wanted: Wanted
+) -> None:
+    """Other requests ran since the partitions were judged, and may have deleted or reassigned some of them."""
+    replicas = {
+        (topic.name, asked.partition_index): asked.replicas
+        for topic in request.topics
+        for asked in topic.partitions
+        if (topic.name, asked.partition_index) in wanted
+    }
+    refused: dict[tuple[str, int], Result] = {}
+    for key in list(wanted):
+        judged = _altered(*key, replicas[key], request, context, wanted)
+        if judged.error_code:
+            del wanted[key]
+            refused[key] = judged
+    if refused:
+        for topic in results:
+            topic.partitions = [refused.get((topic.name, one.partition_index), one) for one in topic.partitions]
+
+
 def _each_once(asked: list[Asked]) -> list[Asked]:
     """Of several about one partition the last."""
     return list({one.partition_index: one for one in asked}.values())
 
 
-def _refused(error: Exception, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+async def _refused(
+    error: Exception, request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse:
     """The error of the whole, which each partition has too."""
     code, message = code_of(error), message_of(error)
+
+    def refused(asked: Asked) -> Result:
+        return Result(partition_index=asked.partition_index, error_code=code, error_message=message)
+
     responses = [
-        TopicResult(
-            name=topic.name,
-            partitions=[
-                Result(partition_index=asked.partition_index, error_code=code, error_message=message)
-                for asked in topic.partitions
-            ],
-        )
+        TopicResult(name=topic.name, partitions=await context.mapped(refused, topic.partitions))
         for topic in request.topics
     ]
     return AlterPartitionReassignmentsResponse(error_code=code, error_message=message, responses=responses)

@@ -17,19 +17,25 @@ TopicResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 Result = TopicResult.AlterReplicaLogDirPartitionResult
 
 
+PARTITION_ENTRIES = 2  # what a partition counts in a cooperative step
+LISTED_PER_ENTRY = 20
+
+
 @handles(AlterReplicaLogDirsRequest)
 async def alter_replica_log_dirs(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     """Each partition on its own; of several directories for one the last counts."""
-    wanted = {
-        (topic.name, index): asked.path
-        for asked in request.dirs
-        for topic in asked.topics
-        for index in topic.partitions
-    }
+    wanted: dict[tuple[str, int], str] = {}
+    for asked in request.dirs:
+        for topic in asked.topics:
+            if context.is_due(1 + len(topic.partitions) // LISTED_PER_ENTRY):
+                await context.next_step()
+            wanted |= {(topic.name, index): asked.path for index in topic.partitions}
     results: dict[str, TopicResult] = {}
     for (name, index), path in wanted.items():
+        if context.is_due(PARTITION_ENTRIES):
+            await context.next_step()
         try:
             context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
             _move(name, index, path, context)

@@ -16,20 +16,28 @@ from ..security.entries import is_filter, refusals
 from ..security.requests import check_altering, check_numbers
 
 Result = CreateAclsResponse.AclCreationResult
+CHECKED_AT_ONCE = 500
 
 
 @handles(CreateAclsRequest)
 async def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
     """The results stand in the order of the request. In v0 all patterns are literal."""
-    acls = [_entry(asked) for asked in request.creations]
+    acls = await context.mapped(_entry, request.creations)
     try:
         check_altering(context)
         if any(map(is_filter, acls)):
             raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)  # as in Kafka, which has no value for such an entry
     except Refused as error:
-        return CreateAclsResponse(results=[_failed(error) for _ in acls])
-    refused = refusals(acls, context.broker.profile.behaviour)
-    results = [None if refusal is None else _failed(refusal) for refusal in refused]
+        return CreateAclsResponse(results=[_failed(error)] * len(acls))
+    behaviour = context.broker.profile.behaviour
+    results: list[Result | None] = []
+    # With ZooKeeper the entries of a pattern are judged together.
+    size = CHECKED_AT_ONCE if behaviour.acls_as_kraft else max(1, len(acls))
+    for first in range(0, len(acls), size):
+        if context.is_due(size):
+            await context.next_step()
+        some = refusals(acls[first : first + size], behaviour)
+        results += [None if refusal is None else _failed(refusal) for refusal in some]
     valid = [acl for acl, result in zip(acls, results, strict=True) if result is None]
     added = Result(error_code=0, error_message="")
     try:

@@ -14,6 +14,7 @@ from .assignments import check_more
 
 Asked = CreatePartitionsRequest.CreatePartitionsTopic
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
+TOPIC_ENTRIES = 20  # what a topic counts in a cooperative step
 STRICT_FROM = 3  # the first version that a quota of mutations refuses
 
 
@@ -24,8 +25,10 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
     as_kraft = context.broker.profile.behaviour.topics_as_kraft
     counts = Counter(asked.name for asked in request.topics)
     results, denied = [], []
-    for name in counts:
-        asked = next(asked for asked in request.topics if asked.name == name)
+    left = PARTITIONS_AT_ONCE_MAX
+    for name, asked in {asked.name: asked for asked in request.topics}.items():
+        if context.is_due(TOPIC_ENTRIES):
+            await context.next_step()
         try:
             if counts[name] > 1:
                 problem = "Duplicate topic name." if as_kraft else "Duplicate topic in request."
@@ -37,11 +40,13 @@ async def create_partitions(request: CreatePartitionsRequest, context: RequestCo
             if topic is None:
                 problem = "" if as_kraft else f"The topic '{name}' does not exist."
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
-            replicas = _checked(topic, asked, context)
+            replicas = _checked(topic, asked, left, context)
             added = asked.count - len(topic.partitions)
+            left -= added
             context.mutates(added, strict_from=STRICT_FROM, validate_only=request.validate_only)
             if not request.validate_only:
-                context.broker.topics.add_partitions(topic, asked.count, context.now_ms(), replicas)
+                adding = context.broker.topics.adding_partitions(topic, asked.count, context.now_ms(), replicas)
+                await context.broker.topics.changes.make(name, adding)
         except Exception as error:
             # KRaft's controller has no words for a topic that is not there.
             message = message_of(error) if not isinstance(error, Refused) or error.message else None
@@ -58,7 +63,7 @@ def _refused(name: str, context: RequestContext) -> Result:
     return Result(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message=message)
 
 
-def _checked(topic: Topic, asked: Asked, context: RequestContext) -> list[list[int]] | None:
+def _checked(topic: Topic, asked: Asked, left: int, context: RequestContext) -> list[list[int]] | None:
     """The new partitions' replicas where they are assigned by hand."""
     now = len(topic.partitions)
     as_kraft = context.broker.profile.behaviour.topics_as_kraft
@@ -72,7 +77,7 @@ def _checked(topic: Topic, asked: Asked, context: RequestContext) -> list[list[i
         else:
             problem = f"Topic currently has {now} partitions, which is higher than the requested {asked.count}."
         raise Refused(ErrorCode.INVALID_PARTITIONS, problem)
-    if asked.count - now > PARTITIONS_AT_ONCE_MAX:
+    if asked.count - now > left:
         raise Refused(ErrorCode.POLICY_VIOLATION, f"A request creates at most {PARTITIONS_AT_ONCE_MAX} partitions.")
     if asked.assignments is None:
         return None

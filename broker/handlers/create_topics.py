@@ -22,6 +22,7 @@ Result = CreateTopicsResponse.CreatableTopicResult
 Config = Result.CreatableTopicConfigs
 
 CONFIGS_FROM = 5  # the first version that tells them
+TOPIC_ENTRIES = 50  # what a topic counts in a cooperative step
 BROKER_DEFAULT = -1  # for the counts, since KIP-464
 STRICT_FROM = 6  # the first version that a quota of mutations refuses (KIP-599)
 
@@ -32,9 +33,13 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
     last."""
     counts = Counter(asked.name for asked in request.topics)
     results, denied = [], []
-    left = PARTITIONS_AT_ONCE_MAX
-    for name in counts:
-        asked = next(asked for asked in request.topics if asked.name == name)
+    if _partitions(request, context) > PARTITIONS_AT_ONCE_MAX:
+        code, problem = ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        results = [Result(name=asked.name, error_code=code, error_message=problem) for asked in request.topics]
+        return CreateTopicsResponse(topics=results)
+    for name, asked in {asked.name: asked for asked in request.topics}.items():
+        if context.is_due(TOPIC_ENTRIES):
+            await context.next_step()
         try:
             if counts[name] > 1:
                 results += _listed_twice(name, counts[name], context)
@@ -42,8 +47,7 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
             if name != METADATA_TOPIC and not context.may_create(name):
                 denied.append(_denied(name, context))
                 continue
-            result = _create(asked, request.validate_only, left, context)
-            left -= result.num_partitions
+            result = await _create(asked, request.validate_only, context)
             if context.api_version >= CONFIGS_FROM:
                 _hide_configs(result, context)
             results.append(result)
@@ -51,6 +55,15 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
             code = code_of(error)
             results.append(Result(name=name, error_code=code, error_message=message_of(error)))
     return CreateTopicsResponse(topics=results + denied)
+
+
+def _partitions(request: CreateTopicsRequest, context: RequestContext) -> int:
+    """How many partitions the topics of a request would have, as Kafka's controller counts before it looks at them."""
+    default = context.broker.config["num.partitions"]
+    return sum(
+        len(asked.assignments) or (default if asked.num_partitions == BROKER_DEFAULT else max(0, asked.num_partitions))
+        for asked in request.topics
+    )
 
 
 def _listed_twice(name: str, times: int, context: RequestContext) -> list[Result]:
@@ -77,7 +90,7 @@ def _hide_configs(result: Result, context: RequestContext) -> None:
         result.configs = []
 
 
-def _create(asked: Asked, validate_only: bool, left: int, context: RequestContext) -> Result:
+async def _create(asked: Asked, validate_only: bool, context: RequestContext) -> Result:
     broker = context.broker
     configs = {config.name: config.value for config in asked.configs}
     as_kraft = broker.profile.behaviour.topics_as_kraft
@@ -97,15 +110,14 @@ def _create(asked: Asked, validate_only: bool, left: int, context: RequestContex
             topics.check_factor(factor)
         partitions = _count(partitions, context)  # before it is seen whether there are nodes for so many replicas
         factor = topics.replication_factor(asked.name) if factor == BROKER_DEFAULT else topics.check_factor(factor)
-    if partitions > left:
-        raise Refused(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     context.mutates(partitions, strict_from=STRICT_FROM, validate_only=validate_only)
     if replicas is None:
         replicas = broker.topics.place(partitions, factor)
     if validate_only:
         result = Result(name=asked.name, error_code=0, error_message=None)
     else:
-        topic = broker.topics.create(asked.name, partitions, configs, context.now_ms(), replicas)
+        creating = broker.topics.creating(asked.name, partitions, configs, context.now_ms(), replicas)
+        topic = await broker.topics.changes.make(asked.name, creating)
         result = Result(name=asked.name, topic_id=topic.id, error_code=0, error_message=None)
     result.num_partitions = partitions
     result.replication_factor = factor

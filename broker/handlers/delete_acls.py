@@ -21,16 +21,16 @@ MATCHES_MAX = 1_000_000
 async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
     """One result for each filter, in their order, of which all that succeed do so together. In v0 filters are of
     literal patterns."""
-    filters = [filter_of(asked) for asked in request.filters]
+    filters = await context.mapped(filter_of, request.filters)
     try:
         check_altering(context)
-        results = _remove(filters, context)
+        results = await _remove(filters, context)
     except Exception as error:
-        results = [_failed(error) for _ in filters]
+        results = [_failed(error)] * len(filters)
     return DeleteAclsResponse(filter_results=results)
 
 
-def _remove(filters: list[AclFilter], context: RequestContext) -> list[Result]:
+async def _remove(filters: list[AclFilter], context: RequestContext) -> list[Result]:
     """Raises Refused, StorageError; then nothing is removed.
 
     An entry that several filters match is told with each of them, in releases with ZooKeeper with the first.
@@ -42,6 +42,8 @@ def _remove(filters: list[AclFilter], context: RequestContext) -> list[Result]:
     results: list[Result] = []
     matches = 0
     for wanted in filters:
+        if context.is_due():
+            await context.next_step()
         if behaviour.acls_as_kraft and (problem := _problem(wanted, behaviour)) is not None:
             results.append(_failed(Refused(ErrorCode.INVALID_REQUEST, problem)))
             continue

@@ -7,6 +7,8 @@ from ...protocol.errors import ErrorCode
 from ...protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from ..context import RequestContext, handles
 
+GROUP_ENTRIES = 2  # what a group counts in a cooperative step
+
 
 @handles(DeleteGroupsRequest)
 async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
@@ -15,6 +17,8 @@ async def delete_groups(request: DeleteGroupsRequest, context: RequestContext) -
     result = DeleteGroupsResponse.DeletableGroupResult
     refused = []
     for name in dict.fromkeys(request.groups_names):
+        if context.is_due(GROUP_ENTRIES):
+            await context.next_step()
         if not context.allowed(AclOperation.DELETE, ResourceType.GROUP, name):
             refused.append(result(group_id=name, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED))
             continue

@@ -13,34 +13,42 @@ from ..errors import Refused, code_of
 Topic = DeleteRecordsResponse.DeleteRecordsTopicResult
 Answer = Topic.DeleteRecordsPartitionResult
 
+Asked = DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition
+
 HIGH_WATERMARK = -1
+MOVE_ENTRIES = 50  # what the move of a log start counts in a cooperative step
 
 
 @handles(DeleteRecordsRequest)
 async def delete_records(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     """Each partition on its own; all log starts that move are made durable together, before any of them moves."""
-    found = [
-        (
-            topic.name,
-            [(p.partition_index, _target(topic.name, p.partition_index, p.offset, context)) for p in topic.partitions],
-        )
-        for topic in request.topics
-    ]
+    found = []
+    for topic in request.topics:
+
+        def target(asked: Asked, name: str = topic.name) -> tuple[int, tuple[PartitionLog, int] | ErrorCode]:
+            return asked.partition_index, _target(name, asked.partition_index, asked.offset, context)
+
+        found.append((topic.name, await context.mapped(target, topic.partitions)))
     targets = [target for _, partitions in found for _, target in partitions]
     moves = {
         log: offset for log, offset in (t for t in targets if isinstance(t, tuple)) if offset > log.log_start_offset
     }
     if moves:
         await context.broker.note_log_starts(moves)
-    return DeleteRecordsResponse(
-        topics=[
-            Topic(name=name, partitions=[_delete(name, index, target, context) for index, target in partitions])
-            for name, partitions in found
-        ]
-    )
+    topics = []
+    for name, partitions in found:
+        answers = []
+        for index, moved in partitions:
+            if context.is_due(1 if isinstance(moved, ErrorCode) else MOVE_ENTRIES):
+                await context.next_step()
+            answers.append(_delete(name, index, moved, context))
+        if context.is_due():
+            await context.next_step()
+        topics.append(Topic(name=name, partitions=answers))
+    return DeleteRecordsResponse(topics=topics)
 
 
-def _target(name: str, index: int, offset: int, context: RequestContext) -> tuple[PartitionLog, int] | Exception:
+def _target(name: str, index: int, offset: int, context: RequestContext) -> tuple[PartitionLog, int] | ErrorCode:
     """The log, and where it is to start; or why not."""
     try:
         context.check_topic(AclOperation.DELETE, name)
@@ -56,14 +64,14 @@ def _target(name: str, index: int, offset: int, context: RequestContext) -> tupl
         if not 0 <= target <= log.high_watermark:
             raise OffsetOutOfRange(target, log.log_start_offset, log.high_watermark)
     except Exception as error:
-        return error
+        return code_of(error)
     return log, target
 
 
-def _delete(name: str, index: int, target: tuple[PartitionLog, int] | Exception, context: RequestContext) -> Answer:
+def _delete(name: str, index: int, target: tuple[PartitionLog, int] | ErrorCode, context: RequestContext) -> Answer:
+    if isinstance(target, ErrorCode):
+        return Answer(partition_index=index, low_watermark=-1, error_code=target)
     try:
-        if isinstance(target, Exception):
-            raise target
         before, offset = target
         log = context.broker.topics.partition(name, index).log  # which may have moved to another directory meanwhile
         if log.topic_id != before.topic_id:  # deleted, and made anew

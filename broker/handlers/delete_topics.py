@@ -12,6 +12,7 @@ from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from ...protocol.primitives import ZERO_UUID
+from ...protocol.records.steps import Steps
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
 from ..security.authorizer import REFUSAL_TEXTS
@@ -19,6 +20,7 @@ from ..topics import Topic
 
 Result = DeleteTopicsResponse.DeletableTopicResult
 BY_ID_FROM = 6
+TOPIC_ENTRIES = 20  # what a topic counts in a cooperative step
 STRICT_FROM = 5  # the first version that a quota of mutations refuses (KIP-599)
 
 
@@ -31,7 +33,7 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -
     else:
         asked = [(name, ZERO_UUID) for name in request.topic_names]
     if context.broker.profile.behaviour.topics_as_kraft:
-        return DeleteTopicsResponse(responses=_responses(asked, context))
+        return DeleteTopicsResponse(responses=await _responses(asked, context))
     if any(name is not None and topic_id != ZERO_UUID for name, topic_id in asked):
         refused = ErrorCode.INVALID_REQUEST
         return DeleteTopicsResponse(
@@ -44,13 +46,15 @@ async def delete_topics(request: DeleteTopicsRequest, context: RequestContext) -
     responses = []
     for (name, topic_id), topic in zip(asked, found, strict=True):
         key = (name, topic_id) if topic is None else topic.id
-        told = done[key] if key in done else _delete(name, topic_id, context)
+        if context.is_due(TOPIC_ENTRIES):
+            await context.next_step()
+        told = done[key] if key in done else await _delete(name, topic_id, context)
         done[key] = told
         responses.append(Result(name=told.name, topic_id=topic_id, error_code=told.error_code, error_message=None))
     return DeleteTopicsResponse(responses=responses)
 
 
-def _responses(asked: list[tuple[str | None, bytes]], context: RequestContext) -> list[Result]:
+async def _responses(asked: list[tuple[str | None, bytes]], context: RequestContext) -> list[Result]:
     """As a KRaft controller answers. It looks at ids first: a name of one of them is refused, and neither deleted."""
     counts = Counter(asked)
     topics = context.broker.topics
@@ -63,6 +67,8 @@ def _responses(asked: list[tuple[str | None, bytes]], context: RequestContext) -
     responses = []
     for (name, topic_id), times in counts.items():
         problem = ""
+        if context.is_due(TOPIC_ENTRIES):
+            await context.next_step()
         if name is not None and topic_id != ZERO_UUID:
             problem = "You may not specify both topic name and topic id."
         elif name is None and topic_id == ZERO_UUID:
@@ -77,11 +83,11 @@ def _responses(asked: list[tuple[str | None, bytes]], context: RequestContext) -
             told = Result(name=name, topic_id=topic_id, error_code=refused, error_message=problem)
             responses += [told] * (times if problem.startswith("You may") or problem.startswith("Neither") else 1)
         elif named.get(topic_id) not in both:
-            responses.append(_delete(name, topic_id, context))
+            responses.append(await _delete(name, topic_id, context))
     return responses
 
 
-def _delete(name: str | None, topic_id: bytes, context: RequestContext) -> Result:
+async def _delete(name: str | None, topic_id: bytes, context: RequestContext) -> Result:
     topics = context.broker.topics
     try:
         if not context.broker.config["delete.topic.enable"]:
@@ -98,14 +104,18 @@ def _delete(name: str | None, topic_id: bytes, context: RequestContext) -> Resul
             _check_found(topic.name, is_described, context)
         topic_id = topic.id  # from here on it is told in any case
         context.mutates(len(topic.partitions), strict_from=STRICT_FROM)
-        topics.delete(topic, context.now_ms())
-        context.broker.groups.forget_topic(topic.name)
+        await topics.changes.make(topic.name, _deleting(topic, context))
     except Exception as error:
         message = message_of(error)
         if code_of(error) in REFUSAL_TEXTS and context.broker.profile.behaviour.refusal_texts != "alter":
             message = None
         return Result(name=name, topic_id=topic_id, error_code=code_of(error), error_message=message)
     return Result(name=topic.name, topic_id=topic.id, error_code=0)
+
+
+def _deleting(topic: Topic, context: RequestContext) -> Steps[None]:
+    yield from context.broker.topics.deleting(topic, context.now_ms())
+    context.broker.groups.forget_topic(topic.name)
 
 
 def _named(name: str, context: RequestContext) -> Topic:

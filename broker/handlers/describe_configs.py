@@ -5,8 +5,10 @@ KIP-569, KIP-714). Documentation is ours, for the configs that are acted on; the
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Hashable
 
 from ...protocol.acls import AclOperation
+from ...protocol.compiler import Shared
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ..config import ConfigEntry, ConfigSource, Synonym
@@ -24,6 +26,8 @@ Asked = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult
 Entry = Result.DescribeConfigsResourceResult
 
+Described = dict[Hashable, Shared]
+RESOURCE_ENTRIES = 100  # what the description of a resource counts in a cooperative step
 EXPECTED = "broker id, expected"
 # Kafka's words for INVALID_REQUEST where nobody found better ones.
 UNKNOWN_KIND = (
@@ -37,10 +41,15 @@ async def describe_configs(request: DescribeConfigsRequest, context: RequestCont
     """Each resource on its own; but a kind that the release does not know fails them all."""
     known = kinds(context.broker.profile.behaviour)
     if any(asked.resource_type not in known for asked in request.resources):
-        results = [_refused(asked, ErrorCode.INVALID_REQUEST, UNKNOWN_KIND) for asked in request.resources]
+        results = await context.mapped(
+            lambda asked: _refused(asked, ErrorCode.INVALID_REQUEST, UNKNOWN_KIND), request.resources
+        )
         return DescribeConfigsResponse(results=results)
     refused, allowed = [], []
+    described: Described = {}
     for asked in request.resources:
+        if context.is_due():
+            await context.next_step()
         has_text = context.broker.profile.behaviour.refusal_texts in ("describe", "alter")
         try:
             check_allowed(
@@ -49,7 +58,7 @@ async def describe_configs(request: DescribeConfigsRequest, context: RequestCont
         except Refused as refusal:
             refused.append(_refused(asked, refusal.code, refusal.message))
         else:
-            allowed.append(_describe(asked, request, context))
+            allowed.append(_describe(asked, request, described, context))
     return DescribeConfigsResponse(results=allowed + refused)
 
 
@@ -63,10 +72,19 @@ def _refused(asked: Asked, code: ErrorCode, message: str | None) -> Result:
     )
 
 
-def _describe(asked: Asked, request: DescribeConfigsRequest, context: RequestContext) -> Result:
+def _describe(asked: Asked, request: DescribeConfigsRequest, described: Described, context: RequestContext) -> Result:
+    """The configs of a resource. Resources with equal configs, and those named twice, share one list of them: as in
+    Kafka each is listed as often as it is named, and the response may be a thousand times as large as the request."""
     keys = set(asked.configuration_keys or ())
     try:
-        entries = _entries(asked, context, keys)
+        same = _same(asked, keys, context)
+        configs = None if same is None else described.get(same)
+        if configs is None:
+            context.is_due(RESOURCE_ENTRIES)
+            entries = _entries(asked, context, keys)
+            configs = Shared(_entry(entry, asked.resource_type, request, context.api_version) for entry in entries)
+            if same is not None:
+                described[same] = configs
     except Exception as error:
         message = error.message if isinstance(error, Refused) else message_of(error)
         return _refused(asked, code_of(error), message)
@@ -75,8 +93,17 @@ def _describe(asked: Asked, request: DescribeConfigsRequest, context: RequestCon
         error_message="",
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
-        configs=[_entry(entry, asked.resource_type, request, context.api_version) for entry in entries],
+        configs=configs,
     )
+
+
+def _same(asked: Asked, keys: set[str], context: RequestContext) -> Hashable:
+    """What resources have in common whose configs are equal; None where that is unknown, or where there are none."""
+    kind, name = asked.resource_type, asked.resource_name
+    if kind != TOPIC:
+        return kind, name, frozenset(keys)
+    topic = context.broker.topics.get(name)
+    return None if topic is None else (kind, frozenset(topic.config.overrides.items()), frozenset(keys))
 
 
 def _entries(asked: Asked, context: RequestContext, keys: set[str]) -> list[ConfigEntry]:

@@ -17,23 +17,27 @@ TopicSizes = Directory.DescribeLogDirsTopic
 PartitionSize = TopicSizes.DescribeLogDirsPartition
 
 
+LISTED_PER_ENTRY = 20  # partitions that are named in the time of one entry of a cooperative step
+
+
 @handles(DescribeLogDirsRequest)
 async def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     """All partitions, or those asked for; unknown ones are left out, as in Kafka. Up to v2 who may not describe the
     cluster is told of no directory."""
     if not context.allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
-    wanted = (
-        None
-        if request.topics is None
-        else {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    )
+    named: set[tuple[str, int]] = set()
+    for topic in request.topics or ():
+        if context.is_due(1 + len(topic.partitions) // LISTED_PER_ENTRY):
+            await context.next_step()
+        named.update((topic.topic, index) for index in topic.partitions)
+    wanted = None if request.topics is None else named
     results = []
     for directory in context.broker.logs.all:
         if directory.failure is not None or isinstance(directory, UnusableDir):
             results.append(Directory(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[]))
             continue
-        topics = _sizes(directory, wanted, context)
+        topics = await _sizes(directory, wanted, context)
         total_bytes, usable_bytes = directory.volume_bytes()
         results.append(
             Directory(
@@ -48,7 +52,7 @@ async def describe_log_dirs(request: DescribeLogDirsRequest, context: RequestCon
     return DescribeLogDirsResponse(results=results)
 
 
-def _sizes(directory: LogDir, wanted: set[tuple[str, int]] | None, context: RequestContext) -> list[TopicSizes]:
+async def _sizes(directory: LogDir, wanted: set[tuple[str, int]] | None, context: RequestContext) -> list[TopicSizes]:
     """The partitions of a directory that are wanted, and then the copies in it of those that move there."""
     broker = context.broker
     listed = [
@@ -63,6 +67,8 @@ def _sizes(directory: LogDir, wanted: set[tuple[str, int]] | None, context: Requ
     ]
     topics: dict[str, list[PartitionSize]] = {}
     for partition, lag, size_bytes, is_copy in listed:
+        if context.is_due():
+            await context.next_step()
         if context.node_id in partition.replicas:
             sizes = topics.setdefault(partition.topic, [])
             if wanted is None or (partition.topic, partition.index) in wanted:

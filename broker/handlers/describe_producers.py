@@ -32,14 +32,14 @@ async def describe_producers(request: DescribeProducersRequest, context: Request
     """Each partition on its own, its producers by id."""
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.topics:
+        if context.is_due():
+            await context.next_step()
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return DescribeProducersResponse(
-        throttle_time_ms=0,
-        topics=[
-            Topic(name=name, partitions=[_partition(name, index, context) for index in indexes])
-            for name, indexes in wanted.items()
-        ],
-    )
+    topics = []
+    for name, indexes in wanted.items():
+        partitions = await context.mapped(lambda index, name=name: _partition(name, index, context), list(indexes))
+        topics.append(Topic(name=name, partitions=partitions))
+    return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
 
 
 def _partition(name: str, index: int, context: RequestContext) -> Partition:

@@ -16,6 +16,7 @@ from ..metadata_log import TOPIC
 Topic = DescribeQuorumResponse.TopicData
 Partition = Topic.PartitionData
 Node = DescribeQuorumResponse.Node
+Asked = DescribeQuorumRequest.TopicData.PartitionData
 
 MESSAGES_SINCE = 2
 TIMES_SINCE = 1
@@ -30,7 +31,7 @@ async def describe_quorum(request: DescribeQuorumRequest, context: RequestContex
     asked = [(topic.topic_name, one.partition_index) for topic in request.topics for one in topic.partitions]
     if asked != [(TOPIC, 0)] or len(request.topics) != 1:
         topics = [
-            Topic(topic_name=topic.topic_name, partitions=[_unknown(one.partition_index) for one in topic.partitions])
+            Topic(topic_name=topic.topic_name, partitions=await context.mapped(_unknown, topic.partitions))
             for topic in request.topics
         ]
         return DescribeQuorumResponse(error_code=0, topics=topics)
@@ -61,9 +62,9 @@ def _state(node_id: int, end: int, context: RequestContext) -> ReplicaState:
     )
 
 
-def _unknown(index: int) -> Partition:
+def _unknown(asked: Asked) -> Partition:
     return Partition(
-        partition_index=index,
+        partition_index=asked.partition_index,
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         error_message=UNKNOWN,
         leader_id=0,

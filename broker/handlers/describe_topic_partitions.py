@@ -43,6 +43,8 @@ async def describe_topic_partitions(
     answer = DescribeTopicPartitionsResponse(topics=[])
     refused = []
     for name in asked:
+        if context.is_due():
+            await context.next_step()
         if name < first_name:
             continue
         if not context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, name):

@@ -18,9 +18,8 @@ async def describe_transactions(
     request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
     """Each id as often as it is asked for, as in Kafka."""
-    return DescribeTransactionsResponse(
-        transaction_states=[_state(name, context) for name in request.transactional_ids]
-    )
+    states = await context.mapped(lambda name: _state(name, context), request.transactional_ids)
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 def _state(transactional_id: str, context: RequestContext) -> State:

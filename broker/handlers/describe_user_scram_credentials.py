@@ -29,12 +29,8 @@ async def describe_user_scram_credentials(
         return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=code, error_message=None, results=[])
     asked = Counter(user.name for user in request.users or ())
     users = asked or dict.fromkeys(context.broker.scram.users, 1)
-    return DescribeUserScramCredentialsResponse(
-        throttle_time_ms=0,
-        error_code=0,
-        error_message="",
-        results=[_described(user, times, context) for user, times in users.items()],
-    )
+    results = await context.mapped(lambda user: _described(user, users[user], context), list(users))
+    return DescribeUserScramCredentialsResponse(throttle_time_ms=0, error_code=0, error_message="", results=results)
 
 
 def _described(user: str, times: int, context: RequestContext) -> Result:

@@ -34,16 +34,21 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -
                 raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     except Refused as error:
-        return _refused(error, [] if is_for_all else asked, context)
+        return await _refused(error, [] if is_for_all else asked, context)
     wanted: Wanted = {}
-    results = [
-        TopicResult(topic=name, partition_result=[_elected(name, index, request, context, wanted) for index in indexes])
-        for name, indexes in asked
-    ]
+    results = []
+    for name, indexes in asked:
+
+        def elected(index: int, name: str = name) -> Result:
+            return _elected(name, index, request, context, wanted)
+
+        results.append(TopicResult(topic=name, partition_result=await context.mapped(elected, indexes)))
+    if context.is_in_steps:
+        _judge_again(results, request, context, wanted)
     try:
         context.broker.topology.change(list(wanted.values()))
     except Exception as error:
-        return _refused(error, asked, context)
+        return await _refused(error, asked, context)
     if is_for_all:
         for result in results:
             result.partition_result = [
@@ -54,25 +59,42 @@ async def elect_leaders(request: ElectLeadersRequest, context: RequestContext) -
     return ElectLeadersResponse(error_code=_error_of_all(ErrorCode.NONE, context), replica_election_results=results)
 
 
+def _judge_again(
+    results: list[TopicResult], request: ElectLeadersRequest, context: RequestContext, wanted: Wanted
+) -> None:
+    """Other requests ran since the partitions were judged, and may have deleted or changed some of them."""
+    refused: dict[tuple[str, int], Result] = {}
+    for key in list(wanted):
+        judged = _elected(*key, request, context, wanted)
+        if judged.error_code:
+            wanted.pop(key, None)
+            refused[key] = judged
+    if refused:
+        for topic in results:
+            topic.partition_result = [
+                refused.get((topic.topic, one.partition_id), one) for one in topic.partition_result
+            ]
+
+
 def _error_of_all(code: ErrorCode, context: RequestContext) -> ErrorCode:
     """v0 has no place for it."""
     return code if context.api_version >= 1 else ErrorCode.NONE
 
 
-def _refused(error: Exception, asked: list[tuple[str, list[int]]], context: RequestContext) -> ElectLeadersResponse:
+async def _refused(
+    error: Exception, asked: list[tuple[str, list[int]]], context: RequestContext
+) -> ElectLeadersResponse:
     code, message = code_of(error), message_of(error)
     if code == ErrorCode.UNKNOWN_SERVER_ERROR:
         message = None
+
+    def refused(index: int) -> Result:
+        return Result(partition_id=index, error_code=code, error_message=message)
+
     return ElectLeadersResponse(
         error_code=_error_of_all(code, context),
         replica_election_results=[
-            TopicResult(
-                topic=name,
-                partition_result=[
-                    Result(partition_id=index, error_code=code, error_message=message) for index in indexes
-                ],
-            )
-            for name, indexes in asked
+            TopicResult(topic=name, partition_result=await context.mapped(refused, indexes)) for name, indexes in asked
         ],
     )
 

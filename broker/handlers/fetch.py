@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from functools import partial
 from itertools import groupby, islice
+from typing import TypeVar
 
 from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.compiler import builder
@@ -36,8 +37,10 @@ from .leaders import endpoints_of, tell_leader
 Topic = FetchResponse.FetchableTopicResponse
 Answer = Topic.PartitionData
 AbortedTransaction = Answer.AbortedTransaction
+T = TypeVar("T")
 
 READ_COMMITTED = 1
+SENT_PER_ENTRY = 20  # answers that are put in their places in the time of one entry of a cooperative step
 BATCHES_FROM = 4  # the first version that takes record batches v2
 ONE_BATCH_FROM = 3  # the first that is given a whole batch even if it is larger than it asked for (KIP-74)
 STORAGE_ERROR_FROM = 6
@@ -59,18 +62,19 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
     broker = context.broker
     uses_topic_ids = context.api_version >= 13
     try:
-        plan = broker.fetch_sessions.plan(request, uses_topic_ids, context.now_ms(), context.arrival.node_id)
+        planning = broker.fetch_sessions.planning(request, uses_topic_ids, context.now_ms(), context.arrival.node_id)
+        plan = await _in_steps(planning, context)
     except Refused as refused:
         return FetchResponse(error_code=refused.code, responses=[])
-    denied = [] if broker.authorizer is None else _denied(plan, request, context)
+    denied = [] if broker.authorizer is None else await _denied(plan, request, context)
     readable = plan.without(key for key, _ in denied) if denied else plan
-    answers, enough = _read(readable, request, context)
+    answers, enough = await _read(readable, request, context)
     if not enough:
         answers.clear()  # a wait keeps nothing of what was read
         watched, committed = _watched(readable, broker, uses_topic_ids), request.isolation_level == READ_COMMITTED
         waiter = FetchWaiter(watched, _min_bytes(request, context), broker.loop, committed=committed)
         await waiter.wait(broker.waits, broker.waits.now_ms() + request.max_wait_ms)
-        answers, _ = _read(readable, request, context)
+        answers, _ = await _read(readable, request, context)
     if context.meter is not None and context.meter.has_fetched(partial(_size, answers + denied, plan, context)):
         return _throttled(plan)
     if context.api_version < ZSTD_FROM:
@@ -79,16 +83,29 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
         broker.topic_metrics.fetched(answers, broker.topics)
     answers += denied
     try:
-        session_id, sent = broker.fetch_sessions.conclude(plan, answers, uses_topic_ids, context.now_ms())
+        concluding = broker.fetch_sessions.concluding(plan, answers, uses_topic_ids, context.now_ms())
+        session_id, sent = await _in_steps(concluding, context)
     except Refused as refused:
         return FetchResponse(error_code=refused.code, session_id=request.session_id, responses=[])
+    if context.is_due(len(sent) // SENT_PER_ENTRY):
+        await context.next_step()
     response = _response(session_id, sent)
     if broker.nodes.is_cluster and context.api_version >= LEADERS_FROM:
         response.node_endpoints = endpoints_of(FetchResponse, (answer for _, answer in sent), context)
     return response
 
 
-def _denied(plan: FetchPlan, request: FetchRequest, context: RequestContext) -> list[tuple[PartitionKey, Answer]]:
+async def _in_steps(steps: Steps[T], context: RequestContext) -> T:
+    """The result of work that is done in the steps of this request. Raises what it raises."""
+    try:
+        while True:
+            next(steps)
+            await context.next_step()
+    except StopIteration as stop:
+        return stop.value
+
+
+async def _denied(plan: FetchPlan, request: FetchRequest, context: RequestContext) -> list[tuple[PartitionKey, Answer]]:
     """The answers for partitions that may not be read. As in Kafka they come behind the others, and end no wait for
     these; a topic id that is not known is no secret."""
     replica_id = request.replica_state.replica_id if context.api_version >= 15 else request.replica_id
@@ -98,6 +115,8 @@ def _denied(plan: FetchPlan, request: FetchRequest, context: RequestContext) -> 
     codes: dict[str, ErrorCode] = {}
     answers = []
     for key in plan.partitions:
+        if context.is_due():
+            await context.next_step()
         topic = topics.by_id(key.topic_id) if context.api_version >= 13 else None
         name = key.topic if context.api_version < 13 else topic.name if topic else None
         if name is None:
@@ -149,7 +168,7 @@ def _min_bytes(request: FetchRequest, context: RequestContext) -> int:
     return min(request.min_bytes, _max_bytes(request, context))
 
 
-def _read(
+async def _read(
     plan: FetchPlan, request: FetchRequest, context: RequestContext
 ) -> tuple[list[tuple[PartitionKey, Answer]], bool]:
     """The answers of all partitions in order, and whether they may leave now."""
@@ -160,6 +179,8 @@ def _read(
     node_id = context.arrival.node_id
     answers = []
     for key, wanted in plan.partitions.items():
+        if context.is_due():
+            await context.next_step()
         try:
             if context.faulted is not None and key in context.faulted:
                 raise Refused(context.faulted[key], "on command")
@@ -180,7 +201,7 @@ def _read(
             enough = True
         answers.append((key, answer))
     enough = enough or found >= _min_bytes(request, context)
-    return answers, enough or _is_enough_there(plan, answers, request, context)
+    return answers, enough or await _is_enough_there(plan, answers, request, context)
 
 
 def _failed(index: int, error: Exception, context: RequestContext) -> Answer:
@@ -199,14 +220,19 @@ def _failed(index: int, error: Exception, context: RequestContext) -> Answer:
     return answer
 
 
-def _is_enough_there(
+async def _is_enough_there(
     plan: FetchPlan, answers: list[tuple[PartitionKey, Answer]], request: FetchRequest, context: RequestContext
 ) -> bool:
     """Whether there are min_bytes in the logs, though the bounds cut some of them off from this answer."""
     left, there = _max_bytes(request, context), 0
     looks, committed = STEP_RECORDS, request.isolation_level == READ_COMMITTED
     for (key, wanted), (_, answer) in zip(plan.partitions.items(), answers, strict=True):
-        log = _partition(key, context.broker, context.api_version >= 13).log
+        if context.is_due():
+            await context.next_step()
+        try:
+            log = _partition(key, context.broker, context.api_version >= 13).log
+        except Exception:  # deleted or offline since it was read
+            return True
         size = len(answer.records or b"")
         there += size
         # That may be too high, so look where the answer ends.
@@ -305,6 +331,8 @@ async def _fit_all(
     is_old = context.api_version < BATCHES_FROM
     worked = False
     for number, (key, answer) in enumerate(answers):
+        if context.is_due():
+            await context.next_step()
         if worked and is_old and answer.records:  # the last one took no turn of its own if it was just below a step
             await context.broker.turns.run(_turn())
         worked = worked or bool(answer.records)

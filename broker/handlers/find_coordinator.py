@@ -39,6 +39,8 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
         )
     coordinators = []
     for key in request.coordinator_keys:
+        if context.is_due():
+            await context.next_step()
         error, message, found = _found(request.key_type, key, context)
         node_id, host, port = _address(found, context)
         coordinators.append(

@@ -24,6 +24,9 @@ from ..resources import (
 )
 
 Asked = IncrementalAlterConfigsRequest.AlterConfigsResource
+RESOURCE_ENTRIES = 20  # what a resource counts in a cooperative step
+CHANGES_PER_ENTRY = 5
+
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
 
@@ -43,9 +46,11 @@ async def incremental_alter_configs(
     except Refused as error:
         refused = error
     each = behaviour.kraft_configs or refused is not None
-    unknown = _unknown(request, counts, context) if behaviour.kraft_configs else None
+    unknown = await _unknown(request, counts, context) if behaviour.kraft_configs else None
     responses = []
     for asked in request.resources if each else asked_for.values():
+        if context.is_due(RESOURCE_ENTRIES + len(asked.configs)):
+            await context.next_step()
         kind, name = asked.resource_type, asked.resource_name
         result = Result(error_code=0, error_message=None, resource_type=kind, resource_name=name)
         try:
@@ -74,11 +79,13 @@ def _check(asked: Asked, times: int, context: RequestContext) -> None:
     check_allowed(context, AclOperation.ALTER_CONFIGS, kind, name, has_text=has_text)
 
 
-def _unknown(
+async def _unknown(
     request: IncrementalAlterConfigsRequest, counts: Counter[tuple[int, str]], context: RequestContext
 ) -> Refused | None:
     """Why a controller of KRaft does nothing: a change of no known kind in what it is asked."""
     for asked in request.resources:
+        if context.is_due(1 + len(asked.configs) // CHANGES_PER_ENTRY):
+            await context.next_step()
         kind, name = asked.resource_type, asked.resource_name
         refused = unknown_operation(_changes(asked))
         if refused is None or kind in (BROKER, BROKER_LOGGER):

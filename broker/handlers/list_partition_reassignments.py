@@ -15,6 +15,13 @@ OngoingTopic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
 Ongoing = OngoingTopic.OngoingPartitionReassignment
 
 
+LISTED_PER_ENTRY = 10  # partitions that are looked up in the time of one entry of a cooperative step
+
+
+def _nothing(index: int) -> Ongoing:
+    return Ongoing(partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[])
+
+
 @handles(ListPartitionReassignmentsRequest)
 async def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, context: RequestContext
@@ -24,13 +31,7 @@ async def list_partition_reassignments(
         context.check_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     except Refused as error:
         named = [
-            OngoingTopic(
-                name=topic.name,
-                partitions=[
-                    Ongoing(partition_index=index, replicas=[], adding_replicas=[], removing_replicas=[])
-                    for index in topic.partition_indexes
-                ],
-            )
+            OngoingTopic(name=topic.name, partitions=await context.mapped(_nothing, topic.partition_indexes))
             for topic in request.topics or ()
         ]
         return ListPartitionReassignmentsResponse(
@@ -42,6 +43,8 @@ async def list_partition_reassignments(
         asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
     found: list[OngoingTopic] = []
     for name, indexes in asked:
+        if context.is_due(1 + len(indexes) // LISTED_PER_ENTRY):
+            await context.next_step()
         there = [topics.partition(name, index) for index in indexes if topics.has_partition(name, index)]
         ongoing = [
             Ongoing(

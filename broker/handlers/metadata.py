@@ -31,6 +31,11 @@ PartitionAnswer = TopicAnswer.MetadataResponsePartition
 BY_ID_FROM = 12  # v10 and v11 have the field and give it no meaning
 NOT_ASKED = -(1 << 31)
 NO_OPERATION = 0
+CREATED_MAX = 1000
+"""Partitions that one request creates. The other topics are unknown, with the error at which clients ask again."""
+CREATED_ENTRIES = 50  # what a topic that is created counts in a cooperative step
+PARTITIONS_PER_ENTRY = 4
+"""Partitions of a topic that count as one entry of a cooperative step."""
 
 
 @handles(MetadataRequest)
@@ -40,13 +45,14 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     broker = context.broker
     wants_id = any(topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or ())
     if wants_id and context.api_version < BY_ID_FROM:
-        return _refused(request)
+        return await _refused(request, context)
     if request.topics is None or (context.api_version == 0 and not request.topics):
-        topics = [
-            _topic_answer(topic, request, context)
-            for topic in broker.topics
-            if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name)
-        ]
+        topics = []
+        for topic in broker.topics:
+            if context.is_due(1 + len(topic.partitions) // PARTITIONS_PER_ENTRY):
+                await context.next_step()
+            if context.allowed(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
+                topics.append(_topic_answer(topic, request, context))
     else:
         # Each once, in the order in which they were asked for. Where one is asked for by its id, names do not count.
         by_id = any(topic.topic_id != ZERO_UUID for topic in request.topics)
@@ -55,7 +61,17 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
             for topic in request.topics
             if not by_id or topic.topic_id != ZERO_UUID
         )
-        topics = [_asked_topic(name, topic_id, request, context) for name, topic_id in asked]
+        topics = []
+        left = CREATED_MAX
+        for name, topic_id in asked:
+            if context.is_due():
+                await context.next_step()
+            is_new = name is not None and broker.topics.get(name) is None
+            answer = await _asked_topic(name, topic_id, request, context, left)
+            left -= len(answer.partitions) if is_new else 0
+            if context.is_due(len(answer.partitions) // PARTITIONS_PER_ENTRY):
+                await context.next_step()
+            topics.append(answer)
         if broker.authorizer is not None:
             topics.sort(key=lambda answer: answer.error_code in REFUSAL_TEXTS)
     node = MetadataResponse.MetadataResponseBroker
@@ -70,16 +86,14 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     )
 
 
-def _refused(request: MetadataRequest) -> MetadataResponse:
+async def _refused(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
     """Versions that have topic ids in the request and give them no meaning: nothing of it is answered."""
     refused = ErrorCode.INVALID_REQUEST
-    return MetadataResponse(
-        brokers=[],
-        topics=[
-            TopicAnswer(error_code=refused, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
-            for topic in request.topics or ()
-        ],
-    )
+
+    def answer(topic: MetadataRequest.MetadataRequestTopic) -> TopicAnswer:
+        return TopicAnswer(error_code=refused, name=topic.name or "", topic_id=topic.topic_id, partitions=[])
+
+    return MetadataResponse(brokers=[], topics=await context.mapped(answer, request.topics or ()))
 
 
 def cluster_operations(context: RequestContext) -> int:
@@ -89,7 +103,10 @@ def cluster_operations(context: RequestContext) -> int:
     return context.authorized_operations(ResourceType.CLUSTER)
 
 
-def _asked_topic(name: str | None, topic_id: bytes, request: MetadataRequest, context: RequestContext) -> TopicAnswer:
+async def _asked_topic(
+    name: str | None, topic_id: bytes, request: MetadataRequest, context: RequestContext, left: int
+) -> TopicAnswer:
+    """The answer for one topic, which may be created with up to `left` partitions."""
     broker = context.broker
     by_id = name is None
     is_described = False
@@ -104,7 +121,7 @@ def _asked_topic(name: str | None, topic_id: bytes, request: MetadataRequest, co
             is_described = True
             topic = broker.topics.get(name)
             if topic is None:
-                topic = _created(name, request.allow_auto_topic_creation, context)
+                topic = await _created(name, request.allow_auto_topic_creation, context, left)
     except Exception as error:
         # v11 and older have no null name.
         shown = name if name is not None or context.api_version >= 12 else ""
@@ -116,7 +133,7 @@ def _asked_topic(name: str | None, topic_id: bytes, request: MetadataRequest, co
     return _topic_answer(topic, request, context)
 
 
-def _created(name: str, allowed: bool, context: RequestContext) -> Topic:
+async def _created(name: str, allowed: bool, context: RequestContext, left: int) -> Topic:
     broker = context.broker
     is_made = allowed and broker.config["auto.create.topics.enable"]
     if is_made and not context.may_create(name):
@@ -124,7 +141,11 @@ def _created(name: str, allowed: bool, context: RequestContext) -> Topic:
     check_name(name)
     if not is_made:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    topic = broker.auto_create(name, context.now_ms())
+    if left <= 0:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if context.is_due(CREATED_ENTRIES):
+        await context.next_step()
+    topic = await broker.auto_create_in_steps(name, context.now_ms())
     context.mutates(len(topic.partitions), strict_from=None)
     return topic
 

@@ -10,11 +10,12 @@ from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from ..context import RequestContext, handles
-from ..groups.commits import JUDGED, commit_refusal, refused_first
+from ..groups.commits import JUDGED, commit, commit_refusal, refused_first
 from ..groups.offsets import CommittedOffset
 
 TOPIC_IDS_SINCE = 10
 UNKNOWN_GROUP_SINCE = 9
+SORTED_PER_ENTRY = 20  # topics that are put in order in the time of one entry of a cooperative step
 
 Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 Asked = OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition
@@ -27,25 +28,30 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     groups, now_ms = context.groups, context.now_ms()
     if not context.allowed(AclOperation.READ, ResourceType.GROUP, request.group_id):
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        return _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics])
+        return await _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
     errors: list[list[ErrorCode]] = []
     commits = []
     for topic in request.topics:
         name = groups.topic_name(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
-        errors.append(_refusals(name, topic.partitions, context))
+        errors.append(await _refusals(name, topic.partitions, context))
         for partition, error in zip(topic.partitions, errors[-1], strict=True):
+            if context.is_due():
+                await context.next_step()
             if name is not None and error is ErrorCode.NONE:
                 committed = _committed(partition, request.retention_time_ms, now_ms)
                 commits.append(((name, partition.partition_index), committed))
     outcome = ErrorCode.NONE
+    if context.is_due(len(errors) // SORTED_PER_ENTRY):
+        await context.next_step()
     is_judged = any(error in JUDGED for found in errors for error in found)
     if is_judged and context.api_version == 0 and not context.broker.profile.behaviour.first_offsets:
         refused = ErrorCode.UNSUPPORTED_VERSION
-        return _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics])
+        return await _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
     if is_judged:
         is_old = context.broker.profile.behaviour.old_group_coordinator  # the coordinator that knows no other code
         member_gone = context.api_version >= UNKNOWN_GROUP_SINCE and not is_old
-        outcome = groups.commit(
+        outcome = await commit(
+            context,
             request.group_id,
             member_id=request.member_id,
             instance_id=request.group_instance_id,
@@ -55,37 +61,42 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
         )
         if outcome is ErrorCode.NONE and commits:
             outcome = await context.broker.group_records_durable(request.group_id)
+    if context.is_due(len(errors) // SORTED_PER_ENTRY):
+        await context.next_step()
     answered = refused_first(request.topics, errors)
+    if context.is_due(len(errors) // SORTED_PER_ENTRY):
+        await context.next_step()
     if outcome is not ErrorCode.NONE:
         answered = [(topic, [outcome if error in JUDGED else error for error in found]) for topic, found in answered]
-    return _answer(answered)
+    return await _answer(answered, context)
 
 
-def _answer(
-    answered: list[tuple[OffsetCommitRequest.OffsetCommitRequestTopic, list[ErrorCode]]],
+async def _answer(
+    answered: list[tuple[OffsetCommitRequest.OffsetCommitRequestTopic, list[ErrorCode]]], context: RequestContext
 ) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            Topic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    Topic.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error)
-                    for partition, error in zip(topic.partitions, found, strict=True)
-                ],
-            )
-            for topic, found in answered
-        ]
-    )
+    topics = []
+    for topic, found in answered:
+        pairs = list(zip(topic.partitions, found, strict=True))
+        partitions = await context.mapped(_partition, pairs)
+        topics.append(Topic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+    return OffsetCommitResponse(topics=topics)
 
 
-def _refusals(name: str | None, asked: list[Asked], context: RequestContext) -> list[ErrorCode]:
+def _partition(judged: tuple[Asked, ErrorCode]) -> Topic.OffsetCommitResponsePartition:
+    return Topic.OffsetCommitResponsePartition(partition_index=judged[0].partition_index, error_code=judged[1])
+
+
+async def _refusals(name: str | None, asked: list[Asked], context: RequestContext) -> list[ErrorCode]:
     """Why offsets of these partitions of one topic cannot be committed."""
     refused = ErrorCode.UNKNOWN_TOPIC_ID if name is None else context.topic_refusal(AclOperation.READ, name)
     if name is None or refused is not ErrorCode.NONE:
         return [refused] * len(asked)
     groups = context.groups
-    return [commit_refusal(groups, name, one.partition_index, one.committed_metadata) for one in asked]
+
+    def refusal(one: Asked) -> ErrorCode:
+        return commit_refusal(groups, name, one.partition_index, one.committed_metadata)
+
+    return await context.mapped(refusal, asked)
 
 
 def _committed(partition: Asked, retention_time_ms: int, now_ms: int) -> CommittedOffset:

@@ -11,6 +11,8 @@ from ...protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDelete
 from ..context import RequestContext, handles
 
 Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+Asked = OffsetDeleteRequest.OffsetDeleteRequestTopic.OffsetDeleteRequestPartition
+ASKED_PER_ENTRY = 10  # partitions that are looked up in the time of one entry of a cooperative step
 
 
 @handles(OffsetDeleteRequest)
@@ -20,25 +22,25 @@ async def offset_delete(request: OffsetDeleteRequest, context: RequestContext) -
     context.check_allowed(AclOperation.DELETE, ResourceType.GROUP, request.group_id)
     groups = context.groups
     refused = {topic.name: context.topic_refusal(AclOperation.READ, topic.name) for topic in request.topics}
-    asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
-    known = [one for one in asked if refused[one[0]] is ErrorCode.NONE and groups.partition_exists(*one)]
-    error, results = groups.delete_offsets(request.group_id, known)
+    known: dict[tuple[str, int], None] = {}
+    for topic in request.topics:
+        if context.is_due(1 + len(topic.partitions) // ASKED_PER_ENTRY):
+            await context.next_step()
+        if refused[topic.name] is ErrorCode.NONE:
+            asked = ((topic.name, one.partition_index) for one in topic.partitions)
+            known |= dict.fromkeys(one for one in asked if groups.partition_exists(*one))
+    error, results = groups.delete_offsets(request.group_id, list(known))
     if error is ErrorCode.NONE and results:
         error = await context.broker.group_records_durable(request.group_id)
     if error is not ErrorCode.NONE:
         return OffsetDeleteResponse(error_code=error, throttle_time_ms=0, topics=[])
-    topics = [
-        Topic(
-            name=topic.name,
-            partitions=[
-                Topic.OffsetDeleteResponsePartition(
-                    partition_index=one.partition_index,
-                    error_code=refused[topic.name]
-                    or results.get((topic.name, one.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-                )
-                for one in topic.partitions
-            ],
-        )
-        for topic in sorted(request.topics, key=lambda topic: refused[topic.name] is ErrorCode.NONE)
-    ]
+    topics = []
+    for topic in sorted(request.topics, key=lambda topic: refused[topic.name] is ErrorCode.NONE):
+
+        def answer(one: Asked, name: str = topic.name) -> Topic.OffsetDeleteResponsePartition:
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = refused[name] or results.get((name, one.partition_index), unknown)
+            return Topic.OffsetDeleteResponsePartition(partition_index=one.partition_index, error_code=code)
+
+        topics.append(Topic(name=topic.name, partitions=await context.mapped(answer, topic.partitions)))
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, throttle_time_ms=0, topics=topics)

@@ -9,7 +9,8 @@ described are left out, of some they come last, as in Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
@@ -22,6 +23,9 @@ GROUPS_SINCE = 8
 TOP_LEVEL_ERROR_SINCE = 2
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = CommittedOffset(-1)
+GROUP_ENTRIES = 2  # what a group counts in a cooperative step
+FETCHED_AT_ONCE = 2000
+SORTED_PER_ENTRY = 20  # offsets that are put under their topics in the time of one entry of a cooperative step
 A = TypeVar("A")
 
 Topic = OffsetFetchResponse.OffsetFetchResponseTopic
@@ -34,23 +38,39 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
     """From v8 several groups, each with its own error; before, one."""
     if context.api_version >= GROUPS_SINCE:
         by_id = context.api_version >= TOPIC_IDS_SINCE
-        found = [await _group(context, asked, request.require_stable, by_id) for asked in request.groups]
+        found = []
+        for asked in request.groups:
+            if context.is_due(GROUP_ENTRIES):
+                await context.next_step()
+            found.append(await _group(context, asked, request.require_stable, by_id))
         return OffsetFetchResponse(groups=found)
     asked = None
     if request.topics is not None:
-        asked = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+        asked = []
+        for topic in request.topics:
+            asked += await context.mapped(partial(_pair, topic.name), topic.partition_indexes)
     error, fetched = await _fetched(request.group_id, asked, request.require_stable, context)
     if not context.api_version and not error and not context.broker.profile.behaviour.first_offsets:
         error = ErrorCode.UNSUPPORTED_VERSION
+    if context.is_due(len(fetched) // SORTED_PER_ENTRY):
+        await context.next_step()
     if error is not ErrorCode.NONE and context.api_version < TOP_LEVEL_ERROR_SINCE:
-        fetched = [FetchedOffset(partition, None, error) for partition in asked or ()]
+        refused = error
+        nothing: list[Partition] = []
+        fetched = await context.mapped(lambda partition: FetchedOffset(partition, None, refused), asked or nothing)
     elif context.api_version == 0:
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        fetched = [one if one.committed is not None or one.error else one._replace(error=missing) for one in fetched]
-    topics = [
-        Topic(name=name, partitions=[_partition(Topic.OffsetFetchResponsePartition, one) for one in ones])
-        for name, ones in _by_topic(fetched, _listed([topic.name for topic in request.topics or ()], context))
-    ]
+
+        def of_v0(one: FetchedOffset) -> FetchedOffset:
+            return one if one.committed is not None or one.error else one._replace(error=missing)
+
+        fetched = await context.mapped(of_v0, fetched)
+    if context.is_due(len(fetched) // SORTED_PER_ENTRY):
+        await context.next_step()
+    topics = []
+    for name, ones in _by_topic(fetched, _listed([topic.name for topic in request.topics or ()], context)):
+        answers = await context.mapped(partial(_partition, Topic.OffsetFetchResponsePartition), ones)
+        topics.append(Topic(name=name, partitions=answers))
     return OffsetFetchResponse(topics=topics, error_code=error)
 
 
@@ -66,7 +86,7 @@ async def _fetched(
         codes = {name: context.topic_refusal(AclOperation.DESCRIBE, name) for name, _ in asked}
         visible = [partition for partition in asked if not codes[partition[0]]]
         refused = [FetchedOffset(one, None, codes[one[0]]) for one in asked if codes[one[0]]]
-    error, fetched = context.groups.fetch(group_id, visible, require_stable=require_stable)
+    error, fetched = await _committed(group_id, visible, require_stable, context)
     error = error or await context.broker.group_records_durable(group_id)
     if error is not ErrorCode.NONE:
         return error, []
@@ -87,25 +107,54 @@ async def _group(context: RequestContext, asked: AskedGroup, require_stable: boo
         for topic in asked.topics:
             name = groups.topic_name(topic.topic_id) if by_id else topic.name
             if name is None:
-                topics.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
+                topics.append(await _unknown_topic(topic.topic_id, topic.partition_indexes, context))
             else:
                 names.append(name)
-                partitions += [(name, index) for index in topic.partition_indexes]
+                partitions += await context.mapped(partial(_pair, name), topic.partition_indexes)
     error, fetched = await _fetched(asked.group_id, partitions, require_stable, context)
     if error is not ErrorCode.NONE:
         return Group(group_id=asked.group_id, topics=[], error_code=error)
+    if context.is_due(len(fetched) // SORTED_PER_ENTRY):
+        await context.next_step()
     for name, ones in _by_topic(fetched, _listed(names, context)):
         topic_id = groups.topic_id(name) if by_id else ZERO_UUID
         if topic_id is not None:
-            answers = [_partition(Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions, one) for one in ones]
+            answer = Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
+            answers = await context.mapped(partial(_partition, answer), ones)
             topics.append(Group.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=answers))
     return Group(group_id=asked.group_id, topics=topics)
 
 
-def _unknown_topic(topic_id: bytes, indexes: Iterable[int]) -> Group.OffsetFetchResponseTopics:
+async def _committed(
+    group_id: str, partitions: list[Partition] | None, require_stable: bool, context: RequestContext
+) -> tuple[ErrorCode, list[FetchedOffset]]:
+    """`GroupCoordinator.fetch` in cooperative steps."""
+    if partitions is None or len(partitions) <= FETCHED_AT_ONCE:
+        return context.groups.fetch(group_id, partitions, require_stable=require_stable)
+    fetched: list[FetchedOffset] = []
+    for first in range(0, len(partitions), FETCHED_AT_ONCE):
+        await context.next_step()
+        some = partitions[first : first + FETCHED_AT_ONCE]
+        error, found = context.groups.fetch(group_id, some, require_stable=require_stable)
+        if error is not ErrorCode.NONE:
+            return error, []
+        fetched += found
+    return ErrorCode.NONE, fetched
+
+
+async def _unknown_topic(
+    topic_id: bytes, indexes: Sequence[int], context: RequestContext
+) -> Group.OffsetFetchResponseTopics:
     answer = Group.OffsetFetchResponseTopics.OffsetFetchResponsePartitions
-    ones = [FetchedOffset(("", index), None, ErrorCode.UNKNOWN_TOPIC_ID) for index in indexes]
-    return Group.OffsetFetchResponseTopics(topic_id=topic_id, partitions=[_partition(answer, one) for one in ones])
+
+    def partition(index: int) -> Any:
+        return _partition(answer, FetchedOffset(("", index), None, ErrorCode.UNKNOWN_TOPIC_ID))
+
+    return Group.OffsetFetchResponseTopics(topic_id=topic_id, partitions=await context.mapped(partition, indexes))
+
+
+def _pair(topic: str, index: int) -> Partition:
+    return topic, index
 
 
 def _listed(names: list[str], context: RequestContext) -> list[str]:

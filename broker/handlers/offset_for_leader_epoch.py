@@ -25,18 +25,14 @@ async def offset_for_leader_epoch(
     if not context.allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         refused = {topic.topic: _refusal(topic.topic, context) for topic in request.topics}
     ordered = sorted(request.topics, key=lambda topic: refused.get(topic.topic, ErrorCode.NONE) is not ErrorCode.NONE)
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            Topic(
-                topic=topic.topic,
-                partitions=[
-                    _answer(topic.topic, asked, refused.get(topic.topic, ErrorCode.NONE), context)
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in ordered
-        ]
-    )
+    topics = []
+    for topic in ordered:
+        code = refused.get(topic.topic, ErrorCode.NONE)
+        answers = await context.mapped(
+            lambda asked, topic=topic, code=code: _answer(topic.topic, asked, code, context), topic.partitions
+        )
+        topics.append(Topic(topic=topic.topic, partitions=answers))
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def _refusal(topic: str, context: RequestContext) -> ErrorCode:

@@ -95,10 +95,14 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
         if version >= 13:
             topic = topics.by_id(asked.topic_id)
             name = topic.name if topic else ""
+        if context.is_due():
+            await context.next_step()
         denied = context.topic_refusal(AclOperation.WRITE, name) if is_restricted and name else None
         answers: list[Answer] = []
         for data in asked.partition_data:
             partition = None
+            if context.is_due():
+                await context.next_step()
             try:
                 if denied:
                     raise Refused(denied)

@@ -14,7 +14,7 @@ from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from ..context import RequestContext, handles
-from ..groups.commits import JUDGED, commit_refusal, refused_first
+from ..groups.commits import COMMITS_AT_ONCE, JUDGED, commit_refusal, refused_first
 from ..groups.offsets import CommittedOffset, Partition
 from ..topics import GROUP_OFFSETS_TOPIC
 from ..transactions.codes import known, settled
@@ -22,42 +22,44 @@ from ..transactions.codes import known, settled
 LOADING_SINCE = 2  # clients before KAFKA-7296 stumble over COORDINATOR_LOAD_IN_PROGRESS
 ABORTABLE_SINCE = 4
 ADDS_SINCE = 5
+SORTED_PER_ENTRY = 20  # topics that are put in order in the time of one entry of a cooperative step
 
 Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+Asked = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic.TxnOffsetCommitRequestPartition
 
 
 @handles(TxnOffsetCommitRequest)
 async def txn_offset_commit(request: TxnOffsetCommitRequest, context: RequestContext) -> TxnOffsetCommitResponse:
     """Unknown partitions are left out; the rest share one verdict on transaction and member, and are written together
     but for those whose metadata is too long."""
-    groups = context.groups
     refused = _refusal(request, context)
     if refused is not ErrorCode.NONE:
-        return _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics])
-    errors, commits = _judged(request, context)
+        return await _answer([(topic, [refused] * len(topic.partitions)) for topic in request.topics], context)
+    errors, commits = await _judged(request, context)
     outcome = ErrorCode.NONE
     if any(error in JUDGED for found in errors for error in found):
-        outcome, has_waited = await _transaction_error(request, context)
-        if has_waited:  # a topic may have been deleted, and what was committed for it forgotten
-            errors, commits = _judged(request, context)
-        if outcome is ErrorCode.NONE:
-            outcome = groups.commit(
-                request.group_id,
-                member_id=request.member_id,
-                instance_id=request.group_instance_id,
-                generation_id=request.generation_id,
-                commits=commits,
-                unknown_group=ErrorCode(context.broker.profile.behaviour.absent_group_code),
-                producer=(request.producer_id, request.producer_epoch),
-            )
+        outcome, gone = await _commit(commits, request, context)
+        if gone:
+            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            errors = [
+                [
+                    unknown if (topic.name, one.partition_index) in gone else error
+                    for one, error in zip(topic.partitions, found, strict=True)
+                ]
+                for topic, found in zip(request.topics, errors, strict=True)
+            ]
         if outcome is ErrorCode.NONE and commits:
             outcome = await context.broker.group_records_durable(request.group_id)
         if outcome is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < LOADING_SINCE:
             outcome = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if context.is_due(len(errors) // SORTED_PER_ENTRY):
+        await context.next_step()
     answered = refused_first(request.topics, errors)
+    if context.is_due(len(errors) // SORTED_PER_ENTRY):
+        await context.next_step()
     if outcome is not ErrorCode.NONE:
         answered = [(topic, [outcome if error in JUDGED else error for error in found]) for topic, found in answered]
-    return _answer(answered)
+    return await _answer(answered, context)
 
 
 def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode:
@@ -68,24 +70,21 @@ def _refusal(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorC
     return ErrorCode.NONE if is_allowed else ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def _answer(
-    answered: list[tuple[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, list[ErrorCode]]],
+async def _answer(
+    answered: list[tuple[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, list[ErrorCode]]], context: RequestContext
 ) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            Topic(
-                name=topic.name,
-                partitions=[
-                    Topic.TxnOffsetCommitResponsePartition(partition_index=one.partition_index, error_code=error)
-                    for one, error in zip(topic.partitions, found, strict=True)
-                ],
-            )
-            for topic, found in answered
-        ]
-    )
+    topics = []
+    for topic, found in answered:
+        pairs = list(zip(topic.partitions, found, strict=True))
+        topics.append(Topic(name=topic.name, partitions=await context.mapped(_partition, pairs)))
+    return TxnOffsetCommitResponse(topics=topics)
 
 
-def _judged(
+def _partition(judged: tuple[Asked, ErrorCode]) -> Topic.TxnOffsetCommitResponsePartition:
+    return Topic.TxnOffsetCommitResponsePartition(partition_index=judged[0].partition_index, error_code=judged[1])
+
+
+async def _judged(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> tuple[list[list[ErrorCode]], list[tuple[Partition, CommittedOffset]]]:
     """What is wrong with each partition, and what is to be written of those with which nothing is."""
@@ -95,7 +94,11 @@ def _judged(
     for topic in request.topics:
         errors.append([])
         refused = context.topic_refusal(AclOperation.READ, topic.name)
+        if context.is_due():
+            await context.next_step()
         for one in topic.partitions:
+            if context.is_due():
+                await context.next_step()
             error = refused or commit_refusal(groups, topic.name, one.partition_index, one.committed_metadata)
             errors[-1].append(error)
             if error is ErrorCode.NONE:
@@ -104,6 +107,40 @@ def _judged(
                 )
                 commits.append(((topic.name, one.partition_index), committed))
     return errors, commits
+
+
+async def _commit(
+    commits: list[tuple[Partition, CommittedOffset]], request: TxnOffsetCommitRequest, context: RequestContext
+) -> tuple[ErrorCode, set[Partition]]:
+    """Writes the offsets in cooperative steps: the one answer for all, and the partitions that are gone by now.
+
+    Nothing else runs between the look at the transaction and the write of a step: offsets that are written after the
+    end of their transaction would belong to one that nobody ends.
+    """
+    gone: set[Partition] = set()
+    for first in range(0, len(commits) or 1, COMMITS_AT_ONCE):
+        some = commits[first : first + COMMITS_AT_ONCE]
+        if context.is_due(2 * len(some)):
+            await context.next_step()
+        outcome, has_waited = await _transaction_error(request, context)
+        if outcome is not ErrorCode.NONE:
+            return outcome, gone
+        if has_waited or context.is_in_steps:
+            missing = {partition for partition, _ in some if not context.groups.partition_exists(*partition)}
+            some = [one for one in some if one[0] not in missing]
+            gone |= missing
+        outcome = context.groups.commit(
+            request.group_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            generation_id=request.generation_id,
+            commits=some,
+            unknown_group=ErrorCode(context.broker.profile.behaviour.absent_group_code),
+            producer=(request.producer_id, request.producer_epoch),
+        )
+        if outcome is not ErrorCode.NONE:
+            return outcome, gone
+    return ErrorCode.NONE, gone
 
 
 async def _transaction_error(request: TxnOffsetCommitRequest, context: RequestContext) -> tuple[ErrorCode, bool]:

@@ -24,6 +24,7 @@ Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
 TopicResult = Result.WritableTxnMarkerTopicResult
 PartitionResult = TopicResult.WritableTxnMarkerPartitionResult
 Place = tuple[str, int]
+MARKER_ENTRIES = 10  # what a marker in one partition counts in a cooperative step
 Codes = dict[int, dict[Place, ErrorCode]]
 """Of each producer what came of its partitions; where two markers of one name a partition, of the later."""
 
@@ -34,12 +35,18 @@ async def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestCon
     try:
         _check(request, context)
     except Refused as refused:
-        return _answer({one.producer_id: {place: refused.code for place in _places(one)} for one in request.markers})
+        return await _answer(
+            {one.producer_id: {place: refused.code for place in _places(one)} for one in request.markers}, context
+        )
     codes: Codes = {}
     later: list[tuple[Marker, Place, asyncio.Future[Any]]] = []
     for marker in request.markers:
         of_producer = codes.setdefault(marker.producer_id, {})
+        if context.is_due():
+            await context.next_step()
         for place in _places(marker):
+            if context.is_due(MARKER_ENTRIES):
+                await context.next_step()
             of_producer[place] = ErrorCode.NONE
             try:
                 submitted = _write(marker, place, context)
@@ -57,7 +64,7 @@ async def write_txn_markers(request: WriteTxnMarkersRequest, context: RequestCon
             codes[marker.producer_id][place] = code_of(error)
         else:
             _written(marker, place, context)
-    return _answer(codes)
+    return await _answer(codes, context)
 
 
 def _check(request: WriteTxnMarkersRequest, context: RequestContext) -> None:
@@ -94,11 +101,15 @@ def _written(marker: Marker, place: Place, context: RequestContext) -> None:
         context.broker.groups.end_transaction(index, marker.producer_id, committed=marker.transaction_result)
 
 
-def _answer(codes: Codes) -> WriteTxnMarkersResponse:
+async def _answer(codes: Codes, context: RequestContext) -> WriteTxnMarkersResponse:
     markers = []
     for producer_id, of_producer in codes.items():
         topics: dict[str, list[PartitionResult]] = {}
+        if context.is_due():
+            await context.next_step()
         for (name, index), code in of_producer.items():
+            if context.is_due():
+                await context.next_step()
             topics.setdefault(name, []).append(PartitionResult(partition_index=index, error_code=code))
         markers.append(
             Result(

@@ -19,7 +19,7 @@ from ottla.broker import server
 from ottla.broker.clock import ManualClock
 from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.nodes import NO_LEADER, Assignment, Nodes
-from ottla.broker.topics import changed_record, merged, stored_assignment
+from ottla.broker.topic_records import changed_record, merged, stored_assignment
 from ottla.broker.topology import NOTHING_NOTED, TopologyNote
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest

@@ -155,7 +155,7 @@ def test_more_items_than_any_client_sends_are_refused_before_they_take_memory() 
     assert peak < 3 * len(too_many)
 
 
-def test_items_count_over_all_arrays_numbers_a_quarter_and_tags_too() -> None:
+def test_items_count_over_all_arrays_numbers_a_half_and_tags_too() -> None:
     """Many arrays, none of which is too long alone."""
     group = OffsetFetchRequest.OffsetFetchRequestGroup  # type: ignore[attr-defined]
     topic = group.OffsetFetchRequestTopics
@@ -165,9 +165,9 @@ def test_items_count_over_all_arrays_numbers_a_quarter_and_tags_too() -> None:
         many = [topic(name="", partition_indexes=numbers) for _ in range(topics)]
         return build(OffsetFetchRequest(groups=[group(group_id="g", topics=many)], require_stable=False), 8)
 
-    parse(OffsetFetchRequest, 8, request(7))
+    parse(OffsetFetchRequest, 8, request(3))
     with pytest.raises(MalformedMessage, match="items"):
-        parse(OffsetFetchRequest, 8, request(8))
+        parse(OffsetFetchRequest, 8, request(4))
     tags = b"".join(varint_bytes(tag) + b"\0" for tag in range(100, 101 + ITEMS_MAX))
     body = build(MetadataRequest(topics=[]), 13)[:-1]
     assert "items" in assert_malformed("MetadataRequest", 13, body + varint_bytes(ITEMS_MAX + 1) + tags)

@@ -1,0 +1,404 @@
+"""Requests with many entries: bounded, and read, handled and answered in steps between which others are served."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import struct
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from harness import Closed, create_topics, frame, ping, running
+
+from ottla.broker.context import STEP_ENTRIES
+from ottla.broker.groups.commits import COMMITS_AT_ONCE, commit
+from ottla.broker.groups.offsets import CommittedOffset
+from ottla.broker.topics import STEP_PARTITIONS
+from ottla.broker.turns import FewerCollections, Turns
+from ottla.protocol.compiler import STEP_ITEMS, Shared, build, build_steps
+from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.messages.list_offsets import ListOffsetsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.primitives import request_items_max
+from ottla.protocol.records.steps import run
+
+ENTRIES = 12_000
+TOPIC = 2
+
+
+def metadata() -> Any:
+    topic = MetadataRequest.MetadataRequestTopic
+    return MetadataRequest(
+        topics=[topic(name=f"n{index}") for index in range(ENTRIES)], allow_auto_topic_creation=False
+    )
+
+
+def list_offsets() -> Any:
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    asked = [topic.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(ENTRIES)]
+    return ListOffsetsRequest(replica_id=-1, topics=[topic(name="t", partitions=asked)])
+
+
+def fetch() -> Any:
+    topic = FetchRequest.FetchTopic
+    asked = [topic.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1) for index in range(ENTRIES)]
+    return FetchRequest(max_wait_ms=0, min_bytes=0, session_epoch=0, topics=[topic(topic="t", partitions=asked)])
+
+
+def offset_commit() -> Any:
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    one = topic.OffsetCommitRequestPartition
+    asked = [one(partition_index=0, committed_offset=index, committed_metadata="") for index in range(ENTRIES)]
+    return OffsetCommitRequest(
+        group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[topic(name="t", partitions=asked)]
+    )
+
+
+def offset_fetch() -> Any:
+    asked = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=list(range(2 * ENTRIES)))
+    return OffsetFetchRequest(group_id="g", topics=[asked])
+
+
+def describe_groups() -> Any:
+    return DescribeGroupsRequest(groups=[f"g{index}" for index in range(ENTRIES)])
+
+
+LARGE = {
+    "Metadata": (metadata, 9),
+    "ListOffsets": (list_offsets, 6),
+    "Fetch": (fetch, 12),
+    "OffsetCommit": (offset_commit, 8),
+    "OffsetFetch": (offset_fetch, 6),
+    "DescribeGroups": (describe_groups, 5),
+}
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each cooperative step that was begun."""
+    begun: list[int] = []
+    step = Turns.step
+
+    async def counted(self: Turns) -> None:
+        begun.append(len(begun))
+        await step(self)
+
+    monkeypatch.setattr(Turns, "step", counted)
+    return begun
+
+
+@pytest.mark.parametrize("name", LARGE)
+async def test_a_request_with_many_entries_is_served_in_steps_and_others_in_between(
+    name: str, steps: list[int], tmp_path: Path
+) -> None:
+    make, version = LARGE[name]
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        large, small = await broker.client(), await broker.client()
+        sent = frame(make(), version, 1)
+        under_way = asyncio.ensure_future(large.receive_bytes())
+        await large.send_bytes(sent)
+        while not steps:
+            await asyncio.sleep(0)
+        await small.call(ApiVersionsRequest(), 0)
+        assert not under_way.done()
+        answer = await under_way
+        # It is read, handled and answered in steps of their sizes.
+        assert len(steps) >= ENTRIES // STEP_ITEMS + ENTRIES // STEP_ENTRIES + ENTRIES // STEP_ITEMS - 3
+        assert struct.unpack_from(">i", answer) == (1,) and len(answer) >= 4 * ENTRIES
+        assert (await large.call(ping(), 0)).error_code == 0
+
+
+@pytest.mark.parametrize("name", LARGE)
+async def test_a_request_with_many_entries_is_answered_as_many_requests_with_few(name: str, tmp_path: Path) -> None:
+    """The response has the entries of the request, each with what a small request for it has."""
+    make, version = LARGE[name]
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t", 2)
+        client = await broker.client()
+        request = make()
+        whole = await client.call(request, version)
+        entries = _entries(whole)
+        assert len(entries) == len(_entries(request))
+        few = make()
+        _cut(few, 3)
+        # All but the duplicates of OffsetCommit name a partition once.
+        assert entries[:3] == _entries(await client.call(few, version))[:3]
+
+
+def _entries(message: Any) -> list[Any]:
+    """The longest list in a message."""
+    lists = [getattr(message, name) for name in message._fields if isinstance(getattr(message, name), list)]
+    below = [found for items in lists for item in items[:1] if hasattr(item, "_fields") for found in [_entries(item)]]
+    return max([*lists, *below], key=len, default=[])
+
+
+def _cut(message: Any, count: int) -> None:
+    entries = _entries(message)
+    del entries[count:]
+
+
+async def test_a_request_with_more_items_than_its_size_allows_closes_the_connection(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        client, other = await broker.client(), await broker.client()
+        size = 200_000
+        count = request_items_max(size) + 1
+        names = b"\x02a\x00" * count  # a topic of Metadata v9: a name of one letter, and no tags
+        body = struct.pack(">hhih", 3, 9, 1, 0) + b"\0" + _varint(count + 1) + names + b"\0\0\0\0"
+        assert len(body) < size
+        await client.send_bytes(struct.pack(">i", len(body)) + body)
+        with pytest.raises(Closed):
+            await client.receive_bytes()
+        assert (await other.call(ping(), 0)).error_code == 0
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+async def test_a_large_request_that_cannot_be_read_closes_the_connection(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        whole = frame(metadata(), 9, 1)[4:-300]
+        await client.send_bytes(struct.pack(">i", len(whole)) + whole)
+        with pytest.raises(Closed):
+            await client.receive_bytes()
+
+
+async def test_configs_of_equal_resources_are_built_once(tmp_path: Path) -> None:
+    """As in Kafka a resource is described as often as it is named, but from one list of configs."""
+    times = 3_000
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        await broker.topic("u")
+        client = await broker.client()
+        built: list[Shared] = []
+
+        def request(names: list[str]) -> DescribeConfigsRequest:
+            resource = DescribeConfigsRequest.DescribeConfigsResource
+            resources = [resource(resource_type=TOPIC, resource_name=name, configuration_keys=None) for name in names]
+            return DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
+
+        (single,) = (await client.call(request(["t"]), 4)).results
+        with pytest.MonkeyPatch.context() as patched:
+            describe = sys.modules["ottla.broker.handlers.describe_configs"]
+            patched.setattr(describe, "Shared", lambda items: built.append(Shared(items)) or built[-1])
+            results = (await client.call(request(["t", "u"] * (times // 2)), 4)).results
+        assert [one.resource_name for one in results] == ["t", "u"] * (times // 2)
+        assert all(one.configs == single.configs for one in results)
+        assert len(built) == 1
+
+
+def test_shared_items_are_built_once_and_repeated() -> None:
+    result = DescribeConfigsResponse.DescribeConfigsResult
+    entry = result.DescribeConfigsResourceResult
+    configs = Shared(
+        entry(name=f"name.{index}", value="x" * 20, read_only=False, config_source=1, is_sensitive=False)
+        for index in range(100)
+    )
+
+    def response(configs: list[Any], version: int) -> DescribeConfigsResponse:
+        one = result(error_code=0, error_message="", resource_type=2, resource_name="t", configs=configs)
+        return DescribeConfigsResponse(results=[one] * 50)
+
+    for version in (1, 4):
+        configs.built = b""
+        pieces = run(build_steps(response(configs, version), version))
+        assert b"".join(pieces) == build(response(list(configs), version), version)
+        assert len({id(piece) for piece in pieces if len(piece) > 2000}) == 1
+
+
+async def test_partitions_are_created_in_steps_and_the_topic_appears_when_it_is_whole(
+    steps: list[int], tmp_path: Path
+) -> None:
+    count = 20 * STEP_PARTITIONS
+    async with running(tmp_path / "data") as broker:
+        client, other = await broker.client(), await broker.client()
+        creating = asyncio.ensure_future(client.call(create_topics("wide", partitions=count), 5))
+        while len(steps) < 3:
+            await asyncio.sleep(0)
+        listed = await other.call(MetadataRequest(topics=None), 9)
+        assert not creating.done() and listed.topics == []
+        # A second request for the same name waits, and finds the topic.
+        again = asyncio.ensure_future(other.call(create_topics("wide"), 5))
+        assert (await creating).topics[0].error_code == 0
+        assert (await again).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert len(broker.state.topics.named("wide").partitions) == count
+        assert len(steps) >= count // STEP_PARTITIONS - 1
+
+
+async def test_a_topic_whose_client_has_gone_is_created_and_deleted_all_the_same(
+    steps: list[int], tmp_path: Path
+) -> None:
+    count = 10 * STEP_PARTITIONS
+    async with running(tmp_path / "data") as broker:
+        client, other = await broker.client(), await broker.client()
+        await client.send(create_topics("wide", partitions=count), 5)
+        while len(steps) < 2:
+            await asyncio.sleep(0)
+        client.close()
+        await broker.state.settle()
+        assert len(broker.state.topics.named("wide").partitions) == count
+        client = await broker.client()
+        begun = len(steps)
+        await client.send(DeleteTopicsRequest(topic_names=["wide"], timeout_ms=1000), 5)
+        while len(steps) < begun + 2:
+            await asyncio.sleep(0)
+        client.close()
+        # The name is free for another topic after the folders of the first have gone.
+        assert (await other.call(create_topics("wide", partitions=2), 5)).topics[0].error_code == 0
+        assert len(broker.state.topics.named("wide").partitions) == 2
+
+
+async def test_a_broker_that_stops_while_a_topic_is_created_has_all_of_it_afterwards(
+    steps: list[int], tmp_path: Path
+) -> None:
+    count = 10 * STEP_PARTITIONS
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        await client.send(create_topics("wide", partitions=count), 5)
+        while len(steps) < 2:
+            await asyncio.sleep(0)
+    async with running(tmp_path / "data") as broker:
+        assert [p.index for p in broker.state.topics.named("wide").partitions] == list(range(count))
+
+
+async def test_added_partitions_are_bounded_over_all_topics_of_a_request(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("a")
+        await broker.topic("b")
+        client = await broker.client()
+        topic = CreatePartitionsRequest.CreatePartitionsTopic
+        asked = [topic(name=name, count=6000, assignments=None) for name in ("a", "b")]
+        results = (
+            await client.call(CreatePartitionsRequest(topics=asked, timeout_ms=1, validate_only=True), 2)
+        ).results
+        assert [one.error_code for one in results] == [0, ErrorCode.POLICY_VIOLATION]
+
+
+async def test_topics_beyond_the_bound_of_partitions_are_not_auto_created(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys.modules["ottla.broker.handlers.metadata"], "CREATED_MAX", 6)
+    async with running(tmp_path / "data", overrides={"num.partitions": "3"}) as broker:
+        client = await broker.client()
+        asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("a", "b", "c")]
+        answer = await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 9)
+        assert [one.error_code for one in answer.topics] == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert len(broker.state.topics) == 2
+        # The client asks again.
+        answer = await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 9)
+        assert [one.error_code for one in answer.topics] == [0, 0, 0]
+
+
+async def test_an_incremental_fetch_of_a_large_session_is_read_in_steps(steps: list[int], tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        made = await client.call(fetch(), 12)
+        assert made.session_id and len(made.responses[0].partitions) == ENTRIES
+        begun = len(steps)
+        small = FetchRequest(
+            max_wait_ms=0, min_bytes=0, session_id=made.session_id, session_epoch=1, topics=[], forgotten_topics_data=[]
+        )
+        answer = await client.call(small, 12)
+        assert answer.error_code == 0 and answer.session_id == made.session_id
+        assert len(steps) - begun >= ENTRIES // STEP_ENTRIES
+        again = FetchRequest(
+            max_wait_ms=0, min_bytes=0, session_id=made.session_id, session_epoch=1, topics=[], forgotten_topics_data=[]
+        )
+        assert (await client.call(again, 12)).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+async def test_a_commit_in_steps_ends_when_the_group_refuses_one() -> None:
+    """Between two steps the member may be replaced: its later offsets must not overwrite those of the new one."""
+    asked: list[int] = []
+    verdicts = iter([ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION])
+
+    class Groups:
+        def commit(self, group_id: str, *, commits: Any, **more: Any) -> ErrorCode:
+            asked.append(len(commits))
+            return next(verdicts)
+
+    class Context:
+        groups = Groups()
+        steps = 0
+
+        def is_due(self, entries: int) -> bool:
+            return entries > COMMITS_AT_ONCE
+
+        async def next_step(self) -> None:
+            self.steps += 1
+
+    commits = [(("t", index), CommittedOffset(index)) for index in range(3 * COMMITS_AT_ONCE)]
+    context = Context()
+    assert await commit(cast("Any", context), "g", commits=commits) is ErrorCode.ILLEGAL_GENERATION
+    assert asked == [COMMITS_AT_ONCE, COMMITS_AT_ONCE] and context.steps == 2
+
+
+async def test_steps_of_several_requests_alternate_one_in_each_iteration_of_the_loop() -> None:
+    loop = asyncio.get_running_loop()
+    turns = Turns(loop)
+    order: list[str] = []
+    most = running_now = 0
+
+    async def work(name: str) -> None:
+        nonlocal most, running_now
+        for _ in range(5):
+            await turns.step()
+            order.append(name)
+            running_now += 1
+            most = max(most, running_now)
+
+    def look() -> None:
+        nonlocal running_now
+        running_now = 0
+        if len(order) < 15:
+            loop.call_soon(look)
+
+    loop.call_soon(look)
+    await asyncio.gather(*(work(name) for name in "abc"))
+    assert order == list("abc") * 5
+    assert most <= 2
+
+
+def test_full_collections_stop_while_a_large_request_is_there_and_come_back() -> None:
+    before = gc.get_threshold()
+    one, other = FewerCollections(), FewerCollections()
+    assert gc.get_threshold()[:2] == before[:2] and gc.get_threshold()[2] > 1 << 30
+    del one
+    assert gc.get_threshold()[2] > 1 << 30
+    del other
+    assert gc.get_threshold() == before
+
+
+async def test_full_collections_are_back_after_large_requests_whose_clients_went(
+    steps: list[int], tmp_path: Path
+) -> None:
+    before = gc.get_threshold()
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        await client.send_bytes(frame(metadata(), 9, 1))
+        while not steps:
+            await asyncio.sleep(0)
+        assert gc.get_threshold() != before
+        client.close()
+        other = await broker.client()
+        await other.call(ping(), 0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert gc.get_threshold() == before
