@@ -25,6 +25,7 @@ from typing import Any
 import confluent_kafka
 import conversion
 import embedded
+import limits
 import measures
 import observing
 import own_client
@@ -45,7 +46,14 @@ from ottla.client import ClientError
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = tuple(STARTERS)
-NAMES = (*measures.NAMES, *storage_measures.NAMES, *embedded.NAMES, *observing.NAMES, *pipeline_measures.NAMES)
+NAMES = (
+    *measures.NAMES,
+    *storage_measures.NAMES,
+    *embedded.NAMES,
+    *observing.NAMES,
+    *pipeline_measures.NAMES,
+    *limits.NAMES,
+)
 MEASURES = (
     *measures.MEASURES,
     *storage_measures.MEASURES,
@@ -96,6 +104,7 @@ class Bench:
         self.rounds_done = 0
         self.samples: dict[str, dict[str, list[float]]] = {}
         self.missing: dict[str, str] = {}  # what -> why
+        self.limits: list[limits.Taken] = []
         self._started = time.monotonic()
 
     @property
@@ -120,6 +129,16 @@ class Bench:
         self._take_observing()
         self._take_storage()
         self._take_pipeline()
+        self._take_limits()
+
+    def _take_limits(self) -> None:
+        """One round: the figures are the worst of many requests."""
+        if not self.wanted("limits"):
+            return
+        try:
+            self.limits = limits.take_all((), say)
+        except (*FAULTS, subprocess.SubprocessError) as error:
+            self.missing[f"limits of {OTTLA}"] = str(error) or type(error).__name__
 
     def _take_embedded(self) -> None:
         for index in range(self.embedded_sizes.rounds):
@@ -299,7 +318,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
     print(f"\nOttla's benchmark, {mode}: {bench.rounds_done} rounds, {bench.seconds:.0f} s; measured: {names}")
     print(", ".join(f"{name} {value}" for name, value in about.items()))
     print(f"\n{measures.ABOUT}\n{storage_measures.ABOUT}\n{embedded.ABOUT}\n{observing.ABOUT}")
-    print(f"{pipeline_measures.ABOUT}\n{pipeline_jobs.ABOUT}\n")
+    print(f"{pipeline_measures.ABOUT}\n{pipeline_jobs.ABOUT}\n{limits.ABOUT}\n")
     print("median (lowest..highest) of the rounds; /peer is Ottla's median over the peer's")
     columns = (*PEERS, *(name for what, name in OTHERS.items() if bench.wanted(what)))
     if any(map(bench.wanted, measures.NAMES)):
@@ -317,6 +336,8 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
         print(f"\nof {bench.pipeline_sizes.rounds} rounds, in Spark")
         measured = (*pipeline_measures.MEASURES, *pipeline_jobs.MEASURES)
         print(stats.figures(measured, pipeline_measures.PEERS, bench.samples))
+    if bench.limits:
+        print(f"\nwhat one request costs other clients\n{limits.table(bench.limits)}")
     asked = [aim for aim in AIMS if aim.measure.split()[0] in bench.names]
     print()
     print(stats.verdicts(asked, MEASURES, bench.samples))
@@ -339,6 +360,7 @@ def report(bench: Bench, about: dict[str, Any], mode: str) -> dict[str, Any]:
             "pipeline": bench.pipeline_sizes._asdict(),
         },
         **stats.as_json(MEASURES, asked, bench.samples),
+        "limits": [one._asdict() for one in bench.limits],
         "missing": bench.missing,
     }
 
@@ -349,13 +371,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="less work and fewer rounds: under 90 seconds")
     parser.add_argument("--rounds", type=int, help="how often each measure is taken")
     parser.add_argument("--output", type=Path, default=ROOT / "out" / "bench.json")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to measure: {' '.join(NAMES)} (default: all)")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"what to measure: {' '.join(NAMES)} (default: all but limits)"
+    )
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in NAMES]:
         parser.error(f"nothing is called {unknown[0]}; there are {', '.join(NAMES)}")
     if options.rounds is not None and not 1 <= options.rounds <= 100:
         parser.error("rounds: between 1 and 100")
-    names = tuple(name for name in NAMES if not options.names or name in options.names)
+    default = [name for name in NAMES if name not in limits.NAMES]  # which take half an hour
+    names = tuple(name for name in NAMES if name in (options.names or default))
     sizes, rounds, budget = (measures.QUICK, 3, 60.0) if options.quick else (measures.FULL, 9, 330.0)
     peers.allow_open_files()
     about = environment()

@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.broker.router import ROUTES
 from ottla.protocol import headers
 from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.records import batch, legacy
 
 sys.path.insert(0, str(Path(__file__).parent))  # where the script run.py finds its parts
 import conversion
+import limit_requests
+import limits
 import pings
 import raw
 import run
@@ -108,7 +111,7 @@ def test_every_aim_has_a_measure_and_every_measure_a_name_to_ask_for() -> None:
     known = {measure.name for measure in run.MEASURES}
     assert len(known) == len(run.MEASURES)
     assert {aim.measure for aim in run.AIMS} <= known
-    assert {name.split()[0] for name in known} == set(run.NAMES)
+    assert {name.split()[0] for name in known} == set(run.NAMES) - set(limits.NAMES)  # which print a table
 
 
 def test_a_request_is_framed_and_numbered() -> None:
@@ -144,3 +147,22 @@ def test_the_large_set_of_the_pings_is_of_format_v1() -> None:
     assert (header.magic, header.codec, header.size_bytes) == (1, pings.GZIP, len(data))
     assert len(data) < 1_000_000 < pings.RECORDS * len(pings.VALUE)
     assert sum(1 for _ in legacy.records(data, produced=True)) == pings.RECORDS
+
+
+def test_every_api_has_requests_for_the_table_of_limits() -> None:
+    """They are made from the schemas: of each array at least one that the broker reads."""
+    for key, route in ROUTES.items():
+        version = route.versions.last
+        for shape in limit_requests.shapes(key, version, ("distinct",)):
+            request, entries = limit_requests.frame(key, version, shape, 2000)
+            assert len(request) < 4000 and (entries > 5 or not shape.path), (key, shape)
+            assert headers.read_prefix(request)[:2] == (key, version)
+
+
+def test_the_table_of_limits_marks_what_is_above_them() -> None:
+    kept = limits.Taken("Fetch", 18, "topics", 1000, 10, 100, 49.0, 1.0, 16 << 20, 0.1, "")
+    slow, large = kept._replace(loop_ms=51.0), kept._replace(grown=(16 << 20) + 20_001)
+    assert kept.is_kept and not slow.is_kept and not large.is_kept
+    lines = limits.table([kept, slow, large]).splitlines()
+    assert len(lines) == 4 and lines[1].endswith("LOOP") and lines[2].endswith("MEMORY")
+    assert lines[-1] == "3 requests; above the limits: 2"
