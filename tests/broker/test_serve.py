@@ -90,9 +90,11 @@ def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None
 def test_a_locked_data_directory_is_left_alone(tmp_path: Path) -> None:
     with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, [line]):
         port_of(line)
+        process.send_signal(signal.SIGSTOP)  # it holds its lock, and writes no checkpoints meanwhile
         before = snapshot(tmp_path)
         assert "data" in refused(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "free", "--data-dir", "data")
         assert snapshot(tmp_path) == before and before
+        process.send_signal(signal.SIGCONT)
         process.terminate()
         process.communicate(timeout=START_SECONDS)
     assert process.returncode == 0
