@@ -46,6 +46,7 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
         one_magic=behaviour.one_magic,
         record_errors=behaviour.record_errors,
         refuse_unnumbered=behaviour.refuse_unnumbered,
+        unnumbered_fail=behaviour.unnumbered_fail,
         zstd_allowed=zstd_allowed(broker),
     )
     policy = topic["cleanup.policy"]

@@ -71,6 +71,8 @@ class Behaviour:
     """Which refused records a refusal names."""
     refuse_unnumbered: bool = False
     """A compressed batch whose offsets are not 0, 1, 2, ... is refused rather than rebuilt."""
+    unnumbered_fail: bool = True
+    """Such a batch of format v2 fails with UNKNOWN_SERVER_ERROR where its codec is kept."""
     one_magic: bool = True
     """A set of several compressed wrappers, or of several formats, is refused rather than merged."""
     append_time_bit_allowed: bool = True
@@ -218,6 +220,7 @@ _BEHAVIOUR_MOVES: dict[str, Moves] = {
     "wrong_batches": (("0.8.2", "close"), ("2.2", "corrupt"), ("2.4", "invalid")),
     "record_errors": (("0.8.2", "none"), ("2.4", "first"), ("2.5", "all")),
     "refuse_unnumbered": (("0.8.2", False), ("2.4", True), ("2.5", False)),
+    "unnumbered_fail": (("0.8.2", False), ("2.5", True)),
     "one_magic": (("0.8.2", False), ("2.4", True)),
     "append_time_bit_allowed": (("0.8.2", False), ("3.6", True)),
     "timestamp_range": (("0.8.2", "difference"), ("3.6", "both"), ("4.0.0", "before_after")),

@@ -32,7 +32,6 @@ ADDS_FROM = 12
 _MAGIC_AT = 16
 _ATTRIBUTES_AT = 22  # the low byte, in a batch
 _PRODUCER_ID_AT = 43  # its high byte: the sign
-_BITS = batch.TRANSACTIONAL_BIT | batch.CONTROL_BIT  # a control batch is refused for what it is
 
 Key = tuple[str, int]
 Records = bytes | bytearray | memoryview
@@ -57,7 +56,7 @@ def is_transactional(records: Records | None) -> bool:
     return (
         records is not None
         and len(records) >= batch.HEADER_BYTES
-        and records[_ATTRIBUTES_AT] & _BITS == batch.TRANSACTIONAL_BIT
+        and bool(records[_ATTRIBUTES_AT] & batch.TRANSACTIONAL_BIT)
         and records[_MAGIC_AT] == batch.MAGIC
     )
 
@@ -67,7 +66,12 @@ def has_transactional(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
-            if records and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & _BITS == batch.TRANSACTIONAL_BIT:
+            if (
+                records
+                and len(records) >= batch.HEADER_BYTES
+                and records[_ATTRIBUTES_AT] & batch.TRANSACTIONAL_BIT
+                and records[_MAGIC_AT] == batch.MAGIC  # in older formats that byte belongs to another field
+            ):
                 return True
     return False
 

@@ -151,6 +151,9 @@ def at_or_below(sequence: int, last: int) -> bool:
     return (last - sequence) % SEQUENCE_SPACE < SEQUENCE_SPACE // 2
 
 
+NO_EPOCH = -1  # of a producer of which nothing is known
+
+
 def judge(known: Producer | None, batch: BatchHeader, rules: ProducerRules = OWN_RULES) -> Verdict:
     """Whether the batch of a producer may follow what is known of it. Of a batch without sequences, which a coordinator
     writes, only the epoch counts."""
@@ -158,6 +161,8 @@ def judge(known: Producer | None, batch: BatchHeader, rules: ProducerRules = OWN
     if first < 0:
         return Fenced(known.epoch) if known is not None and batch.producer_epoch < known.epoch else ACCEPT
     if known is None:
+        if batch.producer_epoch < NO_EPOCH:
+            return Fenced(NO_EPOCH)
         return ACCEPT if first == 0 else _verdict(rules.unknown_producer, 0)
     epoch, batches = known[:2]
     if batch.producer_epoch != epoch:

@@ -16,10 +16,12 @@ from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode, ProtocolViolation
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records.errors import (
+    PARTITION,
     CorruptRecords,
     InvalidRecords,
     InvalidTimestamps,
     MessageTooLarge,
+    Undecodable,
     UnknownBatches,
     UnsupportedCodec,
     WrongBatches,
@@ -176,7 +178,7 @@ def _close_for_wrong_batches(request: ProduceRequest, version: int) -> None:
                 only_batch(data.records or b"", version)
             except (WrongBatches, UnknownBatches) as error:
                 raise ProtocolViolation(str(error)) from error
-            except (CorruptRecords, UnsupportedCodec):
+            except (CorruptRecords, Undecodable, UnsupportedCodec):
                 continue  # that is the partition's answer
 
 
@@ -275,7 +277,7 @@ def _refusal(
     code = code_of(error)
     if isinstance(error, WrongBatches):
         code = ErrorCode.CORRUPT_MESSAGE if behaviour.wrong_batches == "corrupt" else ErrorCode.INVALID_RECORD
-    elif isinstance(error, InvalidRecords) and not isinstance(error, InvalidTimestamps):
+    elif isinstance(error, InvalidRecords) and not isinstance(error, InvalidTimestamps | Undecodable):
         code = ErrorCode(behaviour.invalid_record_code)
     elif code == ErrorCode.KAFKA_STORAGE_ERROR and version < STORAGE_ERROR_FROM and _serves_old_clients(context):
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER  # which they retry
@@ -290,10 +292,13 @@ def _refusal(
     tell_leader(answer, error, context, LEADERS_FROM)
     if isinstance(error, Unverified):
         answer.error_message = error.message or None
-    if isinstance(error, InvalidRecords) and error.record_errors:
-        answer.error_message = error.message
+    if isinstance(error, UnknownBatches) and error.is_first:
+        answer.error_message = str(error)
+    if isinstance(error, InvalidRecords) and error.record_errors and partition is not None:
+        name = f"{partition.topic}-{partition.index}"
+        answer.error_message = error.message.replace(PARTITION, name)
         answer.record_errors = [
-            RecordErrorAnswer(batch_index=batch_index, batch_index_error_message=message)
+            RecordErrorAnswer(batch_index=batch_index, batch_index_error_message=message.replace(PARTITION, name))
             for batch_index, message in error.record_errors
         ]
     return answer

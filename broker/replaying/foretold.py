@@ -86,7 +86,9 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "invalid_record_code": _signs(0, path=r"error_code$", holds=_codes(2, 87)),
     "wrong_batches": _signs(0, path=r"error_code$|^$", holds=_codes(0, 2, 87)) + _signs(0, path="^$"),
     "record_errors": _signs(0, path=r"record_errors|error_message$"),
-    **dict.fromkeys("refuse_unnumbered one_magic append_time_bit_allowed timestamp_range".split(), _REFUSALS),
+    **dict.fromkeys(
+        "refuse_unnumbered unnumbered_fail one_magic append_time_bit_allowed timestamp_range".split(), _REFUSALS
+    ),
     **dict.fromkeys("old_formats newest_magic v2_from_ibp_3".split(), _WRITTEN),
     **dict.fromkeys("down_conversion nothing_left sends_cut".split(), _signs(1, newest=3)),
     "zstd_topic_needs_fetch_10": _signs(1, path=r"error_code$", holds=_codes(0, 76)),

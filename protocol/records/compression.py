@@ -18,7 +18,7 @@ from typing import Any
 
 import cramjam
 
-from .errors import DecompressedTooLarge, InvalidRecords, UnsupportedCodec
+from .errors import DecompressedTooLarge, InvalidRecords, Undecodable, UnsupportedCodec
 from .steps import STEP_BYTES, Steps, in_c
 
 Buffer = bytes | bytearray | memoryview
@@ -98,7 +98,7 @@ def decompress(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> b
     """Decompress one batch's records, at most `max_bytes` of them. In format v0 the header checksum of lz4 is passed
     over, as every reader of v0 does (KIP-57).
 
-    Raises InvalidRecords for damaged data, DecompressedTooLarge for data that would grow beyond the bound,
+    Raises Undecodable for damaged data, DecompressedTooLarge for data that would grow beyond the bound,
     UnsupportedCodec for an unknown codec.
     """
     if codec == Codec.NONE:
@@ -141,8 +141,8 @@ def _beyond(max_bytes: int) -> DecompressedTooLarge:
     return DecompressedTooLarge(f"the records would decompress to more than {max_bytes} bytes")
 
 
-def _damaged(name: str, why: object) -> InvalidRecords:
-    return InvalidRecords(f"damaged {name} data: {why}")
+def _damaged(name: str, why: object) -> Undecodable:
+    return Undecodable(f"damaged {name} data: {why}")
 
 
 # --- gzip

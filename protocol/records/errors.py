@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+PARTITION = "{partition}"
+"""Stands in a message for the topic's name and the partition's number, which the records' rules do not know."""
+
 
 class RecordError(NamedTuple):
     """One refused record of a batch (KIP-467): its 0-based index in the batch, and why."""
@@ -22,7 +25,14 @@ class CorruptRecords(ValueError):
 
 
 class UnknownBatches(CorruptRecords):
-    """A size or a magic that no format has, so that no batch can be told from the next. CORRUPT_MESSAGE (2)."""
+    """A size or a magic that no format has, so that no batch can be told from the next. CORRUPT_MESSAGE (2).
+
+    `is_first`: of the first batch of the records. Kafka sends its text then alone.
+    """
+
+    def __init__(self, message: str, *, is_first: bool = True) -> None:
+        super().__init__(message)
+        self.is_first = is_first
 
 
 class InvalidRecords(ValueError):
@@ -36,6 +46,11 @@ class InvalidRecords(ValueError):
 
 class DecompressedTooLarge(InvalidRecords):
     """Records that would take more room than is allowed when they are decompressed. INVALID_RECORD (87)."""
+
+
+class Undecodable(InvalidRecords):
+    """A codec that is unknown, or compressed data that are damaged. UNKNOWN_SERVER_ERROR (-1): Kafka's decompressors
+    raise what its table of errors does not know."""
 
 
 class InvalidTimestamps(InvalidRecords):
@@ -53,7 +68,8 @@ class UnsupportedForFormat(ValueError):
 
 class Unwritable(ValueError):
     """Records that passed every check, but the format that they are to be written in cannot hold them: a timestamp
-    below -1, headers or zstd before v2. UNKNOWN_SERVER_ERROR (-1), for Kafka's own checks foresee none of these."""
+    below -1, headers or zstd before v2, offsets of a batch that was only stepped over. UNKNOWN_SERVER_ERROR (-1), for
+    Kafka's own checks foresee none of these."""
 
 
 class MessageTooLarge(ValueError):

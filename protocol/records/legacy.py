@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from . import compression
 from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, MAX_DECOMPRESSED_BYTES, NO_TIMESTAMP, BatchHeader, Record
 from .compression import Codec
-from .errors import CorruptRecords, InvalidRecords, UnsupportedCodec
+from .errors import CorruptRecords, InvalidRecords, Undecodable, UnsupportedCodec
 
 __all__ = ["OVERHEAD_BYTES", "assign", "build", "crc_matches", "inner", "message", "read_header", "records", "wrapped"]
 
@@ -120,7 +120,7 @@ def _nullable(buffer: Buffer, position: int, stop: int) -> tuple[bytes | None, i
 
 
 def wrapped(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
-    """The value of the wrapper at `position`, compressed as it is. Raises CorruptRecords, InvalidRecords."""
+    """The value of the wrapper at `position`, compressed as it is. Raises InvalidRecords."""
     magic, codec = header.magic, header.codec
     if codec >= Codec.ZSTD:
         raise InvalidRecords(f"codec {codec} in a message of format v{magic}")
@@ -130,12 +130,12 @@ def wrapped(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
     (key_bytes,) = _INT32.unpack_from(view, at)
     at += 4 + max(key_bytes, 0)
     if at + 4 > end:
-        raise CorruptRecords("a wrapper's key is longer than the wrapper")
+        raise Undecodable("a wrapper's key is longer than the wrapper")
     (value_bytes,) = _INT32.unpack_from(view, at)
     if value_bytes < 0:
         raise InvalidRecords("a compressed message without a value")
     if at + 4 + value_bytes != end:
-        raise CorruptRecords(f"a wrapper's parts and its size differ by {end - at - 4 - value_bytes} bytes")
+        raise Undecodable(f"a wrapper's parts and its size differ by {end - at - 4 - value_bytes} bytes")
     return view[at + 4 : end]
 
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from . import batch
 from .batch import NO_TIMESTAMP, BatchHeader
-from .errors import InvalidRecords, InvalidTimestamps, RecordError
+from .errors import PARTITION, InvalidRecords, InvalidTimestamps, RecordError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -60,6 +60,9 @@ class Rules:
     """How many refused records are named: none up to 2.3, in 2.4 the first, from 2.5 all of a batch (KIP-467)."""
     refuse_unnumbered: bool = False
     """Records whose offsets are not 0, 1, 2, ... are refused where they would be written anew (2.4 only)."""
+    unnumbered_fail: bool = True
+    """A compressed v2 batch whose offsets are not 0, 1, 2, ... fails where its codec is kept (2.5 and later): the
+    records that were only stepped over cannot be written anew."""
     zstd_allowed: bool = True
     """False: nothing is stored with zstd (inter.broker.protocol.version before 2.1)."""
 
@@ -95,6 +98,17 @@ def nothing(base_offset: int) -> Prepared:
     return Prepared(bytearray(), NOTHING.placed(base_offset, -1), -1, base_offset, ())
 
 
+# Kafka's texts, which users search for.
+_REJECTED = "One or more records have been rejected due to"
+_KEYLESS = f"Compacted topic cannot accept message without key in topic partition {PARTITION}"
+_MARKED = "Producer should not set timestamp type to LogAppendTime."
+
+
+def _int64(value: int) -> int:
+    """As Kafka prints the sum of a time and an unlimited range, which overflows."""
+    return (value - INT64_MIN) % 2**64 + INT64_MIN
+
+
 class Verdicts:
     """Judges the records of one batch, one after the other, and collects what is refused."""
 
@@ -105,8 +119,9 @@ class Verdicts:
         self.marked = marked
         self.compacted = rules.compacted
         limited = not rules.log_append_time
-        self.oldest = now_ms - before if limited and before < UNLIMITED_MS else INT64_MIN
+        self.oldest = _oldest(before, after, now_ms) if limited else INT64_MIN
         self.newest = now_ms + after if limited and after < UNLIMITED_MS else INT64_MAX
+        self._range = f"The timestamp should be within [{_int64(now_ms - before)}, {_int64(now_ms + after)}]"
         self._errors: list[RecordError] = []
         self.refused = 0
         self._bad_timestamp = False
@@ -115,13 +130,19 @@ class Verdicts:
         """The key first, then the time. Raises at once where the release stops at the first bad record."""
         rules = self._rules
         if self.compacted and not has_key:
-            self.refuse(index, "a compacted topic takes no record without a key")
+            self.refuse(index, _KEYLESS)
         elif timestamp != NO_TIMESTAMP and not self.oldest <= timestamp <= self.newest:
             self._bad_timestamp = True
-            self.refuse(index, f"timestamp {timestamp} is out of range: {self.oldest} to {self.newest} now")
+            self.refuse(index, f"Timestamp {timestamp} of message with offset {index} is out of range. {self._range}")
         elif self.marked and (rules.log_append_time or timestamp == NO_TIMESTAMP or not rules.append_time_bit_allowed):
             self._bad_timestamp = True
-            self.refuse(index, "a producer must not mark its batch as log append time")
+            self.refuse(index, f"Invalid timestamp type in message with offset {index}. {_MARKED}")
+
+    def check_fits(self, index: int, timestamp: int) -> None:
+        """Refuses a timestamp that no consumer can read, for it takes more than 64 bits."""
+        if not INT64_MIN <= timestamp <= INT64_MAX:
+            self._bad_timestamp = True
+            self.refuse(index, f"Timestamp {timestamp} of message with offset {index} does not fit 64 bits")
 
     def refuse(self, index: int, why: str) -> None:
         """One record; raises at once where the release stops there."""
@@ -132,25 +153,32 @@ class Verdicts:
             kind = InvalidTimestamps if self._bad_timestamp else InvalidRecords
             raise kind(f"record {index}: {why}", self._errors if self._rules.record_errors == "first" else ())
 
-    def check(self, record_count: int) -> None:
-        """Raise InvalidTimestamps or InvalidRecords, naming all that were refused of so many records."""
+    def check(self) -> None:
+        """Raises InvalidTimestamps or InvalidRecords with all refused records, if there are any."""
         if not self.refused:
             return
-        refused = f"{self.refused} of {record_count} records refused"
         if self._bad_timestamp:
-            raise InvalidTimestamps(f"{refused}, timestamps among them", self._errors)
-        shown = "; ".join(f"record {error.batch_index}: {error.message}" for error in self._errors[:3])
-        raise InvalidRecords(f"{refused}, the first: {shown}", self._errors)
+            raise InvalidTimestamps(f"{_REJECTED} invalid timestamp", self._errors)
+        first = self._errors[:3]
+        shown = ", ".join(f"RecordError(batchIndex={one.batch_index}, message='{one.message}')" for one in first)
+        in_total = f"{self.refused} record errors in total, and only showing the first three errors at most"
+        raise InvalidRecords(f"{_REJECTED} {in_total}: [{shown}]", self._errors)
+
+
+def _oldest(before_ms: int, after_ms: int, now_ms: int) -> int:
+    """A timestamp so low that its distance from now overflows is far in the future for Kafka's check."""
+    if before_ms < UNLIMITED_MS:
+        return now_ms - before_ms
+    return now_ms - INT64_MAX if after_ms < UNLIMITED_MS else INT64_MIN
 
 
 def may_be_out_of_range(lowest: int, highest: int, rules: Rules, now_ms: int) -> bool:
     """`lowest` may be lower than any record's: a yes is not the last word."""
     before, after = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
     return (
-        (before < UNLIMITED_MS and now_ms - lowest > before)
+        lowest < _oldest(before, after, now_ms)
         or (after < UNLIMITED_MS and highest - now_ms > after)
         or highest > INT64_MAX
-        or lowest < INT64_MIN
     )
 
 

@@ -7,11 +7,11 @@ older formats, which Produce v0-v2 carry, are in validate_legacy.py. It knows no
 producer state and no clock: the time is an argument. How releases differ is in `Rules`; which code an older release
 answers for the same fault is the caller's table.
 
-How deep it looks. A v2 batch is walked once: record lengths, count and timestamps, so that the stored maximum is the
-one really seen and no range can be evaded by a header that lies; a compressed one is decompressed within a bound, and
-its offset deltas are looked at too. It is checked record by record (keys, headers, lengths inside) where that matters:
-compacted topics, another codec or format, timestamps out of range, offsets to be written anew. Kafka looks inside every
-record; here a batch with whole records but nonsense within one passes, and fails in the consumer that decodes it.
+Every record of a batch is checked whole, as Kafka checks it: count, lengths, headers, timestamps, keys of compacted
+topics; a record that a consumer cannot decode would stop every consumer of its partition for ever. A compressed batch
+is decompressed within a bound, and its offset deltas are checked, too. `walk.whole_from` does it for batches of which
+nothing is refused; `examining` says what is wrong with the others, and is for batches that are written anew. Where
+`Rules.walk_records` is False (ottla.validate.records=false) the header is trusted instead, for clients that are.
 
 Nothing takes long at a stretch: `preparing` is cut into steps of at most STEP_RECORDS records. Walking touches a few
 bytes of each record, so the bytes of a step do not count there.
@@ -26,7 +26,7 @@ from typing import NamedTuple
 from . import batch, set_writer, validate_legacy, walk
 from .batch import NO_TIMESTAMP, BatchHeader
 from .compression import Codec
-from .errors import InvalidRecords, MessageTooLarge, UnsupportedCodec, WrongBatches
+from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, Undecodable, UnsupportedCodec, WrongBatches
 from .rules import INT64_MAX, INT64_MIN, Buffer, Prepared, Rules, may_be_out_of_range, writable
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, run
 from .validate_batch import CHECKSUM_BYTES, check_header, check_whole, examining, inflating, messages, rebuilding
@@ -101,7 +101,10 @@ def _begin(records: Buffer, rules: Rules, now_ms: int, produce_version: int) -> 
     size = len(records)
     if size < batch.HEADER_BYTES or records[_MAGIC_AT] != batch.MAGIC or size > CHECKSUM_BYTES:
         return None
-    header = batch.read_header(records, whole=False)
+    try:
+        header = batch.read_header(records, whole=False)
+    except CorruptRecords:  # a length that no v2 batch has, which the request's version is checked before
+        return None
     if header.size_bytes != size:
         return None
     if produce_version < 7:
@@ -162,7 +165,9 @@ def _lone_batch(records: Buffer) -> BatchHeader | None:
 
 
 def _check_version(codec: int, produce_version: int) -> None:
-    if 3 <= produce_version < 7 and codec == Codec.ZSTD:
+    if 3 <= produce_version < 7 and codec >= Codec.ZSTD:
+        if codec > Codec.ZSTD:
+            raise Undecodable(f"codec {codec} is unknown")
         raise UnsupportedCodec(f"zstd needs Produce v7, this is v{produce_version}")
 
 
@@ -218,20 +223,10 @@ def _look(records: Buffer, header: BatchHeader, rules: Rules, now_ms: int) -> in
         else:
             data = memoryview(records)[batch.HEADER_BYTES :]
         walk.check_count(data, count)
-        if rules.compacted:
-            position, found, low, high, numbered = walk.whole_from(data, 0, count, 0, INT64_MIN, INT64_MAX, True)
-            if found < count or (header.codec and not numbered):
-                return None
-        elif header.codec:
-            position, low, high, numbered = walk.numbered_timestamps_from(data, 0, count)
-            if not numbered:
-                return None
-        else:
-            if rules.log_append_time:
-                walk.check_end(walk.lengths_from(data, 0, count), len(data), count)
-                return header.max_timestamp
-            position, low, high = walk.timestamps_from(data, 0, count)
-        walk.check_end(position, len(data), count)
+        keyed = rules.compacted
+        position, found, low, high, numbered = walk.whole_from(data, 0, count, 0, INT64_MIN, INT64_MAX, keyed)
+        if found < count or position != len(data) or (header.codec and not numbered):
+            return None  # `examining` raises what is wrong
         lowest, highest = header.base_timestamp + low, header.base_timestamp + high
     if not rules.log_append_time and may_be_out_of_range(lowest, highest, rules, now_ms):
         return None
@@ -253,9 +248,6 @@ def _preparing_batch(
         data = yield from inflating(
             partial(batch.payload, records, 0, header), header, rules.max_decompressed_bytes, large=large
         )
-        if not trusted and not rules.compacted and _may_stay(header, rules):
-            max_timestamp = yield from _looking(data, header, rules, now_ms)
-    if max_timestamp is None:
         findings = yield from examining(data, header, rules, now_ms)
         max_timestamp = findings.max_timestamp
         if rules.target_magic < batch.MAGIC:
@@ -269,26 +261,3 @@ def _preparing_batch(
     if header.size_bytes > CHECKSUM_BYTES:
         return (yield partial(_finish, buffer, header, max_timestamp, rules, now_ms))
     return _finish(buffer, header, max_timestamp, rules, now_ms)
-
-
-def _looking(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_ms: int) -> Steps[int | None]:
-    """As `_look`, in steps."""
-    count = header.record_count
-    walk.check_count(data, count)
-    position, lowest, highest = 0, 0, INT64_MIN
-    for first in range(0, count, STEP_RECORDS):
-        if first:
-            yield
-        step = min(STEP_RECORDS, count - first)
-        if header.codec:
-            position, low, high, numbered = walk.numbered_timestamps_from(data, position, step, first)
-            if not numbered:
-                return None
-        else:
-            position, low, high = walk.timestamps_from(data, position, step)
-        lowest, highest = min(lowest, low), max(highest, high)
-    walk.check_end(position, len(data), count)
-    highest += header.base_timestamp
-    if not rules.log_append_time and may_be_out_of_range(header.base_timestamp + lowest, highest, rules, now_ms):
-        return None
-    return max(highest, NO_TIMESTAMP)

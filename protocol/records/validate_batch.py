@@ -16,12 +16,15 @@ from .errors import (
     CorruptRecords,
     InvalidRecords,
     MessageTooLarge,
+    Undecodable,
     UnsupportedCodec,
     UnsupportedForFormat,
     Unwritable,
 )
-from .rules import INT64_MAX, INT64_MIN, NO_HEADERS, Buffer, Message, Rules, Verdicts
+from .rules import INT64_MAX, NO_HEADERS, Buffer, Message, Rules, Verdicts
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
+
+NO_PRODUCER = -1
 
 # Copying and CRC-32C go at the speed of memory: this much takes as long as walking STEP_RECORDS.
 CHECKSUM_BYTES = 4 * 1024 * 1024
@@ -29,6 +32,7 @@ CHECKSUM_BYTES = 4 * 1024 * 1024
 
 class Findings(NamedTuple):
     lowest_timestamp: int
+    """It may be lower than any record's."""
     max_timestamp: int
     consecutive: bool  # offset deltas 0, 1, 2, ...
 
@@ -42,7 +46,7 @@ def check_whole(records: Buffer, position: int, header: BatchHeader, rules: Rule
     if not batch.crc_matches(records, position, header):
         raise CorruptRecords("the batch does not match its CRC")
     if header.codec > Codec.ZSTD:
-        raise InvalidRecords(f"codec {header.codec} is unknown")
+        raise Undecodable(f"codec {header.codec} is unknown")
 
 
 def check_header(header: BatchHeader, rules: Rules) -> None:
@@ -111,9 +115,9 @@ def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_m
         if found.header_count:
             yield from _skipping_headers(data, found)
         timestamp = base if marked else base + found.timestamp_delta
-        if not INT64_MIN <= timestamp <= INT64_MAX:
-            raise InvalidRecords(f"timestamp {timestamp} does not fit 64 bits")
         highest, lowest = max(highest, timestamp), min(lowest, timestamp)
+        if marked:  # the bit goes where the topic has create time: then readers take the record's own
+            verdicts.check_fits(index, header.base_timestamp + found.timestamp_delta)
         verdicts.judge(index, timestamp, found.key_bytes >= 0)
         if found.offset_delta != index:
             consecutive = False
@@ -121,7 +125,7 @@ def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_m
                 verdicts.refuse(index, f"offset {found.offset_delta} where {index} is next")
         index += 1
     walk.check_end(position, end, count)
-    verdicts.check(count)
+    verdicts.check()
     return Findings(lowest, highest, consecutive)
 
 
@@ -157,7 +161,10 @@ def messages(data: bytes | memoryview, header: BatchHeader) -> Iterator[Message]
 def rebuilding(data: Buffer, header: BatchHeader, findings: Findings, target: int, rules: Rules) -> Steps[bytearray]:
     """The same records under another codec, numbered 0, 1, 2, ...; the producer's fields stay."""
     if findings.lowest_timestamp < NO_TIMESTAMP:
-        raise Unwritable(f"timestamp {findings.lowest_timestamp} cannot be written anew")
+        yield from _check_timestamps(data, header)
+    if rules.unnumbered_fail and target == header.codec:
+        raise Unwritable("the offset deltas of a compressed batch are not 0, 1, 2, ...")
+    _check_producer(header)
     marked = header.log_append_time
     first_delta, _ = walk.varlong(data, walk.varint(data, 0)[1] + 1)  # after the length and the attributes
     if marked or first_delta or not findings.consecutive:
@@ -165,6 +172,30 @@ def rebuilding(data: Buffer, header: BatchHeader, findings: Findings, target: in
         base_timestamp = header.max_timestamp if marked else header.base_timestamp + first_delta
         header = header._replace(base_timestamp=base_timestamp)
     return (yield from _packing(header, data, target, rules))
+
+
+def _check_timestamps(data: Buffer, header: BatchHeader) -> Steps[None]:
+    """Raises Unwritable for a record with a timestamp below -1."""
+    position, end = 0, len(data)
+    for index in range(0 if header.log_append_time else header.record_count):
+        if index and index % STEP_RECORDS == 0:
+            yield
+        found = walk.record(data, position, end)
+        position = found.end
+        if header.base_timestamp + found.timestamp_delta < NO_TIMESTAMP:
+            raise Unwritable(f"timestamp {header.base_timestamp + found.timestamp_delta} cannot be written anew")
+    if header.log_append_time and header.max_timestamp < NO_TIMESTAMP:
+        raise Unwritable(f"timestamp {header.max_timestamp} cannot be written anew")
+
+
+def _check_producer(header: BatchHeader) -> None:
+    """What Kafka asks of a producer when it writes a batch anew. Raises Unwritable."""
+    if header.producer_id == NO_PRODUCER:
+        if header.is_transactional:
+            raise Unwritable("a batch of a transaction without a producer id")
+    elif header.producer_epoch == -1 or header.base_sequence < 0:
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        raise Unwritable(f"producer {header.producer_id} with epoch {epoch} and sequence {sequence}")
 
 
 def _numbering(data: Buffer, record_count: int, first_delta: int | None) -> Steps[bytearray]:

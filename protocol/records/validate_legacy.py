@@ -16,7 +16,15 @@ from typing import NamedTuple
 from . import batch, convert, formats, legacy, validate_batch
 from .batch import CODEC_BITS, LOG_APPEND_TIME_BIT, NO_TIMESTAMP, BatchHeader
 from .compression import Codec
-from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, UnknownBatches, UnsupportedCodec, Unwritable
+from .errors import (
+    CorruptRecords,
+    InvalidRecords,
+    MessageTooLarge,
+    Undecodable,
+    UnknownBatches,
+    UnsupportedCodec,
+    Unwritable,
+)
 from .rules import NO_HEADERS, Buffer, Message, Prepared, Rules, Verdicts, nothing
 from .set_writer import entries, keeping_wrapper, numbering, writing
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
@@ -84,12 +92,14 @@ def next_entry(records: Buffer, position: int) -> tuple[int | None, int]:
         return None, 0
     _, length = _BASE_AND_LENGTH.unpack_from(records, position)
     if length < _MIN_LENGTH:
-        raise UnknownBatches(f"a batch of {length} bytes is smaller than any format allows")
+        why = f"Record size {length} is less than the minimum record overhead ({_MIN_LENGTH})"
+        raise UnknownBatches(why, is_first=not position)
     if left <= _MAGIC_AT:
         return None, 0
     magic = records[position + _MAGIC_AT]
     if magic > batch.MAGIC:
-        raise UnknownBatches(f"magic {magic} is unknown")
+        why = f"Invalid magic found in record: {magic if magic < 128 else magic - 256}"
+        raise UnknownBatches(why, is_first=not position)
     size = _BASE_AND_LENGTH.size + length
     return (magic if size <= left else None), size
 
@@ -199,7 +209,7 @@ def _check_entry(records: Buffer, position: int, header: BatchHeader, rules: Rul
     if not legacy.crc_matches(records, position, header):
         raise CorruptRecords(f"the message at byte {position} does not match its CRC")
     if header.codec > Codec.ZSTD:
-        raise InvalidRecords(f"codec {header.codec} is unknown")
+        raise Undecodable(f"codec {header.codec} is unknown")
 
 
 def _check_set(whole: _Set, target: int, rules: Rules) -> None:
@@ -308,20 +318,20 @@ def _examine_message(
     consecutive = not header.magic or header.base_offset == expected
     if numbered and not consecutive:
         verdicts.refuse(0, f"offset {header.base_offset} where {expected} is next")
-    verdicts.check(1)
+    verdicts.check()
     return _Seen(1, min(timestamp, NO_TIMESTAMP), max(timestamp, NO_TIMESTAMP), consecutive)
 
 
 def _has_key(data: Buffer, position: int, magic: int, end: int) -> bool:
-    """Whether the message has a key; its parts must fill it. Raises CorruptRecords."""
+    """Whether the message has a key; its parts must fill it. Raises Undecodable."""
     at = position + _KEY_AT[magic]
     (key_bytes,) = _INT32.unpack_from(data, at)
     at += 4 + max(key_bytes, 0)
     if at + 4 > end:
-        raise CorruptRecords(f"a key of {key_bytes} bytes in a message of {end - position}")
+        raise Undecodable(f"a key of {key_bytes} bytes in a message of {end - position}")
     (value_bytes,) = _INT32.unpack_from(data, at)
     if at + 4 + max(value_bytes, 0) != end:
-        raise CorruptRecords(f"a message's parts and its size differ by {end - at - 4 - max(value_bytes, 0)} bytes")
+        raise Undecodable(f"a message's parts and its size differ by {end - at - 4 - max(value_bytes, 0)} bytes")
     return key_bytes >= 0
 
 
@@ -397,7 +407,7 @@ def _examining_inner(
         if left_records <= 0 or left_bytes <= 0:
             left_records, left_bytes = STEP_RECORDS, STEP_BYTES
             yield
-    verdicts.check(count)
+    verdicts.check()
     return _Seen(count, lowest, highest, consecutive)
 
 

@@ -276,20 +276,28 @@ def test_zstd_needs_2_1(release: str, overrides: dict[str, str], expected: bool)
     assert zstd_allowed(configured(release, overrides)) is expected
 
 
-OF_RULES = ("target_magic", "old_formats", "one_magic", "record_errors", "refuse_unnumbered", "zstd_allowed")
+OF_RULES = (
+    "target_magic",
+    "old_formats",
+    "one_magic",
+    "record_errors",
+    "refuse_unnumbered",
+    "unnumbered_fail",
+    "zstd_allowed",
+)
 
 
 @pytest.mark.parametrize(
     ("release", "append_time_bit_allowed", "others"),
     [
-        ("0.9", False, (0, True, False, "none", False, False)),
-        ("0.10.2", False, (1, True, False, "none", False, False)),
-        ("2.3", False, (2, True, False, "none", False, True)),
-        ("2.4", False, (2, True, True, "first", True, True)),
-        ("3.5", False, (2, True, True, "all", False, True)),
-        ("3.6", True, (2, True, True, "all", False, True)),
-        ("4.3", True, (2, False, True, "all", False, True)),
-        ("ottla", True, (2, True, True, "all", False, True)),
+        ("0.9", False, (0, True, False, "none", False, False, False)),
+        ("0.10.2", False, (1, True, False, "none", False, False, False)),
+        ("2.3", False, (2, True, False, "none", False, False, True)),
+        ("2.4", False, (2, True, True, "first", True, False, True)),
+        ("3.5", False, (2, True, True, "all", False, True, True)),
+        ("3.6", True, (2, True, True, "all", False, True, True)),
+        ("4.3", True, (2, False, True, "all", False, True, True)),
+        ("ottla", True, (2, True, True, "all", False, True, True)),
     ],
 )
 def test_the_rules_of_a_release_reach_the_logs(

@@ -27,6 +27,7 @@ MODULES = [
     "decisions",
     "described_configs",
     "difference",
+    "refused_batches",
     "admin_clients",
     "directories",
     "cleaned",

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,9 +89,8 @@ class RawClient:
         the next call connects anew."""
         self._ids += 1
         try:
-            if self._socket is None:
-                self._socket = socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
-                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connect()
+            assert self._socket is not None
             self._socket.sendall(frame(request, version, self._ids))
             (size,) = struct.unpack(">i", self._take(4))
             answer = self._take(size)
@@ -101,6 +100,29 @@ class RawClient:
         found, response = read_answer(answer, type(request), version)
         assert found == self._ids
         return response
+
+    def calls(self, requests: Sequence[tuple[Any, int]]) -> Iterator[Any]:
+        """The responses to (request, version) sent without waiting; None, and no more, where the broker closes."""
+        self._connect()
+        assert self._socket is not None
+        first = self._ids + 1
+        self._ids += len(requests)
+        frames = [frame(request, version, first + at) for at, (request, version) in enumerate(requests)]
+        try:
+            self._socket.sendall(b"".join(frames))
+            for at, (request, version) in enumerate(requests):
+                (size,) = struct.unpack(">i", self._take(4))
+                found, response = read_answer(self._take(size), type(request), version)
+                assert found == first + at
+                yield response
+        except ConnectionError:
+            self.close()
+            yield None
+
+    def _connect(self) -> None:
+        if self._socket is None:
+            self._socket = socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _take(self, count: int) -> bytes:
         assert self._socket is not None

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from ottla.protocol.records import batch, formats, walk
 from ottla.protocol.records.batch import CorruptRecords, Header, InvalidRecords, InvalidTimestamps, Record, RecordError
-from ottla.protocol.records.errors import DecompressedTooLarge, UnknownBatches, Unwritable, WrongBatches
+from ottla.protocol.records.errors import (
+    DecompressedTooLarge,
+    Undecodable,
+    UnknownBatches,
+    Unwritable,
+    WrongBatches,
+)
 from ottla.protocol.records.steps import STEP_BYTES, STEP_RECORDS
 from ottla.protocol.records.validate import MessageTooLarge, Rules, UnsupportedCodec, place, prepare, preparing
 
@@ -123,8 +129,12 @@ def test_bad_magic_and_sizes() -> None:
     built = batch.build(SAMPLE)
     for magic, kind in ((0, WrongBatches), (1, WrongBatches), (3, UnknownBatches), (-1, UnknownBatches)):
         refused(kind, patched(built, magic=magic))
-    for length in (-1, 0, 13, 14, 48):
-        refused(CorruptRecords, patched(built, batch_length=length))
+    for length in (-1, 0, 13):
+        refused(UnknownBatches, patched(built, batch_length=length))
+    for length in (14, 48):
+        with pytest.raises(CorruptRecords):
+            prepare(patched(built, batch_length=length), PLAIN, NOW, 13)
+        refused(UnsupportedCodec, patched(batch.build(SAMPLE, codec=4), batch_length=length), version=6)
 
 
 def test_zstd_needs_produce_7() -> None:
@@ -162,15 +172,17 @@ def test_size_is_checked_before_the_crc_and_after_the_base_offset() -> None:
         {"record_count": 2, "last_offset_delta": 1},
         {"record_count": 2**31 - 1, "last_offset_delta": 2**31 - 2},
         {"attributes": 0x20},
-        {"attributes": 5},
-        {"attributes": 6},
-        {"attributes": 7},
         {"producer_id": 4},
     ],
     ids=str,
 )
 def test_header_rules(fields: dict[str, int]) -> None:
     refused(InvalidRecords, patched(batch.build(SAMPLE), **fields))
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_an_unknown_codec_cannot_be_decoded(codec: int) -> None:
+    refused(Undecodable, patched(batch.build(SAMPLE), attributes=codec))
 
 
 def test_a_tiny_batch_may_not_claim_many_records() -> None:
@@ -240,11 +252,25 @@ def test_no_timestamp_is_accepted_and_kept() -> None:
     assert found == records
 
 
-def test_timestamps_beyond_64_bits() -> None:
+def test_timestamps_beyond_64_bits_are_refused() -> None:
+    """Java wraps them, other clients do not."""
     built = patched(batch.build(SAMPLE), base_timestamp=2**63 - 5)
-    refused(InvalidRecords, built)
+    error = refused(InvalidTimestamps, built)
+    assert [item.batch_index for item in error.record_errors] == [1, 2]
     low = batch.build([Record(0, 5, b"k", b"v"), Record(1, 0, b"k", b"v")])
-    refused(InvalidRecords, patched(low, base_timestamp=-(2**63)))
+    refused(InvalidTimestamps, patched(low, base_timestamp=-(2**63)))
+
+
+def test_a_timestamp_whose_distance_from_now_overflows_is_too_late() -> None:
+    """As for Kafka, which subtracts it from now in 64 bits."""
+    first = NOW - (2**63 - 1)
+    for timestamp, is_stored in ((-(2**63), False), (first - 1, False), (first, True), (-2, True)):
+        built = batch.build([Record(0, timestamp, b"k", b"v")])
+        stored(built)
+        if is_stored:
+            stored(built, Rules(timestamp_after_max_ms=HOUR))
+        else:
+            refused(InvalidTimestamps, built, Rules(timestamp_after_max_ms=HOUR))
 
 
 @pytest.mark.parametrize("codec", [0, 2])
@@ -331,11 +357,13 @@ def test_recompressed_with_the_brokers_time() -> None:
     assert [record.value for record in records] == [record.value for record in SAMPLE]
 
 
-@pytest.mark.parametrize("target", [None, 3])
+@pytest.mark.parametrize("target", [None, 1, 3])
 def test_offsets_with_gaps_are_numbered_anew(target: int | None) -> None:
     gappy = [record._replace(offset=record.offset * 2) for record in SAMPLE]
     built = patched(batch.build(gappy, codec=1), last_offset_delta=2)
-    head, records = stored(built, Rules(compression=target))
+    if target != 3:  # up to 2.4
+        refused(Unwritable, built, Rules(compression=target))
+    head, records = stored(built, Rules(compression=target, unnumbered_fail=False))
     assert head.codec == (1 if target is None else target)
     assert records == SAMPLE
 
@@ -369,7 +397,7 @@ def test_a_compressed_batch_is_looked_into() -> None:
     built = batch.build(SAMPLE, codec=1)
     refused(InvalidRecords, patched(built, record_count=2, last_offset_delta=1))
     refused(InvalidRecords, patched(built, record_count=4, last_offset_delta=3))
-    refused(InvalidRecords, patched(built, attributes=2))
+    refused(Undecodable, patched(built, attributes=2))
     prepare(patched(built, attributes=2), Rules(walk_records=False), NOW, 13)
 
 
@@ -410,6 +438,7 @@ def test_damage_is_refused_with_the_declared_errors(
     if rules.walk_records:
         assert len(list(batch.headers(ready.buffer))) == 1
         assert ready.header.record_count == ready.header.last_offset_delta + 1
+        assert len(list(batch.records(ready.buffer))) == ready.header.record_count
 
 
 # --- written anew, moved, in steps
@@ -426,7 +455,7 @@ def test_renumbered_records_keep_everything_else() -> None:
     headers = (Header("h", b"x"), Header("", None))
     gappy = [Record(3 * index, NOW - index, b"k" * 70, None, headers) for index in range(200)]
     built = patched(batch.build(gappy, codec=1), last_offset_delta=199)
-    head, records = stored(built)
+    head, records = stored(built, Rules(unnumbered_fail=False))
     assert records == [record._replace(offset=index) for index, record in enumerate(gappy)]
     assert (head.base_timestamp, head.max_timestamp) == (NOW, NOW)
     error = refused(InvalidRecords, built, Rules(refuse_unnumbered=True))
