@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 TESTS_IN ?= $(or $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR > 1 && $$4 > 2000000 {print "/dev/shm"}'),$(TMPDIR),/tmp)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run check test test-spark test-others test-modules clients bench soak demo demo-upgrade interop image compose-test kafkajs kcat
+.PHONY: help install run check test test-spark test-others test-modules clients bench soak demo demo-upgrade interop image compose-test kafkajs kcat system-packages
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,9 +53,10 @@ check: $(STAMP) ## lint, formatting, types, and the quick tests
 # Spark's session costs seconds and a gigabyte, so the tests that need it share two, in processes of their own; and not
 # beside the others, some of which measure times. Continuous integration runs the two parts as goals of their own.
 # Three processes on two cores: tests with clients wait a third of their time.
-SOME_TESTS = @folder=$$(mktemp -d "$(TESTS_IN)/ottla-test-XXXXXX") && failed=0 && set -x && \
-	for tests in "$(1)" "$(2)"; do [ -z "$$tests" ] || TMPDIR="$$folder" $(PYTEST) -q $$tests || failed=1; done; \
-	[ $$failed = 0 ] && rm -rf "$$folder"
+# A run has a folder of its own there, see tests/support/run_guard.py; where tests fail it is kept, and named.
+SOME_TESTS = @failed=0; export TMPDIR="$(TESTS_IN)" OTTLA_TEST_ENDS_WITH_PARENT=1; set -x; \
+	for tests in "$(1)" "$(2)"; do \
+	[ -z "$$tests" ] || $(PYTEST) -q $$tests || { failed=$$?; [ $$failed != 2 ] || break; }; done; exit $$failed
 SPARK_TESTS := tests/pipeline/spark
 IN_TWO := -n 2 --dist loadfile
 OTHER_TESTS := -n 3 --ignore $(SPARK_TESTS)
@@ -81,10 +82,17 @@ kafkajs: $(STAMP)
 
 # kcat is a Debian package, not a Python one; its tests are run when it is there.
 kcat:
-	@if command -v kcat >/dev/null; then :; \
-	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && \
-	  (apt-get install -y -qq kcat || (apt-get update -qq && apt-get install -y -qq kcat)) >/dev/null 2>&1; then echo "kcat: installed"; \
-	else echo "kcat: not run (no kcat here, and it could not be installed with apt-get)"; fi
+	@command -v kcat >/dev/null || echo "kcat: not run (no kcat here; \`make system-packages\` installs it)"
+
+# PACKAGES picks some of them. No other target installs a package of the system.
+PACKAGES ?= kcat tmux tshark
+system-packages: export DEBIAN_FRONTEND := noninteractive
+system-packages: ## install, as root with apt-get, the programs that some tests drive: kcat; for `make interop` tmux, tshark
+	@missing=$$(for name in $(PACKAGES); do command -v $$name >/dev/null || echo $$name; done); \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if ! command -v apt-get >/dev/null; then echo "no apt-get here: install" $$missing "by other means" >&2; exit 1; fi; \
+	if [ "$$(id -u)" != 0 ]; then echo "not root: run sudo apt-get install" $$missing >&2; exit 1; fi; \
+	apt-get install -y -qq $$missing >/dev/null 2>&1 || (apt-get update -qq && apt-get install -y -qq $$missing) >/dev/null
 
 # Without Tansu's binary (there is none for some machines) the benchmark runs all the same, and says that it is missing.
 bench: $(STAMP) ## measure speed beside other brokers; writes out/bench.json (ARGS=--quick: a first look)

@@ -18,7 +18,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 from old_environment import has_kafkajs
+from run_guard import pytest_configure, pytest_sessionfinish, pytest_unconfigure
+
+__all__ = ["pytest_configure", "pytest_sessionfinish", "pytest_unconfigure"]
 
 collect_ignore = ["examples"]  # a project of its own; tests/clients/test_example_project.py runs it
 
@@ -51,7 +55,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
     """Says what could not run; writes the soak report: scale, seed, seconds, counts, and the names of what failed."""
     if shutil.which("kcat") is None and not hasattr(config, "workerinput"):
         # Its tests are not collected then: a run without it must not be taken for one with it.
-        terminalreporter.write_line("kcat: not run (no kcat here)")
+        terminalreporter.write_line("kcat: not run (no kcat here; `make system-packages` installs it)")
     if not has_kafkajs() and not hasattr(config, "workerinput"):
         terminalreporter.write_line("kafkajs: not run (no node here, or `make kafkajs` was not run)")
     target = os.environ.get("OTTLA_SOAK_REPORT")

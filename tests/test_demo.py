@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import demo
+from patience import PATIENCE_S
 
 
 def digest_of(lines: list[tuple[int, bytes]]) -> demo.Digest:
@@ -52,13 +53,15 @@ def test_the_demo_has_an_input_on_any_machine() -> None:
 def test_the_demo_brings_a_file_through_a_broker_and_back(tmp_path: Path) -> None:
     text = tmp_path / "lines.txt"
     text.write_bytes(b"\n".join(b"line %d \xff\r" % (number % 700) for number in range(1000)) + b"\n\nlast")
-    done = subprocess.run([sys.executable, demo.__file__, str(text)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, demo.__file__, str(text)], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same on both sides" in done.stdout and done.stdout.count(": 1,002 lines") == 2
 
 
 def test_the_demo_refuses_what_is_no_file(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, demo.__file__, str(tmp_path / "no")], capture_output=True, text=True, timeout=60
+        [sys.executable, demo.__file__, str(tmp_path / "no")], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 2 and "no such file" in done.stderr

@@ -14,14 +14,13 @@ import aiohttp
 import harness
 import jsonschema
 import yarl
+from patience import PATIENCE_S
 
 from ottla.broker.control.app import start_control
 from ottla.broker.control.operations import Operations
 from ottla.broker.faults import Faults
 from ottla.broker.recording.ring import Ring
 from ottla.broker.virtual_clock import VirtualClock
-
-PATIENCE_SECONDS = 30
 
 
 class Api:
@@ -80,7 +79,7 @@ async def controlled(folder: Path, **more: Any) -> AsyncIterator[tuple[harness.B
         await operations.keep_start()
         server = await start_control(operations)
         try:
-            timeout = aiohttp.ClientTimeout(PATIENCE_SECONDS)
+            timeout = aiohttp.ClientTimeout(PATIENCE_S)
             async with aiohttp.ClientSession(timeout=timeout) as http:
                 async with http.get(f"{server.url}/v1/openapi.json") as answer:
                     described = await answer.json()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
+from patience import PATIENCE_S
 
 from ottla.broker.recording.exchange import Exchange, Peer
 from ottla.broker.releases import profile
@@ -53,7 +54,7 @@ async def played(
     port: int,
     *,
     releases: tuple[str, str] | None = None,
-    patience_s: float = harness.PATIENCE_SECONDS,
+    patience_s: float = PATIENCE_S,
     translate: bool = False,
 ) -> tuple[Playing, Comparison]:
     """Played to a broker, and compared."""

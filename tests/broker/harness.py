@@ -36,7 +36,9 @@ from ottla.protocol.records import batch, formats
 from ottla.protocol.schema import spec
 from ottla.storage.files import Files
 
-PATIENCE_SECONDS = 15  # a bound for what hangs, never waited for in a passing test
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from patience import PATIENCE_S
+
 COMMAND = [sys.executable, "-m", "ottla.broker", "serve"]
 
 
@@ -116,7 +118,7 @@ class Client:
     async def receive_bytes(self) -> bytes:
         """The next frame without its size. Raises Closed."""
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(PATIENCE_S):
                 (size,) = struct.unpack(">i", await self.reader.readexactly(4))
                 return await self.reader.readexactly(size)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
@@ -232,7 +234,7 @@ class Process:
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Tells it to stop and waits; its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(timeout=PATIENCE_SECONDS)
+        return self.process.wait(timeout=PATIENCE_S)
 
     def rss_bytes(self) -> int:
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])

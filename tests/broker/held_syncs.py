@@ -17,8 +17,7 @@ from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterCo
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from failing_files import FailingFiles  # type: ignore[import-not-found]
-
-PATIENCE_SECONDS = 15
+from patience import PATIENCE_S
 
 
 class Syncs:
@@ -39,7 +38,7 @@ class Syncs:
             return 0
         self.begun.append(path)
         if not self._open:
-            assert self._may_end.acquire(timeout=PATIENCE_SECONDS)
+            assert self._may_end.acquire(timeout=PATIENCE_S)
         return self.code
 
     def let(self, number: int = 1) -> None:
@@ -53,7 +52,7 @@ class Syncs:
 
     async def until(self, number: int) -> None:
         """Returns when so many have begun."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.begun) < number:
                 await asyncio.sleep(0.001)
 

@@ -17,6 +17,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 
 from administering_broker import AUTHORIZER
 from harness import Client, produce
+from patience import PATIENCE_S
 from transacting import Owner
 
 from ottla.broker import Embedded
@@ -220,7 +221,7 @@ class Visitor:
         if method == "POST":
             wanted |= {"Origin": self.origin, "Content-Type": "application/x-www-form-urlencoded"}
         wanted |= {name.replace("_", "-"): value for name, value in headers.items()}
-        connection = http.client.HTTPConnection(self.address, timeout=30)
+        connection = http.client.HTTPConnection(self.address, timeout=PATIENCE_S)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in wanted.items():

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from dumping import runner
 from harness import COMMAND, Broker, Client, Closed, running
+from patience import PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.broker.security.acls import CHANGES_MAX, Acl, AclFilter
@@ -463,6 +464,6 @@ async def test_addresses_are_compared_as_java_writes_them(name: str, host: str, 
 
 def test_a_start_with_an_unknown_authorizer_is_one_line(tmp_path: Path) -> None:
     command = [*COMMAND, "--data-dir", str(tmp_path / "data"), "--override", "authorizer.class.name=org.example.Own"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (2, "") and not (tmp_path / "data").exists()
     assert done.stderr.count("\n") == 1 and "Class org.example.Own could not be found" in done.stderr

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from harness import Broker, produce, records, running
+from patience import PATIENCE_S
 
 from ottla.broker import cli
 from ottla.broker.tools.acls import acls
@@ -562,7 +563,7 @@ sys.exit(main(sys.argv[1:]))"""
             else:
                 accepted.enter_context(silent.accept()[0])  # it waits for the broker
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == cli.INTERRUPTED
+            assert process.wait(PATIENCE_S) == cli.INTERRUPTED
             assert (process.stdout.read(), process.stderr.read()) == ("", "")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import crc32c
 import pytest
 from harness import Broker, Client, Closed, create_topics, fetch, frame, only, ping, process, produce, records, running
+from patience import PATIENCE_S
 
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.delete_records import DeleteRecordsRequest
@@ -335,7 +336,7 @@ async def test_bad_input_costs_no_memory_and_leaves_no_stack_in_the_log(
         rounds = 4
         for number in range(rounds):
             await bad_inputs(broker.ports[0], scaled(4000) // rounds, chooser)
-            answer = only(await asyncio.wait_for(well.call(produce(GOOD, acks=1), 9), 5))
+            answer = only(await asyncio.wait_for(well.call(produce(GOOD, acks=1), 9), PATIENCE_S))
             assert answer.error_code == 0, number
         grown = broker.rss_bytes() - before
         well.close()

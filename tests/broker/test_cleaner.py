@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from harness import Broker, running
+from patience import PATIENCE_S
 
 from ottla.broker.cleaner_process import CleanerProcess, throttle
 from ottla.broker.clock import ManualClock
@@ -53,7 +54,7 @@ async def make(broker: Broker, topic: str = "t", **configs: str) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.005)
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 from ottla.broker import cli, commands
 from ottla.broker.config import Config, ConfigError
@@ -301,7 +302,7 @@ HEARTBEAT = "00000016000c00000000000500026d650001670000000300016d"
 def test_output_that_nobody_takes_is_no_stack_trace(command: str, redirection: str, code: int) -> None:
     arguments = {"releases": "releases --json", "dump": "dump " + HEARTBEAT}[command]
     script = f"set -o pipefail; {sys.executable} -m ottla.broker {arguments} {redirection}"
-    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd="/", timeout=30)
+    ended = subprocess.run(["bash", "-c", script], capture_output=True, text=True, cwd="/", timeout=PATIENCE_S)
     assert (ended.returncode, ended.stderr.count("\n")) == (code, min(code, 1)), ended.stderr
     assert "Traceback" not in ended.stderr and "Exception" not in ended.stderr
 

@@ -15,6 +15,7 @@ import pytest
 from harness import fetch, frame, ping, records, running
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 from structlog.testing import capture_logs
 
 from ottla.broker import client_ledger
@@ -215,11 +216,11 @@ async def test_real_clients(tmp_path: Path) -> None:
 
         def blocking() -> None:
             producer = KafkaProducer(bootstrap_servers=address, client_id="kp", compression_type="gzip")
-            producer.send("t", b"x" * 500).get(10)
+            producer.send("t", b"x" * 500).get(PATIENCE_S)
             producer.close()
             other = confluent_kafka.Producer({"bootstrap.servers": address, "client.id": "ck"})
             other.produce("t", b"x")
-            assert other.flush(10) == 0
+            assert other.flush(PATIENCE_S) == 0
 
         await asyncio.to_thread(blocking)
         async with AIOKafkaProducer(bootstrap_servers=address, client_id="ak") as aio:

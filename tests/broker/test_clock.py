@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
+from patience import PATIENCE_S
+
 from ottla.broker.clock import ManualClock, SystemClock
 
 
@@ -51,8 +53,8 @@ async def test_the_machines_clock() -> None:
     fired: asyncio.Future[str] = loop.create_future()
     clock.call_at(clock.now_ms() + 60_000, fired.set_result, "late").cancel()
     clock.call_at(clock.now_ms() - 5, fired.set_result, "past")
-    assert await asyncio.wait_for(fired, 5) == "past"
+    assert await asyncio.wait_for(fired, PATIENCE_S) == "past"
     soon: asyncio.Future[int] = loop.create_future()
     due = clock.now_ms() + 5
     clock.call_at(due, lambda: soon.set_result(clock.now_ms()))
-    assert await asyncio.wait_for(soon, 5) >= due
+    assert await asyncio.wait_for(soon, PATIENCE_S) >= due

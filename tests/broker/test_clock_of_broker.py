@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 from clock_world import APIS, DATA, DAY_MS, HOUR_MS, MINUTE_MS, OPTIONS, T0, play, walk
 from harness import Broker, Client, fetch, only, options, ping, produce, records, running, values
+from patience import PATIENCE_S
 from transacting import Owner
 
 from ottla.broker import server
@@ -146,9 +147,9 @@ async def test_seven_days_take_milliseconds() -> None:
         joined = await member(broker)
         assert commit(broker, joined) is ErrorCode.NONE
         assert len(broker.state.topics.named(GROUP_OFFSETS_TOPIC).partitions) == 50
-        began = time.perf_counter()
+        began = time.process_time()
         await broker.control.advance(WEEK_MS + HOUR_MS)
-        assert time.perf_counter() - began < 2  # on a busy machine; it takes some 10 ms
+        assert time.process_time() - began < 2  # it takes some 10 ms
         assert broker.state.groups.group("g") is None
         assert broker.log("t1").log_start_offset == 1
 
@@ -368,7 +369,7 @@ async def test_a_fetch_waits_by_the_machines_clock() -> None:
         client = await broker.client()
         began = time.perf_counter()
         assert values(only(await client.call(fetch(("t", 0, 0), max_wait_ms=20), 11)).records) == []
-        assert 0.015 < time.perf_counter() - began < 10
+        assert 0.015 < time.perf_counter() - began < PATIENCE_S
 
         await client.send(fetch(("t", 0, 0), max_wait_ms=60_000), 11)
         await broker.advance(WEEK_MS)
@@ -571,7 +572,7 @@ async def test_the_clock_moves_while_clients_always_bring_something_new() -> Non
         while broker.log("t").log_end_offset < 8:
             await asyncio.sleep(0)
         before = broker.log("t").log_end_offset
-        await asyncio.wait_for(broker.control.advance(HOUR_MS), 20)
+        await asyncio.wait_for(broker.control.advance(HOUR_MS), PATIENCE_S)
         assert broker.log("t").log_start_offset >= before
         stop.set()
         await asyncio.gather(*writers)

@@ -9,13 +9,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from patience import PATIENCE_S
 
 from ottla.broker.control import app
 from ottla.broker.control.app import ControlServer, start_control
 from ottla.broker.control.plane import Plane
 from ottla.broker.control.route import Call, Refusal, Route
 
-PATIENCE_SECONDS = 15
 NOBODY: Any = None
 
 
@@ -65,7 +65,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ControlServer
 
 @pytest.fixture
 async def http() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE_SECONDS)) as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE_S)) as session:
         yield session
 
 
@@ -162,7 +162,7 @@ async def test_what_is_no_http_is_answered_or_cut_off_and_said_nowhere(
 ) -> None:
     port = int(server.url.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_S):
         writer.write(raw)
         assert (await reader.readline()).startswith((b"HTTP/1.1 400 ", b"HTTP/1.0 400 ", b"HTTP/0.9 409 "))
         writer.close()
@@ -177,7 +177,7 @@ async def test_it_stops_though_requests_hang(server: ControlServer, http: aiohtt
     half[1].write(b"POST /v1/optional HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
     waiting = asyncio.ensure_future(asked(http.get(server.url + "/v1/never")))
     assert (await asked(http.post(server.url + "/v1/optional")))[0] == 200
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_S):
         await server.stop()
         with pytest.raises(aiohttp.ClientError):
             await waiting
@@ -201,7 +201,7 @@ async def test_a_restore_is_never_done_by_half(monkeypatch: pytest.MonkeyPatch, 
     operations: Any = Slow()
     server = await start_control(operations)
     waiting = asyncio.ensure_future(asked(http.post(server.url + "/v1/state/reset")))
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_S):
         await begun.wait()
         await server.stop()
         with pytest.raises(aiohttp.ClientError):

@@ -16,12 +16,11 @@ from pathlib import Path
 
 import pytest
 from controlling import Api, controlled
+from patience import PATIENCE_S
 
 from ottla.broker.control.ctl import ctl
 from ottla.broker.control.ctl_faults import WORDS
 from ottla.broker.faults import ACTIONS
-
-PATIENCE_SECONDS = 30
 
 
 def run(url: str | None, *arguments: str, environ: dict[str, str] | None = None) -> tuple[int, str, str]:
@@ -216,7 +215,7 @@ def answering(raw: bytes) -> Iterator[str]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield f"127.0.0.1:{listening.getsockname()[1]}"
-        thread.join(PATIENCE_SECONDS)
+        thread.join(PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +252,7 @@ def test_the_command_needs_the_standard_library_alone() -> None:
         "import sys; import ottla.broker.control.ctl as ctl; ctl.ctl_parser()\n"
         "print(sorted({'aiohttp', 'asyncio', 'structlog', 'uvloop', 'construct'} & set(sys.modules)))"
     )
-    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    outcome = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (outcome.stdout, outcome.stderr) == ("[]\n", "")
 
 

@@ -11,6 +11,7 @@ import weakref
 
 import pytest
 from administering_broker import AUTHORIZER
+from patience import PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.broker.control.ctl import ctl
@@ -21,7 +22,7 @@ from ottla.broker.options import StartupError
 def test_both_sides_see_the_same_broker(capsys: pytest.CaptureFixture[str]) -> None:
     with Embedded(control="127.0.0.1:0") as broker:
         assert broker.control_url
-        with urllib.request.urlopen(f"{broker.control_url}/v1/health", timeout=30) as answer:
+        with urllib.request.urlopen(f"{broker.control_url}/v1/health", timeout=PATIENCE_S) as answer:
             assert json.loads(answer.read())["bootstrap"] == broker.bootstrap
         topic = broker.create_topic()
         assert ctl(["records", "send", topic, "a"], {"OTTLA_CONTROL": broker.control_url}) == 0

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from controlling import PATIENCE_SECONDS, Api, controlled
+from controlling import Api, controlled
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from ottla.broker.control.route import Route
 from ottla.broker.control.routes import ROUTES
@@ -113,7 +114,7 @@ def requests(draw: st.DrawFn) -> tuple[Route, str, bytes | None]:
 
 async def ask(api: Api, route: Route, path: str, body: bytes | None) -> None:
     """Asks; whatever comes back has been foretold by the document, and is no defect."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_S):
         status, told = await api.raw(route.method, path, body)
     assert status < 500, (route, path, body, told)
     if status == 405 or (status == 404 and path.partition("?")[0].endswith("/.")):

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_serve import COMMAND, START_SECONDS, port_of, refused, serving
+from patience import PATIENCE_S
+from test_serve import COMMAND, port_of, refused, serving
 
 from ottla.broker.control.ctl import ctl
 
@@ -30,7 +31,7 @@ def test_it_says_where_the_control_plane_is_and_stops_with_it(
         assert ctl(["clock", "advance", "7d"], {"OTTLA_CONTROL": match[1]}) == 0
         assert re.search(r"(7d 00:00|6d 23:59):.* ahead of the machine.s clock\n", capsys.readouterr().out)
         process.send_signal(number)
-        out, error = process.communicate(timeout=START_SECONDS)
+        out, error = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, out) == (0, ""), error
         assert "Traceback" not in error
         assert ctl(["--control", match[1], "health"]) == 1
@@ -58,7 +59,7 @@ def test_it_outlasts_a_disk_that_fails_on_command(tmp_path: Path, capsys: pytest
         socket.create_connection(("127.0.0.1", port_of(lines[0]))).close()
         assert (run("topics"), run("faults")) == ("no topics", "no faults")
         process.terminate()
-        _, error = process.communicate(timeout=START_SECONDS)
+        _, error = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0 and "the broker cannot go on until it is reset or restored" in error
 
 
@@ -72,7 +73,7 @@ def test_without_the_flag_there_is_none_and_nothing_of_it_is_imported(tmp_path: 
         assert process.stdout
         assert [process.stdout.readline().partition(" on ")[0] for _ in range(2)] == ["ottla ready", "[]\n"]
         process.terminate()
-        process.communicate(timeout=START_SECONDS)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     program = "import sys; sys.modules['aiohttp'] = None; from ottla.broker.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, *COMMAND[3:], *FLAGS]
     outcome = subprocess.run(
-        [*command, "--control", "127.0.0.1:0"], cwd=tmp_path, capture_output=True, text=True, timeout=START_SECONDS
+        [*command, "--control", "127.0.0.1:0"], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert (outcome.returncode, outcome.stdout) == (2, "")
     assert outcome.stderr == "ottla serve: a control plane needs aiohttp: pip install 'ottla[http]'\n"
@@ -109,5 +110,5 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
 
 
 def test_help_says_who_may_ask(tmp_path: Path) -> None:
-    outcome = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=START_SECONDS)
+    outcome = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, timeout=PATIENCE_S)
     assert "it asks nobody who they are" in " ".join(outcome.stdout.split())

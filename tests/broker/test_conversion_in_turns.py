@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from harness import Broker, Closed, fetch, only, ping, produce, records, running
+from patience import PATIENCE_S
 from stored_logs import T0, ask, is_waiting, offsets, place, stored
 from structlog.testing import capture_logs
 
@@ -114,12 +115,12 @@ class Watch:
     async def after(self, turns: int) -> None:
         """Returns when something was read in so many more turns."""
         turns += len(self.turns)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.turns) < turns:
                 await asyncio.sleep(0)
 
     async def nothing_under_way(self) -> None:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while self.under_way:
                 await asyncio.sleep(0)
 

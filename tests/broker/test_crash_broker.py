@@ -376,7 +376,7 @@ def run(seed: int, kinds: Collection[str] = ()) -> World:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600 * max(1.0, SCALE))
+@pytest.mark.timeout(900 * max(1.0, SCALE))
 @pytest.mark.parametrize("part", range(3 if ONLY is None else 1))
 def test_a_broker_that_is_stopped_at_any_call_knows_what_it_answered(part: int) -> None:
     """The number of seeds grows with the square of the scale; those of a soak are new ones."""

@@ -26,7 +26,7 @@ ONLY = os.environ.get("OTTLA_CRASH_SEED")
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600 * max(1.0, SCALE))
+@pytest.mark.timeout(900 * max(1.0, SCALE))
 @pytest.mark.parametrize("failing", [False, True], ids=["", "full now and then"])
 @pytest.mark.parametrize("synced", [False, True], ids=["killed", "without power"])
 def test_transactions_come_through_stops_at_any_step(

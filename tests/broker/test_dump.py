@@ -28,6 +28,7 @@ from dumping import (
     snapshot,
     transactional,
 )
+from patience import PATIENCE_S
 
 from ottla.broker.tools import frames
 from ottla.protocol import schema
@@ -561,7 +562,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_letters_that_the_terminal_lacks_are_escaped(tmp_path: Path) -> None:

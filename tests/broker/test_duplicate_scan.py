@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from harness import Broker, Client, Closed, fetch, only, ping, produce, values
 from idempotence import T0, Sent, Writer, killed, numbered, writing
+from patience import PATIENCE_S
 
 from ottla.broker import server
 from ottla.protocol.messages.create_topics import CreateTopicsRequest
@@ -40,7 +41,7 @@ class Held:
     def wait(self, thread: int) -> None:
         self.begun.append(thread)
         self._begin.release()
-        assert self.gate.wait(15)
+        assert self.gate.wait(PATIENCE_S)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from harness import Client, produce, records
+from patience import PATIENCE_S
 from transacting import Owner
 
 from ottla.broker import Embedded
@@ -419,7 +420,9 @@ with Embedded() as broker:
         pass
 assert not structlog.is_configured()
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert done.returncode == 0 and done.stdout == "", done.stderr
     lines = done.stderr.splitlines()
     assert any("[error" in line for line in lines) and not any("[info" in line for line in lines)
@@ -427,7 +430,7 @@ assert not structlog.is_configured()
 
 def test_the_package_is_imported_without_it():
     program = "import sys, ottla.broker; print([n for n in ('asyncio', 'ottla.broker.server') if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout.strip() == "[]", done.stderr
     with pytest.raises(AttributeError, match="has no attribute 'Embed'"):
         _: Any = __import__("ottla.broker").broker.Embed

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from harness import Client, fetch, only, produce, records, running, values
+from patience import PATIENCE_S
 
 from ottla.broker.clock import ManualClock
 from ottla.broker.faults import Faults, FaultsView, Place
@@ -163,7 +164,7 @@ async def test_the_cleaner_meets_faults_and_tries_again(tmp_path: Path) -> None:
                 offset = [header.next_offset for _, header in formats.headers(data)][-1]
             return found
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while len(kept()) > 3:
                 clock.advance(15_000)
                 await asyncio.sleep(0.005)

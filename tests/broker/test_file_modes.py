@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_serve import START_SECONDS, serving
+from patience import PATIENCE_S
+from test_serve import serving
 
 from ottla.broker import Embedded
 from ottla.broker.tools.import_dir import import_dir
@@ -98,7 +99,7 @@ def test_serve_applies_the_umask_that_is_asked_for_whatever_its_own_is(
         body = b'{"name": "t", "configs": {"cleanup.policy": "compact", "segment.ms": "100"}}'
         urllib.request.urlopen(urllib.request.Request(url + "/topics", body, method="POST")).close()
         process.send_signal(signal.SIGTERM)
-        _, error = process.communicate(timeout=START_SECONDS)
+        _, error = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, error
     assert modes_of(tmp_path / "data") == {"files": {"664"}, "folders": {"775"}}
     assert modes_of(tmp_path / "r.jsonl")["files"] == {"664"}

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from harness import Client, fetch, frame, only, ping, produce, records, running, values
-from held_syncs import PATIENCE_SECONDS, begun, holding, set_config, still_waits
+from held_syncs import begun, holding, set_config, still_waits
+from patience import PATIENCE_S
 
 from ottla.broker.durability import RETRY_MS, SYNC_THREADS
 from ottla.protocol.messages.list_offsets import ListOffsetsRequest
@@ -403,7 +404,7 @@ async def test_large_appends_do_not_queue_behind_each_others_syncs(tmp_path: Pat
         large = records(*[b"v" * 100] * 5000)
         calls = [begun(client.call(produce(large), 9)) for client in clients]
         await syncs.until(1)
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             while broker.log("t").log_end_offset < 20_000:
                 await broker.settle()
         await still_waits(broker, *calls)

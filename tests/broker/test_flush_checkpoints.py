@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from harness import Broker, only, produce, records, running
-from held_syncs import PATIENCE_SECONDS, FailingFiles, begun
+from held_syncs import FailingFiles, begun
+from patience import PATIENCE_S
 
 from ottla.broker.clock import ManualClock
 from ottla.protocol.messages.delete_records import DeleteRecordsRequest
@@ -78,7 +79,7 @@ async def test_a_slow_disk_keeps_nobody_waiting(tmp_path: Path) -> None:
     def held(operation: str, path: str) -> int:
         if operation == "sync" and WATERMARKS in path:
             syncs.append(path)
-            assert may_end.wait(PATIENCE_SECONDS)
+            assert may_end.wait(PATIENCE_S)
         return 0
 
     async with running(tmp_path, files=files) as broker:
@@ -91,7 +92,7 @@ async def test_a_slow_disk_keeps_nobody_waiting(tmp_path: Path) -> None:
                 assert only(await client.call(produce(records(b"v")), 9)).error_code == 0
                 await broker.settle()
                 broker.clock.advance(5_000)
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(PATIENCE_S):
                 while not syncs:  # a thread of its own comes to it
                     await asyncio.sleep(0.001)
             assert len(syncs) == 1
@@ -121,12 +122,12 @@ async def test_a_topic_that_is_made_again_inherits_nothing(tmp_path: Path) -> No
                 is_begun.set()
                 # The loop is to wait for this, so somebody else has to let it go on.
                 threading.Timer(0.05, may_end.set).start()
-                assert may_end.wait(PATIENCE_SECONDS)
+                assert may_end.wait(PATIENCE_S)
             return 0
 
         files.fails = held
         broker.clock.advance(60_000)
-        assert is_begun.wait(PATIENCE_SECONDS)
+        assert is_begun.wait(PATIENCE_S)
         broker.state.topics.delete(broker.state.topics.named("t"), broker.clock.now_ms())
         await broker.topic("t")
         assert found(tmp_path / "data") == {POINTS: "", STARTS: "", WATERMARKS: ""}
@@ -145,7 +146,7 @@ class StartsHeld:
     def _step(self, operation: str, path: str) -> int:
         if operation == "sync" and STARTS in path:
             self.syncs += 1
-            assert self.may_end.wait(PATIENCE_SECONDS)
+            assert self.may_end.wait(PATIENCE_S)
         return 0
 
 

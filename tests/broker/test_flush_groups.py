@@ -10,6 +10,7 @@ from typing import Any
 
 from harness import Broker, Client, only, running
 from held_syncs import begun, holding, still_waits
+from patience import PATIENCE_S
 
 from ottla.broker.durability import RETRY_MS
 from ottla.broker.topics import GROUP_OFFSETS_TOPIC
@@ -106,7 +107,7 @@ async def test_memberships_and_deletions_wait(tmp_path: Path) -> None:
             await syncs.until(allowed)
             await still_waits(broker, task)
             syncs.let()
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(PATIENCE_S):
                 return await task
 
         join = JoinGroupRequest(

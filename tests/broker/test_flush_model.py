@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from ottla.broker.durability import Durability, LogSync
 from ottla.storage.answers import Appended
@@ -228,6 +229,6 @@ async def test_idle_ends_also_when_what_was_asked_for_is_gone() -> None:
     sync = durability.of(log, lambda: None)
     sync.soon()
     sync.end(StorageError("gone"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await durability.idle()
         await durability.close()

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from harness import Broker
-from held_syncs import PATIENCE_SECONDS, Syncs, begun, holding, still_waits
+from held_syncs import Syncs, begun, holding, still_waits
+from patience import PATIENCE_S
 from transacting import IMPLICIT_PRODUCE, Owner, committed, described, read_committed
 
 from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -41,7 +42,7 @@ async def started(broker: Broker, syncs: Syncs, held: str) -> tuple[Owner, Owner
 
 async def until(broker: Broker, ask: Callable[[], Awaitable[Any]], wanted: Any) -> None:
     """Returns when the broker answers so; other syncs than those that are held up go on beside."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_S):
         while await ask() != wanted:
             await broker.settle()
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import COMMAND, PATIENCE_SECONDS, Client, fetch, only, process, produce, records, running
+from harness import COMMAND, Client, fetch, only, process, produce, records, running
+from patience import PATIENCE_S
 from structlog.testing import capture_logs
 
 from ottla.broker.clock import ManualClock
@@ -165,7 +166,7 @@ async def test_the_progress_is_on_stderr_and_a_second_start_has_nothing_to_do(tm
 def serve(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
     flags = [flag for override in overrides for flag in ("--override", override)]
     command = [*COMMAND, "--listen", "127.0.0.1:0", "--data-dir", str(folder), *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, cwd=folder.parent)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, cwd=folder.parent)
 
 
 async def test_a_damaged_message_ends_the_start_with_one_line_and_stays(tmp_path: Path) -> None:
@@ -246,7 +247,7 @@ async def test_a_signal_stops_it_at_once_and_leaves_nothing(tmp_path: Path, numb
     for at in (0, 5):
         flags = ["serve", "--listen", "127.0.0.1:0", "--data-dir", str(folder), "--log-format", "json", "--override"]
         command = [sys.executable, "-c", STOPPED, *flags, "log.record.version.force.upgrade=2", str(at), str(number)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
         assert '"stopped before it was ready"' in ended.stderr.splitlines()[-1]
         assert "Traceback" not in ended.stderr and "hold v2 only" not in ended.stderr

@@ -14,6 +14,7 @@ from types import ModuleType
 
 import pytest
 from harness import running
+from patience import PATIENCE_S
 
 from ottla.broker import image
 from ottla.broker.commands import parse_serve
@@ -352,7 +353,7 @@ def test_the_broker_of_the_image_starts_says_so_and_stops(tmp_path: Path) -> Non
         assert told[1:] == list(image.started_lines(3))
         assert script("health").main(str(tmp_path / "ready")) == 0
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=15)
+        _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, errors
         assert "config ignored" not in errors
     assert f"cluster.id={CLUSTER}\n" in (tmp_path / "data/meta.properties").read_text()
@@ -361,7 +362,7 @@ def test_the_broker_of_the_image_starts_says_so_and_stops(tmp_path: Path) -> Non
         assert process.stdout
         assert process.stdout.readline().startswith("ottla ready on ")
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=15)
+        _, errors = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, errors
         assert "CLUSTER_ID ignored" in errors
         assert "unknown variable OTTLA_RELASE" in errors
@@ -372,7 +373,7 @@ def test_a_controller_waits_until_it_is_stopped(tmp_path: Path) -> None:
         assert process.stdout
         assert "needs no controller" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=15)
+        _, errors = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, errors) == (0, "")
     assert not (tmp_path / "data").exists()
 

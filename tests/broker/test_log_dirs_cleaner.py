@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from harness import Broker, fetch, only, produce, records, running
+from patience import PATIENCE_S
 
 from ottla.broker import cleaner
 from ottla.broker.cleaner_process import CleanerHere, CleanerProcess, CleaningFailed
@@ -21,7 +22,7 @@ BACKOFF_MS = 15_000
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.005)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from harness import COMMAND, Client, create_topics, fetch, only, process, produce, records, running, values
+from patience import PATIENCE_S
 
 # What a read-only file system says to whoever would lock, write or change anything below a folder.
 READ_ONLY = """
@@ -90,7 +91,7 @@ async def test_a_read_only_directory_ends_the_start_with_one_line(how: str, tmp_
     before = contents(folder)
     with read_only(folder, how) as command:
         arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(folder)]
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S)
     assert done.returncode == 2 and done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith("ottla serve: cannot use ") and str(folder) in line
@@ -139,7 +140,7 @@ async def test_a_directory_that_vanishes_under_a_broker(which: str, tmp_path: Pa
         else:
             assert made.error_code == 56
             client.close()
-            assert broker.process.wait(timeout=30) == 1
+            assert broker.process.wait(timeout=PATIENCE_S) == 1
         text = broker.error
         assert "Traceback" not in text
         failed = [line for line in text.splitlines() if "a log directory failed" in line]

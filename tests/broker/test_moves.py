@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from failing_files import CHANGES, FailingFiles
 from harness import Broker, fetch, only, options, produce, values
+from patience import PATIENCE_S
 from replica_cases import codes, moving
 
 from ottla.broker import server
@@ -117,7 +118,7 @@ def faults(*folders: Path) -> list[str]:
 
 async def finished(broker: Broker) -> None:
     """Waits until no partition moves."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while broker.state.logs.moving:
             await asyncio.sleep(0.002)
 

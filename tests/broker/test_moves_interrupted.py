@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from failing_files import FailingFiles
+from patience import PATIENCE_S
 from test_forced_upgrade import FORCED, magics, old_log, put_log
 from test_moves import RATE, SMALL, ask, begun, faults, finished, other, read, running, sent, slow
 
@@ -51,7 +52,7 @@ async def test_a_stop_does_not_wait_for_the_cleaner(folders: tuple[Path, Path]) 
         broker.state.moves.cleaning = lambda partition: cleaning
         assert await ask(broker, other(broker, folders)) == 0
         await asyncio.sleep(0.02)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await broker.state.moves.close()
         assert not cleaning.done()
     assert faults(*folders) == []
@@ -66,7 +67,7 @@ async def test_a_move_that_waits_for_the_cleaner_is_called_off_at_once(folders: 
         broker.state.moves.cleaning = lambda partition: cleaning
         assert await ask(broker, target) == 0
         assert await ask(broker, source) == 0
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await broker.state.settle()
         assert not broker.state.logs.moving and not list(target.glob("t-0*"))
 
@@ -98,7 +99,7 @@ async def test_a_stop_in_the_midst_of_an_error_does_not_wait(folders: tuple[Path
             if "-future" not in path:
                 return 0
             if operation == "replace" and not closing:
-                asyncio.run_coroutine_threadsafe(close(), loop).result(5)
+                asyncio.run_coroutine_threadsafe(close(), loop).result(PATIENCE_S)
             return errno.ENOSPC if operation == "sync" and path.endswith(".log") else 0
 
         async def close() -> None:
@@ -108,7 +109,7 @@ async def test_a_stop_in_the_midst_of_an_error_does_not_wait(folders: tuple[Path
         files.fails = fails
         broker.state.config.set_dynamic(RATE, str(1 << 30), ConfigSource.DYNAMIC_DEFAULT_BROKER)
         assert await ask(broker, target) == 0
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not closing:
                 await asyncio.sleep(0.005)
             await closing[0]

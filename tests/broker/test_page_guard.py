@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from paged import HURTFUL, Seen, Visitor
+from patience import PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.broker.commands import parse_serve
@@ -143,7 +144,7 @@ def test_what_programs_ask_for_goes_on_and_browsers_only_read_it(reading: Visito
     def asked(method: str, path: str, body: Any = None, **headers: str) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(reading.url + path, data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return json.loads(answer.read())
 
     assert asked("POST", "/v1/topics", {"name": "made"})["name"] == "made"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from harness import frame, produce
 from paged import Visitor, sent
+from patience import PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.broker.control.page import side_by_side
@@ -33,7 +34,7 @@ def visitor(broker: Embedded) -> Visitor:
 def tell(broker: Embedded, *frames: bytes, answers: int) -> None:
     """Sends what may be no request, and waits until it is answered or the connection is closed."""
     host, _, port = broker.bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as sock, sock.makefile("rb") as stream:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as sock, sock.makefile("rb") as stream:
         sock.sendall(b"".join(frames))
         for _ in range(answers):
             (size,) = struct.unpack(">i", stream.read(4))

@@ -16,13 +16,12 @@ from typing import Any
 import pytest
 from harness import Client, produce
 from paged import HURTFUL, Visitor, sent
+from patience import PATIENCE_S
 from transacting import Owner
 
 from ottla.broker import Embedded
 from ottla.broker.control.page import downloads, site, tail
 from ottla.broker.embedded import OperationError
-
-PATIENCE_SECONDS = 30
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ class Tail:
     """One open stream of events."""
 
     def __init__(self, visitor: Visitor, path: str, **headers: str) -> None:
-        self.connection = http.client.HTTPConnection(visitor.address, timeout=PATIENCE_SECONDS)
+        self.connection = http.client.HTTPConnection(visitor.address, timeout=PATIENCE_S)
         self.connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
         self.answer = self.connection.getresponse()
 
@@ -126,7 +125,7 @@ def test_a_tail_ends_when_its_client_goes_and_when_the_broker_stops(visitor: Vis
     plane = broker._thread.call(_plane_of(broker))
     assert plane.streams == 1
     stream.close()
-    for _ in range(PATIENCE_SECONDS * 20):
+    for _ in range(PATIENCE_S * 20):
         if plane.streams == 0:
             break
         threading.Event().wait(0.05)

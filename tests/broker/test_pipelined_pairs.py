@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import pytest
 import test_apis  # makes the cases
 from api_cases import CASES, World
-from harness import PATIENCE_SECONDS, Broker, Client, fetch, frame, produce, read_answer, records, running
+from harness import Broker, Client, fetch, frame, produce, read_answer, records, running
+from patience import PATIENCE_S
 
 from ottla.broker import state
 from ottla.broker.groups import coordinator
@@ -137,7 +138,7 @@ def waiting() -> list[Sent]:
 async def receive(broker: Broker, client: Client) -> bytes:
     """The next response; the clock moves on while its request waits for that."""
     reading = asyncio.ensure_future(client.receive_bytes())
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_S):
         while not reading.done():
             await asyncio.sleep(0)
             if any(connection.waiting in CLOCKED for connection in broker.running.connections.open):

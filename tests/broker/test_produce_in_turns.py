@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import PATIENCE_SECONDS, Broker, Client, only, ping, produce, running
+from harness import Broker, Client, only, ping, produce, running
+from patience import PATIENCE_S
 from producing import NOW, broken, made, message, wrapper
 
 from ottla.broker.partitions import Partition
@@ -42,7 +43,7 @@ slow = pytest.mark.parametrize("case", SLOW)
 
 async def until(holds: Callable[[], object]) -> None:
     """Waits for the broker, which runs in this loop."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_S):
         while not holds():
             await asyncio.sleep(0)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 Run = Callable[..., "Outcome"]
 BROUGHT = ("ottla", "uvloop", "construct", "structlog", "crc32c", "cramjam")
@@ -45,7 +46,9 @@ def run(tmp_path: Path) -> Run:
         quiet = [] if "-p" in arguments else ["-p", "no:randomly"]
         quiet += ["-p", "no:asyncio", "-p", "no:hypothesispytest", "-p", "no:cacheprovider"]
         command += quiet if module == "pytest" else []
-        outcome = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        outcome = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+        )
         return Outcome(outcome, notes)
 
     return run

@@ -12,6 +12,7 @@ from adopting import kraft, metadata_batch, values_of
 from harness import Broker, running
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 from quota_cases import ANY, DEFAULT, EXACT, altering, described, describing, entry, set_quotas
 
 from ottla.broker import snapshots
@@ -169,7 +170,7 @@ async def test_the_name_of_a_host_is_looked_up_beside_other_requests(
     names["one"] = "10.0.0.2"
     async with running(tmp_path) as broker:
         found: Limit | None = None
-        async with asyncio.timeout(15):  # a thread looks it up
+        async with asyncio.timeout(PATIENCE_S):  # a thread looks it up
             while found is None:
                 await asyncio.sleep(0.01)
                 assert broker.state.quotas.throttle is not None

@@ -10,7 +10,6 @@ import resource
 import signal
 import struct
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from controlling import controlled
 from harness import Broker, create_topics, fetch, ping, process, produce, records, running
+from patience import PATIENCE_S, until
 from test_control_ctl import refused, told
 
 from ottla.broker import Embedded
@@ -189,7 +189,7 @@ async def test_without_contents(kind: str, tmp_path: Path) -> None:
 
 
 async def settled(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while not done():
             await asyncio.sleep(0.01)
 
@@ -271,9 +271,7 @@ def test_a_killed_broker_leaves_what_was_said(kind: str, tmp_path: Path) -> None
         asyncio.run(talk_and_wait())
         (child,) = children(broker.process.pid)
         assert broker.end(signal.SIGKILL) == -signal.SIGKILL
-    deadline = time.monotonic() + 15
-    while Path(f"/proc/{child}").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: not Path(f"/proc/{child}").exists())
     found = read_recording(path)
     assert not found.damage and len(found.exchanges) == 22
 

@@ -12,6 +12,7 @@ import harness
 import pytest
 from frame_recordings import in_front_of, played, recorded, unexplained
 from harness import Broker, fetch, only, produce, records
+from patience import PATIENCE_S
 
 from ottla.broker.recording.decoding import request_value, response_value
 from ottla.broker.recording.exchange import Ending, Exchange
@@ -262,7 +263,7 @@ async def test_what_is_not_answered_is_told_and_bounded(tmp_path: Path) -> None:
 
     async with harness.running(tmp_path / "two") as broker, in_front_of(broker.ports[0], silent) as port:
         await broker.topic("t", 2)
-        async with asyncio.timeout(harness.PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             _, found = await played(exchanges, port, patience_s=0.1)
     assert {one[0] for one in unexplained(found)} == {"Fetch"}
     assert any("no answer within 0.1 s" in str(one[3]) for one in unexplained(found))
@@ -323,7 +324,7 @@ async def test_hostile_recordings_are_played_to_their_end(tmp_path: Path, scaled
         for seed in range(scaled(5)):
             random = Random(seed)
             hostile = [mutated(one, random) for one in exchanges if random.random() < 0.9]
-            async with asyncio.timeout(harness.PATIENCE_SECONDS):
+            async with asyncio.timeout(PATIENCE_S):
                 _, found = await played(hostile, broker.ports[0], patience_s=0.05, translate=bool(seed & 1))
             assert found.exchanges == len(hostile), f"seed {seed}"
 

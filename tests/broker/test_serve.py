@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 COMMAND = [sys.executable, "-m", "ottla.broker", "serve"]
-START_SECONDS = 30  # a bound for a broken start, not a wait: the ready line ends it
 
 
 @contextlib.contextmanager
@@ -25,7 +25,7 @@ def serving(folder: Path, *arguments: str, listeners: int = 1) -> Iterator[tuple
     with subprocess.Popen(
         [*COMMAND, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        guard = threading.Timer(START_SECONDS, process.kill)
+        guard = threading.Timer(PATIENCE_S, process.kill)
         guard.start()
         try:
             assert process.stdout
@@ -38,7 +38,7 @@ def serving(folder: Path, *arguments: str, listeners: int = 1) -> Iterator[tuple
 def refused(folder: Path, *arguments: str) -> str:
     """The one line with which a start is refused."""
     outcome = subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=START_SECONDS, check=False
+        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert (outcome.returncode, outcome.stdout) == (2, ""), outcome.stderr
     assert outcome.stderr.startswith("ottla serve: ") and outcome.stderr.count("\n") == 1, outcome.stderr
@@ -60,10 +60,10 @@ def port_of(line: str) -> int:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_where_it_listens_and_stops_when_told(number: signal.Signals, tmp_path: Path) -> None:
     with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, [line]):
-        with socket.create_connection(("127.0.0.1", port_of(line)), timeout=5):
+        with socket.create_connection(("127.0.0.1", port_of(line)), timeout=PATIENCE_S):
             pass
         process.send_signal(number)
-        out, error = process.communicate(timeout=START_SECONDS)
+        out, error = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, ""), error
     assert "Traceback" not in error
 
@@ -72,10 +72,10 @@ def test_each_listener_has_a_line_ipv6_in_brackets(tmp_path: Path) -> None:
     flags = ["--listen", "127.0.0.1:0", "--listen", "six=[::1]:0", "--data-dir", "a", "--data-dir", "b"]
     with serving(tmp_path, *flags, listeners=2) as (process, lines):
         assert lines[0].startswith("ottla ready on 127.0.0.1:") and lines[1].startswith("ottla ready on [::1]:")
-        with socket.create_connection(("::1", port_of(lines[1])), timeout=5):
+        with socket.create_connection(("::1", port_of(lines[1])), timeout=PATIENCE_S):
             pass
         process.terminate()
-        process.communicate(timeout=START_SECONDS)
+        process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert (tmp_path / "a").is_dir() and (tmp_path / "b").is_dir()
 
@@ -96,14 +96,14 @@ def test_a_locked_data_directory_is_left_alone(tmp_path: Path) -> None:
         assert snapshot(tmp_path) == before and before
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        process.communicate(timeout=START_SECONDS)
+        process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
 
 
 def test_a_bad_override_leaves_existing_data_alone(tmp_path: Path) -> None:
     with serving(tmp_path, "--listen", "127.0.0.1:0", "--data-dir", "data") as (process, _):
         process.terminate()
-        process.communicate(timeout=START_SECONDS)
+        process.communicate(timeout=PATIENCE_S)
     before = snapshot(tmp_path)
     for override in ("num.partition=1", "num.partitions=0", "node.id=x"):
         refused(tmp_path, "--data-dir", "data", "--override", override)
@@ -116,7 +116,7 @@ def test_what_is_ignored_is_logged_as_json_on_stderr(tmp_path: Path) -> None:
     with serving(tmp_path, "--config", str(file), "--log-format", "json") as (process, [line]):
         port_of(line)
         process.terminate()
-        _, error = process.communicate(timeout=START_SECONDS)
+        _, error = process.communicate(timeout=PATIENCE_S)
     events = [json.loads(text) for text in error.splitlines()]
     warnings = [event for event in events if event["level"] == "warning"]
     assert [event["reason"] for event in warnings] == [f"unknown config my.plugin in {file}"]
@@ -141,7 +141,7 @@ def test_the_first_line_of_the_log_names_the_profile(
     with serving(tmp_path, *flags) as (process, [line]):
         port_of(line)
         process.terminate()
-        _, error = process.communicate(timeout=START_SECONDS)
+        _, error = process.communicate(timeout=PATIENCE_S)
     first = json.loads(error.splitlines()[0])
     assert {key: value for key, value in first.items() if key not in ("level", "timestamp")} == {
         "event": "starting",

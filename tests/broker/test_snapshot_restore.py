@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 from failing_files import CHANGES, FailingFiles
+from patience import PATIENCE_S
 from restore_child import BEFORE, SINCE, change, contents, fill
-from test_serve import START_SECONDS, serving
+from test_serve import serving
 
 from ottla.broker import Embedded, snapshot_folders
 from ottla.broker.control import operations
@@ -58,7 +59,7 @@ def found(folders: list[Path]) -> dict[str, list[bytes]]:
 
 def ended(folders: list[Path], last: int, number: int = signal.SIGKILL) -> tuple[int, str]:
     command = [sys.executable, str(CHILD), str(int(number)), str(last), *map(str, folders)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     return done.returncode, done.stdout
 
 
@@ -105,7 +106,7 @@ def test_stop_while_a_restore_is_under_way_ends_it_whole(tmp_path: Path, tempora
         thread = threading.Thread(target=restoring)
         thread.start()
         process.send_signal(signal.SIGTERM)
-        _, error = process.communicate(timeout=START_SECONDS)
+        _, error = process.communicate(timeout=PATIENCE_S)
         thread.join()
         assert process.returncode == 0, error
     assert list(temporary.iterdir()) == []

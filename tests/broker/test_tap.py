@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from harness import Broker, frame, produce, records, running
+from patience import PATIENCE_S
 from structlog.testing import capture_logs
 
 from ottla.broker.faults import Faults, Rule, actions
@@ -65,7 +66,7 @@ class Heard:
     async def until(self, what: str, count: int) -> list[Any]:
         while len(found := getattr(self, what)) < count:
             self.news.clear()
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(PATIENCE_S):
                 await self.news.wait()
         assert len(found) == count
         return found

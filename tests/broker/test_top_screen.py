@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
@@ -18,7 +19,6 @@ from ottla.broker.control.ctl_client import Unreachable
 from ottla.broker.tools.top.app import HELP, Top
 from ottla.broker.tools.top.widgets import Rows, TabBar, Words
 
-PATIENCE_SECONDS = 15
 NARROW, WIDE = (80, 24), (160, 50)
 
 
@@ -78,7 +78,7 @@ class Screen:
         await self.pilot.pause()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             while not holds():
                 await self.pilot.pause(0.005)
 
@@ -316,12 +316,12 @@ async def test_a_broker_that_hangs_does_not_hold_the_end_up() -> None:
     world = busy()
 
     def ask(contains: str) -> dict[str, Any]:
-        hanging.wait(PATIENCE_SECONDS * 4)
+        hanging.wait(PATIENCE_S * 4)
         return world.ask(contains)
 
     app = Top(ask, "http://127.0.0.1:9080", 1.0)
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS), app.run_test(size=NARROW) as pilot:
+        async with asyncio.timeout(PATIENCE_S), app.run_test(size=NARROW) as pilot:
             await pilot.press("2", "slash", "x", "escape")
             await pilot.press("q")
         assert not app.is_running

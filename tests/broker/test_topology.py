@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from harness import Broker, fetch, new_topic, only, produce, records, running, values
+from patience import PATIENCE_S
 
 from ottla.broker.nodes import NO_LEADER, Assignment, Nodes
 from ottla.broker.topology import TopologyError
@@ -449,7 +450,7 @@ async def test_appends_that_are_under_way_end_when_the_leader_moves(tmp_path: Pa
         many = records(*[b"x" * 100] * 5000)
         await client.send(produce(many), 9)
         partition = broker.state.topics.partition("t", 0)
-        async with asyncio.timeout(9):
+        async with asyncio.timeout(PATIENCE_S):
             while partition.unfinished is None and broker.log("t").log_end_offset == 0:
                 await asyncio.sleep(0)
         broker.state.topology.move_leader("t", 0, 2)

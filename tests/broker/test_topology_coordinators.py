@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from harness import Broker, Client, ping, running
+from patience import PATIENCE_S
 from transacting import Owner
 
 from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -233,7 +234,7 @@ async def test_a_transaction_goes_with_the_leader_of_its_partition(tmp_path: Pat
         producer.client = new
         assert broker.log("t").last_stable_offset == 0
         assert await producer.end(True) == 0
-        async with asyncio.timeout(9):
+        async with asyncio.timeout(PATIENCE_S):
             while broker.log("t").last_stable_offset != 3:
                 await asyncio.sleep(0)
         assert _markers(broker) == [1]  # the epoch of the coordinator's partition

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from harness import Broker, Client, fetch, only, produce, records, running
 from held_syncs import holding, set_config, still_waits
+from patience import PATIENCE_S
 
 from ottla.broker.transactions.state import Answer
 from ottla.protocol.errors import ErrorCode
@@ -365,7 +366,7 @@ LARGE = [b"%d" % number for number in range(20_000)]
 
 async def begun(broker: Broker) -> None:
     partition = broker.state.topics.partition("t", 0)
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE_S):
         while not partition.unfinished:
             await asyncio.sleep(0)
 
@@ -512,7 +513,7 @@ async def test_what_a_marker_ends_is_shown_once_the_marker_is_durable(tmp_path: 
         assert (log.log_end_offset, log.last_stable_offset) == (2, 0)
         assert not broker.state.transactions.describe("x")[1].state.name.startswith("COMPLETE")  # type: ignore[union-attr]
         syncs.let_all()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while log.last_stable_offset < 2:
                 await asyncio.sleep(0)
 

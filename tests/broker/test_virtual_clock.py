@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from ottla.broker.clock import ManualClock, SystemClock
 from ottla.broker.virtual_clock import VirtualClock
@@ -285,11 +286,11 @@ async def test_running_timers_fire_by_themselves() -> None:
     clock.call_at(clock.now_ms() - 5, fired.append, "past")
     clock.call_at(clock.now_ms() + 5, done.set)
     clock.call_at(clock.now_ms() + 1, fired.append, "never").cancel()
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), PATIENCE_S)
     assert fired == ["past", "a", "b"]
     ticks = asyncio.Event()
     check = clock.call_every(1, lambda: (fired.append("tick"), len(fired) > 6 and ticks.set()), lambda: None)
-    await asyncio.wait_for(ticks.wait(), 5)  # each tick is made, whether there is anything to do or not
+    await asyncio.wait_for(ticks.wait(), PATIENCE_S)  # each tick is made, whether there is anything to do or not
     check.cancel()
     clock.forget()
 
@@ -338,7 +339,7 @@ async def test_after_a_move_timers_fire_by_themselves_again() -> None:
     done = asyncio.Event()
     clock.call_at(clock.now_ms() + 60_003, done.set)
     await clock.advance(60_000)
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), PATIENCE_S)
 
 
 async def test_a_move_may_end_frozen_or_running() -> None:
@@ -436,7 +437,7 @@ async def test_the_other_clocks_make_every_tick() -> None:
             done.set()
 
     again = system.call_every(1, tick, lambda: None)
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), PATIENCE_S)
     await turns()
     assert ticks == [1, 1, 1]
 

@@ -7,12 +7,13 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from patience import PATIENCE_MS
+
 from ottla.client import Admin
 from ottla.client.errors import ClientError, KafkaError, UnsupportedVersion
 
 RELEASES = ("0.9", "0.10.2", "1.1", "2.4", "2.8", "3.9", "4.3", "ottla")
 ORDER = tuple("0.9 0.10.2 0.11 1.0 1.1 2.1 2.4 2.6 2.8 3.0 3.8 3.9 4.3 ottla".split())
-PATIENCE_SECONDS = 5
 
 
 def since(release: str, first: str) -> bool:
@@ -25,7 +26,7 @@ async def administering(broker: Any, **options: Any) -> AsyncIterator[Admin]:
     """A started admin."""
     options.setdefault("retry_backoff_ms", 5)
     options.setdefault("reconnect_backoff_ms", 5)
-    options.setdefault("default_api_timeout_ms", PATIENCE_SECONDS * 1000)
+    options.setdefault("default_api_timeout_ms", PATIENCE_MS)
     async with Admin(f"127.0.0.1:{broker.ports[0]}", **options) as admin:
         yield admin
 

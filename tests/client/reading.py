@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from patience import PATIENCE_S
+
 from ottla.client import Consumer, ConsumerRecord
 from ottla.protocol.records.batch import Record
 
 RELEASES = ("0.8.2", "0.9", "0.10.2", "0.11", "2.8", "3.9", "4.3", "ottla")
-PATIENCE_SECONDS = 5
 NOW_MS = 1_700_000_000_000
 
 
@@ -35,7 +36,7 @@ def write(broker: Any, *values: bytes | None, topic: str = "t", partition: int =
 
 async def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
     """So many records, one by one."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_S):
         return [await consumer.getone() for _ in range(count)]
 
 

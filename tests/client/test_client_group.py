@@ -11,7 +11,8 @@ from typing import Any
 import harness  # type: ignore[import-not-found]
 import pytest
 from aiokafka import AIOKafkaConsumer
-from reading import PATIENCE_SECONDS, consumer_of, read, values, write
+from patience import PATIENCE_S
+from reading import consumer_of, read, values, write
 
 from ottla.client import Consumer
 from ottla.client.consumer import OffsetAndMetadata
@@ -48,7 +49,7 @@ def member_of(broker: Any, *topics: str, **options: Any) -> Consumer:
 
 async def until(condition: Callable[[], Any]) -> None:
     """Returns when it holds."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -243,7 +244,7 @@ async def test_one_group_with_aiokafka(assignor: str, tmp_path: Path) -> None:
                 assert sorted(shared + ours.assignment()) == [("t", 0), ("t", 1), ("t", 2)]
                 for partition in range(3):
                     write(broker, b"c%d" % partition, partition=partition)
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(PATIENCE_S):
                     found = [(await theirs.getone()) for _ in shared]
                 assert {(r.partition, r.value) for r in found} == {(p, b"c%d" % p) for _, p in shared}
                 assert (await back)[0].offset == 2

@@ -38,7 +38,7 @@ SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 ONLY = os.environ.get("OTTLA_MODEL_SEED")
 PARTS = 10  # so that several processes share the work
 RUNS = 1000
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(120 * max(1.0, SCALE))]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900 * max(1.0, SCALE))]
 
 Scaled = Callable[[int], int]
 

@@ -240,7 +240,7 @@ async def test_what_is_no_record(tmp_path: Path) -> None:
 
 async def test_a_topic_that_does_not_exist(tmp_path: Path) -> None:
     overrides = {"auto.create.topics.enable": "false"}
-    async with running(tmp_path, overrides=overrides) as broker, producing(broker, max_block_ms=50) as producer:
+    async with running(tmp_path, overrides=overrides) as broker, producing(broker, max_block_ms=1000) as producer:
         with pytest.raises(errors.NoSuchTopic):
             await producer.send("nowhere", b"v")
 
@@ -321,7 +321,7 @@ async def test_a_full_buffer_makes_wait_and_then_fails(tmp_path: Path) -> None:
         await broker.topic("t")
         options: dict[str, Any] = {
             "buffer_memory": 3000,
-            "max_block_ms": 30,
+            "max_block_ms": 1000,
             "max_in_flight_requests_per_connection": 1,
         }
         async with producing(broker, **options) as producer:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from door import BEFORE, BEHIND, Door
+from patience import PATIENCE_S
 from produced_logs import Broker, headers_of, producing, running  # type: ignore[attr-defined]
 
 from ottla.client import Consumer, GroupMetadata, Producer, errors, transactional
@@ -27,7 +28,6 @@ from ottla.protocol.schema import spec
 RELEASES = ("0.11", "1.0", "2.0", "2.4", "2.5", "2.8", "3.0", "3.5", "3.6", "3.9", "4.0", "4.3", "ottla")
 FEW = ("0.11", "2.4", "2.8", "3.9", "4.3", "ottla")
 V2 = ("4.0", "4.3", "ottla")
-PATIENCE_SECONDS = 15
 AT_ONCE = {"group.initial.rebalance.delay.ms": "0"}
 
 
@@ -41,7 +41,7 @@ def asks(broker: Broker, isolation: str = "read_committed", **options: Any) -> C
 async def seen(broker: Broker, topic: str = "t", isolation: str = "read_committed") -> list[bytes | None]:
     """All that a consumer sees of a topic up to its end, in any order of partitions."""
     async with asks(broker, isolation, topics=[topic]) as consumer:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             while not consumer.assignment():
                 await asyncio.sleep(0)
             ends = await consumer.end_offsets(consumer.assignment())
@@ -367,7 +367,7 @@ EACH = [
 async def test_a_connection_that_ends_at_each_request(release: str, api_key: int, where: str, tmp_path: Path) -> None:
     async with behind_a_door(tmp_path, release) as (broker, door), through(broker) as producer:
         door.shut_on(api_key, where)
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             async with producer.transaction():
                 await send(producer, some("a"))
                 await producer.send_offsets_to_transaction({("t", 0): 5}, "g")
@@ -382,7 +382,7 @@ async def test_a_connection_that_ends_at_each_request(release: str, api_key: int
 @pytest.mark.parametrize("release", ["2.4", "3.9", "ottla"])
 async def test_a_connection_that_ends_at_an_abort(release: str, where: str, tmp_path: Path) -> None:
     async with behind_a_door(tmp_path, release) as (broker, door), through(broker) as producer:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             await producer.begin()
             await send(producer, some("a"))
             await producer.flush()
@@ -398,7 +398,7 @@ async def test_a_connection_that_ends_at_an_abort(release: str, where: str, tmp_
 async def test_an_abort_of_a_batch_whose_answer_was_lost(release: str, tmp_path: Path) -> None:
     """What is left of it must not be seen with the next transaction: its epoch is another, or it is answered first."""
     async with behind_a_door(tmp_path, release) as (broker, door), through(broker) as producer:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             async with producer.transaction():
                 await send(producer, some("a"))
             epoch = standing(producer).epoch
@@ -472,7 +472,7 @@ async def test_a_broker_that_restarts_within_a_transaction(release: str, api_key
             await stopped.wait()
         async with running(tmp_path, release=release, overrides=overrides, clock=broker.clock) as broker:
             door.target = broker.ports[0]
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(PATIENCE_S):
                 await committing
                 async with producer.transaction():
                     await send(producer, some("d"))
@@ -515,7 +515,7 @@ async def test_offsets_of_a_member_that_is_none(release: str, tmp_path: Path) ->
             assert whose.group == "g" and GroupMetadata("g") == GroupMetadata("g", -1, "", None)
             await producer.begin()
             await send(producer, some("a"))
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(PATIENCE_S):
                 while not consumer.assignment():
                     await asyncio.sleep(0.005)
             whose = consumer.group_metadata()
@@ -557,7 +557,7 @@ async def test_read_transform_write(release: str, tmp_path: Path) -> None:
         async with producing(broker, transactional_id="shop") as producer:
             done = rounds = 0
             while done < len(inputs):
-                async with asks(broker, **reading) as consumer, asyncio.timeout(PATIENCE_SECONDS):
+                async with asks(broker, **reading) as consumer, asyncio.timeout(PATIENCE_S):
                     while done < len(inputs):
                         taken = await consumer.getmany(timeout_ms=1000)
                         await producer.begin()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from door import BEHIND, Door
+from patience import PATIENCE_S
 from produced_logs import producing, running  # type: ignore[attr-defined]
 
 from ottla.client import Consumer, GroupMetadata, Producer, errors, transactional
@@ -21,8 +22,6 @@ from ottla.protocol.messages.produce import ProduceRequest
 from ottla.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.protocol.records import formats
 from ottla.protocol.schema import Versions, spec
-
-PATIENCE_SECONDS = 15
 
 
 @pytest.mark.parametrize("how", ["in time", "cancelled"])
@@ -42,7 +41,7 @@ async def test_a_stop_that_cannot_abort_ends_all_the_same(how: str, tmp_path: Pa
             door.target = 0
 
         door.shut_on(spec(EndTxnRequest).api_key, BEHIND, away)
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             if how == "in time":
                 await producer.stop(timeout_s=0.2)
             else:
@@ -187,7 +186,7 @@ async def test_records_that_a_broker_lost(release: str, is_committed: bool, tmp_
     (tmp_path / ".kafka_cleanshutdown").unlink()
     async with running(tmp_path, release=release, overrides=overrides, clock=broker.clock) as broker:
         door.target = broker.ports[0]
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             await producer.send("t", b"four")
             if is_committed and release == "2.8":  # with an epoch for each transaction nothing would show it
                 with pytest.raises(errors.OutOfOrderSequence):

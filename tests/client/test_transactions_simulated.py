@@ -54,7 +54,7 @@ def live(seed: int, release: str, kind: str) -> World:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600 * max(1.0, SCALE))
+@pytest.mark.timeout(900 * max(1.0, SCALE))
 @pytest.mark.parametrize(("release", "kind"), EACH)
 def test_transactions_come_through(release: str, kind: str) -> None:
     counts: dict[str, int] = {}

@@ -23,11 +23,11 @@ from typing import Any
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from copier import ON_PURPOSE, STEPS, Settings, transformed
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 from transactional import librdkafka
 
 PROGRAM = Path(__file__).with_name("copier.py")
-WAIT_SECONDS = 60  # a bound, not a wait
 ENDED = {"fatal", "aborted"}
 # A loop is alone with its transactional id, and no transaction times out: none of it may ever hear of these.
 NEVER = re.compile(
@@ -80,7 +80,7 @@ def read_topic(address: str, topic: str, partitions: int, isolation: str = "read
     ended: set[int] = set()
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in found])
-        end = time.monotonic() + WAIT_SECONDS
+        end = time.monotonic() + PATIENCE_S
         while len(ended) < partitions:
             assert time.monotonic() < end, f"the end of {topic} is not reached"
             for message in consumer.consume(1000, 0.01):  # it would wait for all 1000, where it may
@@ -98,7 +98,7 @@ def read_topic(address: str, topic: str, partitions: int, isolation: str = "read
 def committed_offsets(admin: AdminClient, group: str, topic: str) -> dict[int, int]:
     """Of a group, once no transaction holds them back."""
     asked = [ConsumerGroupTopicPartitions(group)]
-    answer = admin.list_consumer_group_offsets(asked, require_stable=True)[group].result(WAIT_SECONDS)
+    answer = admin.list_consumer_group_offsets(asked, require_stable=True)[group].result(PATIENCE_S)
     return {place.partition: place.offset for place in answer.topic_partitions if place.topic == topic}
 
 
@@ -162,8 +162,8 @@ class Loop:
 
     def gone(self) -> None:
         assert self.process and self.process.stdout and self._reader
-        self.process.wait(WAIT_SECONDS)
-        self._reader.join(WAIT_SECONDS)
+        self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
         self.process.stdout.close()
 
     @property
@@ -199,12 +199,12 @@ class Input:
                 number += 1
             self._producer.poll(0)
             self._stop.wait(PAUSE_SECONDS)
-        if self._producer.flush(WAIT_SECONDS):
+        if self._producer.flush(PATIENCE_S):
             self.failures.append("records are left")
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(2 * WAIT_SECONDS)
+        self._thread.join(2 * PATIENCE_S)
 
 
 class Pipelines:
@@ -217,7 +217,7 @@ class Pipelines:
 
     def wait_for(self, what: Callable[[], object], complaint: str, pause: float = 0.05) -> None:
         """Returns as soon as `what` is true; looks again at each line of a loop, and now and then."""
-        end = time.monotonic() + WAIT_SECONDS
+        end = time.monotonic() + PATIENCE_S
         while not what():  # which may wait for a reader, that wants the condition: it is not held here
             if time.monotonic() > end:
                 self._ask_where()
@@ -256,7 +256,7 @@ def end_offsets(address: str, topic: str, partitions: int, isolation: str = "rea
     consumer = Consumer({**librdkafka(address), "group.id": "verifier", "isolation.level": isolation})
     try:
         return {
-            number: consumer.get_watermark_offsets(TopicPartition(topic, number), WAIT_SECONDS)[1]
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), PATIENCE_S)[1]
             for number in range(partitions)
         }
     finally:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
@@ -20,7 +22,9 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition as PyTopicPartition
 from mixed_records import Message
 
-READ_SECONDS = 60  # a bound, not a wait
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from patience import PATIENCE_S
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MAX_REQUEST_BYTES = 1_048_576
 
@@ -32,14 +36,14 @@ def create_topic(address: str, topic: str, partitions: int = 1, **configs: objec
     """Makes a topic; config names with _ for the dots. Returns its name."""
     named = {name.replace("_", "."): str(value) for name, value in configs.items()}
     admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic(topic, partitions, config=named)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, config=named)])[topic].result(PATIENCE_S)
     return topic
 
 
 def delete_topic(address: str, topic: str) -> None:
     """Takes a topic away, and its data with it."""
     admin = AdminClient({"bootstrap.servers": address})
-    admin.delete_topics([topic])[topic].result(30)
+    admin.delete_topics([topic])[topic].result(PATIENCE_S)
 
 
 # kafka-python
@@ -58,8 +62,8 @@ def kafka_python_write(address: str, topic: str, messages: Sequence[Message], co
             producer.send(topic, value=m.value, key=m.key, headers=list(m.headers), partition=0)  # type: ignore[arg-type]
             for m in messages
         ]
-        producer.flush(READ_SECONDS)
-        assert [future.get(READ_SECONDS).offset for future in sent] == list(
+        producer.flush(PATIENCE_S)
+        assert [future.get(PATIENCE_S).offset for future in sent] == list(
             range(sent[0].get(0).offset, sent[0].get(0).offset + len(sent))
         )
     finally:
@@ -73,7 +77,7 @@ def kafka_python_read(address: str, topic: str, count: int) -> list[Message]:
     try:
         consumer.assign([PyTopicPartition(topic, 0)])
         found: list[Message] = []
-        end = time.monotonic() + READ_SECONDS
+        end = time.monotonic() + PATIENCE_S
         while len(found) < count and time.monotonic() < end:
             for records in consumer.poll(500, max_records=5000).values():
                 found += [Message(r.key, r.value, tuple(r.headers)) for r in records]
@@ -110,7 +114,7 @@ def confluent_write(address: str, topic: str, messages: Sequence[Message], codec
             except BufferError:
                 producer.poll(0.1)
         producer.poll(0)
-    assert producer.flush(READ_SECONDS) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert not failures, failures[0]
 
 
@@ -128,7 +132,7 @@ def confluent_read(address: str, topic: str, count: int) -> list[Message]:
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         found: list[Message] = []
-        end = time.monotonic() + READ_SECONDS
+        end = time.monotonic() + PATIENCE_S
         while len(found) < count and time.monotonic() < end:
             for m in consumer.consume(5000, 0.2):
                 if error := m.error():
@@ -154,7 +158,7 @@ def aiokafka_write(address: str, topic: str, messages: Sequence[Message], codec:
         )
         async with producer:
             sent = [await producer.send(topic, m.value, m.key, partition=0, headers=list(m.headers)) for m in messages]
-            await asyncio.wait_for(asyncio.gather(*sent), READ_SECONDS)
+            await asyncio.wait_for(asyncio.gather(*sent), PATIENCE_S)
 
     asyncio.run(write())
 
@@ -171,7 +175,7 @@ def aiokafka_read(address: str, topic: str, count: int) -> list[Message]:
         found: list[Message] = []
         async with consumer:
             consumer.assign([AioTopicPartition(topic, 0)])
-            end = time.monotonic() + READ_SECONDS
+            end = time.monotonic() + PATIENCE_S
             while len(found) < count and time.monotonic() < end:
                 for records in (await consumer.getmany(timeout_ms=500, max_records=5000)).values():
                     found += [Message(r.key, r.value, tuple(r.headers)) for r in records]
@@ -186,7 +190,7 @@ KEY_MARK = "\x1e"
 KCAT_HEADERS = (("client", b"kcat"), ("twice", b"1"), ("twice", b"2"))
 
 
-def run_kcat(*arguments: str, stdin: bytes = b"", timeout: float = READ_SECONDS) -> subprocess.CompletedProcess[bytes]:
+def run_kcat(*arguments: str, stdin: bytes = b"", timeout: float = PATIENCE_S) -> subprocess.CompletedProcess[bytes]:
     """kcat, which must succeed."""
     outcome = subprocess.run(["kcat", *arguments], input=stdin, capture_output=True, timeout=timeout, check=False)
     assert outcome.returncode == 0, outcome.stderr.decode()

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from group_member import HEARTBEAT_MS, SESSION_TIMEOUT_MS
+from patience import PATIENCE_S
 
-WAIT_SECONDS = 40  # a bound, not a wait
 PROGRAM = Path(__file__).with_name("group_member.py")
 KCAT_ASSIGNMENT = re.compile(r"% Group .* rebalanced \(memberid .*\): (assigned|revoked): (.*)")
 
@@ -34,7 +34,7 @@ class Members:
     def wait_for(self, what: Callable[[], object]) -> None:
         """Returns as soon as `what` is true; fails with everything that was said when it does not become so."""
         with self.changed:
-            if self.changed.wait_for(what, WAIT_SECONDS):
+            if self.changed.wait_for(what, PATIENCE_S):
                 return
         raise AssertionError("\n".join(f"{m.kind}: {sorted(m.held)}\n{''.join(m.said[-30:])}" for m in self.all))
 
@@ -85,9 +85,9 @@ class Member:
         self._gone()
 
     def _gone(self) -> None:
-        self.process.wait(WAIT_SECONDS)
+        self.process.wait(PATIENCE_S)
         for reader in self._readers:
-            reader.join(WAIT_SECONDS)
+            reader.join(PATIENCE_S)
         for stream in (self.process.stdout, self.process.stderr):
             assert stream
             stream.close()

@@ -6,8 +6,10 @@ Each is a function `(address, topic, progress)`; the record with number n has th
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -17,6 +19,9 @@ from kafka import KafkaProducer
 from running_broker import RunningBroker
 
 from ottla.client import Producer as OttlaProducer
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from patience import PATIENCE_S
 
 Acknowledged = dict[int, int]  # number of the record -> its offset
 BATCH = 500
@@ -38,7 +43,7 @@ class Progress:
 
     def wait_for(self, count: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.offsets) >= count or self.failures, 40)
+            assert self._changed.wait_for(lambda: len(self.offsets) >= count or self.failures, PATIENCE_S)
         assert not self.failures, self.failures[0]
 
 
@@ -59,7 +64,7 @@ def confluent_kafka(address: str, topic: str, progress: Progress) -> None:
             )
             number += 1
         producer.poll(0 if len(producer) < BATCH else 0.01)
-    assert producer.flush(40) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def kafka_python(address: str, topic: str, progress: Progress) -> None:
@@ -69,7 +74,7 @@ def kafka_python(address: str, topic: str, progress: Progress) -> None:
         while not progress.stop.is_set() and not progress.failures:
             sent = [producer.send(topic, b"%d" % (number + n), partition=0) for n in range(BATCH)]
             for n, future in enumerate(sent):
-                progress.acknowledged(number + n, future.get(40).offset)
+                progress.acknowledged(number + n, future.get(PATIENCE_S).offset)
             number += BATCH
     except Exception as error:
         progress.failures.append(error)

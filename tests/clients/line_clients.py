@@ -21,6 +21,9 @@ from confluent_kafka import OFFSET_STORED, Consumer, KafkaError, KafkaException,
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from old_environment import NODE_MODULES, old_python
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from patience import PATIENCE_S
+
 HERE = Path(__file__).parent
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -102,7 +105,7 @@ class LineClient:
     def close(self) -> None:
         assert self.process.stdin and self.process.stdout
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(PATIENCE_S)
         self.process.stdout.close()
 
     def _first(self, address: str, *words: object) -> str:
@@ -156,7 +159,7 @@ class Librdkafka:
                 "bootstrap.servers": address,
                 "compression.type": codec,
                 "linger.ms": 200,
-                "message.timeout.ms": 8000,
+                "message.timeout.ms": 1000 * PATIENCE_S,
                 **settings,
             }
         )
@@ -172,7 +175,7 @@ class Librdkafka:
                 on_delivery=lambda error, message: found.append(error or message.offset() or 0),
                 **given,  # type: ignore[arg-type]
             )
-        left = producer.flush(30)
+        left = producer.flush(PATIENCE_S)
         errors = [one for one in found if isinstance(one, KafkaError)]
         if errors or left:
             raise ClientError(f"{errors[0] if errors else ''} {left} not acknowledged")

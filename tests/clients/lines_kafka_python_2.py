@@ -42,7 +42,7 @@ def produce(address: str, topic: str, codec: str, rows: list, words: list) -> st
         acks="all",
         max_in_flight_requests_per_connection=1,
         request_timeout_ms=10000,
-        max_block_ms=8000,
+        max_block_ms=60000,
     )
     producer = KafkaProducer(**config)
     try:

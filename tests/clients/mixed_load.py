@@ -26,10 +26,10 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError as PyKafkaError
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as PyTopicPartition
+from patience import PATIENCE_S
 
 BURST, PAUSE_SECONDS = 10, 0.01  # some thousand records a second in all: the checks at the end read them all
 WINDOW = 1000  # records of a producer that are not yet acknowledged
-PATIENCE_SECONDS = 60  # a bound for what is left at the end
 KEYS = 50
 NOT_ACKNOWLEDGED, NO_OFFSET = -2, -1
 
@@ -111,7 +111,7 @@ def confluent(address: str, ledger: Ledger, stop: threading.Event, *, idempotent
             told = functools.partial(delivered, number)
             producer.produce(ledger.topic, value, key, partition, on_delivery=told)
         producer.poll(PAUSE_SECONDS)
-    if left := producer.flush(PATIENCE_SECONDS):
+    if left := producer.flush(PATIENCE_S):
         ledger.failures.append(f"{left} records were not sent")
 
 
@@ -134,9 +134,9 @@ def kafka_python(address: str, ledger: Ledger, stop: threading.Event, *, idempot
                 sent.add_callback(lambda metadata, number=number: ledger.acknowledge(number, metadata.offset))
                 sent.add_errback(ledger.failures.append)
             stop.wait(PAUSE_SECONDS)
-        producer.flush(PATIENCE_SECONDS)
+        producer.flush(PATIENCE_S)
     finally:
-        producer.close(PATIENCE_SECONDS)
+        producer.close(PATIENCE_S)
 
 
 def aiokafka(address: str, ledger: Ledger, stop: threading.Event) -> None:
@@ -157,7 +157,7 @@ def aiokafka(address: str, ledger: Ledger, stop: threading.Event) -> None:
                     sent = await producer.send(ledger.topic, value, key, partition)
                     sent.add_done_callback(functools.partial(delivered, number))
                 await asyncio.sleep(PAUSE_SECONDS)
-            await asyncio.wait_for(producer.flush(), PATIENCE_SECONDS)
+            await asyncio.wait_for(producer.flush(), PATIENCE_S)
 
     asyncio.run(run())
 
@@ -345,7 +345,7 @@ class Churn:
         while not stop.is_set():
             (answer,) = ask().values()
             try:
-                answer.result(10)
+                answer.result(PATIENCE_S)
                 return True
             except KafkaException as error:
                 if error.args[0].code() == done:
@@ -363,7 +363,7 @@ class Churn:
         for number in range(3):
             told = lambda error, _, number=number: None if error else acknowledged.append(number)  # noqa: E731
             producer.produce(topic, value_of(f"{topic}/{incarnation}", number), partition=0, on_delivery=told)
-        producer.flush(5)
+        producer.flush(PATIENCE_S)
         return len(acknowledged)
 
 
@@ -388,11 +388,11 @@ def whole_topics(address: str, topics: Mapping[str, int]) -> dict[str, Records]:
     try:
         open_ends = {(topic, p) for topic, partitions in found.items() for p in partitions}
         consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in open_ends])
-        end = time.monotonic() + PATIENCE_SECONDS
+        end = time.monotonic() + PATIENCE_S
         while open_ends:
             messages = consumer.consume(1000, 0.05)
             if messages:
-                end = time.monotonic() + PATIENCE_SECONDS
+                end = time.monotonic() + PATIENCE_S
             assert time.monotonic() < end, f"nothing more comes, before the end of {open_ends}"
             for m in messages:
                 topic, partition = m.topic() or "", m.partition() or 0

@@ -7,11 +7,13 @@ is not touched; where librdkafka tells errors otherwise they are raised as its K
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -20,8 +22,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition as PyTopicPartition
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from patience import PATIENCE_MS
+
 CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka")
-PATIENCE_MS = 15_000  # a bound for what must come; nothing waits for it to pass
 BACKOFF_MS = 20
 
 

@@ -7,10 +7,14 @@ Owns the sessions. All names are the session's own, so a broker may see several 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-SECONDS = 30.0  # a bound for what hangs
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from patience import PATIENCE_MS, PATIENCE_S
+
 RECORDS = 6
 PARTITIONS = 2
 
@@ -25,46 +29,46 @@ def confluent(address: str, name: str) -> None:
     quiet = {"bootstrap.servers": address, "log_level": 0, "error_cb": lambda _error: None, "client.id": "confluent"}
     admin = AdminClient(quiet)
     topics = [NewTopic(name, 1, 1, config={"retention.ms": "-1"}), NewTopic(f"{name}-out", 1, 1)]
-    for done in admin.create_topics(topics, operation_timeout=SECONDS).values():
-        done.result(SECONDS)
+    for done in admin.create_topics(topics, operation_timeout=PATIENCE_S).values():
+        done.result(PATIENCE_S)
     try:
-        admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS)
+        admin.create_topics([NewTopic(name, 1, 1)])[name].result(PATIENCE_S)
         raise AssertionError("a topic was made twice")
     except KafkaException:
         pass
-    admin.create_partitions([NewPartitions(name, PARTITIONS)])[name].result(SECONDS)
+    admin.create_partitions([NewPartitions(name, PARTITIONS)])[name].result(PATIENCE_S)
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
     assert resource in admin.describe_configs([resource])
-    admin.describe_configs([resource])[resource].result(SECONDS)
+    admin.describe_configs([resource])[resource].result(PATIENCE_S)
 
     producer = Producer({**quiet, "enable.idempotence": True, "linger.ms": 0, "compression.type": "zstd", "retries": 3})
     for number in range(RECORDS):
         producer.produce(name, b"%d" % number, b"key", partition=number % PARTITIONS, headers=[("h", b"1")])
-        producer.flush(SECONDS)
+        producer.flush(PATIENCE_S)
 
     config = {"group.id": f"{name}-group", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer({**quiet, **config, "fetch.wait.max.ms": 50, "isolation.level": "read_committed"})
     consumer.subscribe([name])
     found = 0
     while found < RECORDS:
-        message = consumer.poll(SECONDS)
+        message = consumer.poll(PATIENCE_S)
         assert message is not None and message.error() is None, message
         found += 1
     consumer.commit(asynchronous=False)
 
     writer = Producer({**quiet, "transactional.id": f"{name}-writer", "linger.ms": 0})
-    writer.init_transactions(SECONDS)
+    writer.init_transactions(PATIENCE_S)
     for commits in (True, False):
         writer.begin_transaction()
         writer.produce(f"{name}-out", b"decided", partition=0)
         offsets = [TopicPartition(name, 0, RECORDS // PARTITIONS)]
-        writer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), SECONDS)
-        writer.flush(SECONDS)
-        (writer.commit_transaction if commits else writer.abort_transaction)(SECONDS)
+        writer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), PATIENCE_S)
+        writer.flush(PATIENCE_S)
+        (writer.commit_transaction if commits else writer.abort_transaction)(PATIENCE_S)
     consumer.close()
-    admin.list_consumer_groups(request_timeout=SECONDS).result(SECONDS)
-    admin.describe_consumer_groups([f"{name}-group"])[f"{name}-group"].result(SECONDS)
-    admin.delete_topics([f"{name}-out"])[f"{name}-out"].result(SECONDS)
+    admin.list_consumer_groups(request_timeout=PATIENCE_S).result(PATIENCE_S)
+    admin.describe_consumer_groups([f"{name}-group"])[f"{name}-group"].result(PATIENCE_S)
+    admin.delete_topics([f"{name}-out"])[f"{name}-out"].result(PATIENCE_S)
 
 
 def kafka_python(address: str, name: str) -> None:
@@ -87,7 +91,7 @@ def kafka_python(address: str, name: str) -> None:
             pass
         admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)])
         for number in range(RECORDS):
-            producer.send(name, b"%d" % number, b"key", partition=number % PARTITIONS).get(SECONDS)
+            producer.send(name, b"%d" % number, b"key", partition=number % PARTITIONS).get(PATIENCE_S)
         consumer = KafkaConsumer(
             name,
             bootstrap_servers=address,
@@ -99,7 +103,7 @@ def kafka_python(address: str, name: str) -> None:
         )
         found = 0
         while found < RECORDS:
-            found += sum(map(len, consumer.poll(int(SECONDS * 1000)).values()))
+            found += sum(map(len, consumer.poll(PATIENCE_MS).values()))
         consumer.commit()
         writer.init_transactions()
         for commits in (True, False):
@@ -107,7 +111,7 @@ def kafka_python(address: str, name: str) -> None:
             writer.send(f"{name}-out", b"decided", partition=0)
             offset = OffsetAndMetadata(RECORDS // PARTITIONS, "", -1)
             writer.send_offsets_to_transaction({TopicPartition(name, 0): offset}, f"{name}-group")
-            writer.flush(SECONDS)
+            writer.flush(PATIENCE_S)
             (writer.commit_transaction if commits else writer.abort_transaction)()
         admin.list_groups()
         admin.describe_groups([f"{name}-group"])
@@ -115,7 +119,7 @@ def kafka_python(address: str, name: str) -> None:
         if consumer is not None:
             consumer.close()
         for one in (producer, writer):
-            one.close(timeout=SECONDS)
+            one.close(timeout=PATIENCE_S)
         admin.close()
 
 
@@ -143,7 +147,7 @@ async def _aiokafka(address: str, name: str) -> None:
             fetch_max_wait_ms=50,
         ) as consumer:
             for _ in range(RECORDS):
-                await asyncio.wait_for(consumer.getone(), SECONDS)
+                await asyncio.wait_for(consumer.getone(), PATIENCE_S)
             await consumer.commit()
         async with AIOKafkaProducer(**ours, transactional_id=f"{name}-writer") as writer:
             for commits in (True, False):

@@ -12,8 +12,8 @@ from selectors import EVENT_READ, DefaultSelector
 
 from ottla.protocol.records import batch, formats
 
-START_SECONDS = 30  # a bound for a broken start; the ready line ends the wait
-STOP_SECONDS = 30
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from patience import PATIENCE_S
 
 # Kafka waits three seconds for a group's first members and grants no session below six: both only cost time here.
 OVERRIDES = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
@@ -44,7 +44,7 @@ class RunningBroker:
         assert self.process and self.process.stdout
         with DefaultSelector() as selector:
             selector.register(self.process.stdout, EVENT_READ)
-            ready = selector.select(START_SECONDS)
+            ready = selector.select(PATIENCE_S)
         line = self.process.stdout.readline() if ready else ""
         if not line.startswith("ottla ready on "):
             self.kill()
@@ -92,10 +92,10 @@ class RunningBroker:
     def _gone(self) -> int:
         assert self.process and self.process.stdout
         try:
-            code = self.process.wait(STOP_SECONDS)
+            code = self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             os.kill(self.process.pid, signal.SIGKILL)
-            self.process.wait(STOP_SECONDS)
+            self.process.wait(PATIENCE_S)
             code = -signal.SIGKILL
         self.process.stdout.close()
         return code

@@ -30,12 +30,12 @@ from kafka.errors import (
     SecurityDisabledError,
     TopicAuthorizationFailedError,
 )
+from patience import PATIENCE_MS, PATIENCE_S
 from running_broker import RunningBroker
 
 from ottla.broker import Embedded
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-ADMIN_SECONDS = 20
 READ, WRITE, ALL, DESCRIBE = ACLOperation.READ, ACLOperation.WRITE, ACLOperation.ALL, ACLOperation.DESCRIBE
 ALLOW, DENY = ACLPermissionType.ALLOW, ACLPermissionType.DENY
 LITERAL, PREFIXED = ACLResourcePatternType.LITERAL, ACLResourcePatternType.PREFIXED
@@ -123,20 +123,20 @@ def test_confluent(address: str, name: str) -> None:
 
     made = [binding(literal, AclOperation.READ), binding(prefixed, AclOperation.WRITE)]
     for future in admin.create_acls(made).values():
-        assert future.result(ADMIN_SECONDS) is None
-    assert set(admin.describe_acls(named(ResourcePatternType.ANY)).result(ADMIN_SECONDS)) == set(made)
-    match = admin.describe_acls(named(ResourcePatternType.MATCH, f"{name}-1")).result(ADMIN_SECONDS)
+        assert future.result(PATIENCE_S) is None
+    assert set(admin.describe_acls(named(ResourcePatternType.ANY)).result(PATIENCE_S)) == set(made)
+    match = admin.describe_acls(named(ResourcePatternType.MATCH, f"{name}-1")).result(PATIENCE_S)
     assert match == made[1:]
     filters = [named(literal), named(literal, "nothing of that name")]
-    assert [list(f.result(ADMIN_SECONDS)) for f in admin.delete_acls(filters).values()] == [made[:1], []]
-    assert admin.describe_acls(named(ResourcePatternType.ANY)).result(ADMIN_SECONDS) == made[1:]
+    assert [list(f.result(PATIENCE_S)) for f in admin.delete_acls(filters).values()] == [made[:1], []]
+    assert admin.describe_acls(named(ResourcePatternType.ANY)).result(PATIENCE_S) == made[1:]
     wrong = [binding(literal, AclOperation.READ, name, "nobody"), made[0]]
     futures = admin.create_acls(wrong)
     with pytest.raises(KafkaException) as caught:
-        futures[wrong[0]].result(ADMIN_SECONDS)
+        futures[wrong[0]].result(PATIENCE_S)
     error = caught.value.args[0]
     assert error.code() == KafkaError.INVALID_REQUEST and "no colon is present" in error.str()
-    assert futures[made[0]].result(ADMIN_SECONDS) is None
+    assert futures[made[0]].result(PATIENCE_S) is None
 
 
 def test_without_an_authorizer(broker: RunningBroker, admin_of: Callable[[str], Any]) -> None:
@@ -151,11 +151,11 @@ def test_without_an_authorizer(broker: RunningBroker, admin_of: Callable[[str], 
     everything = AclBindingFilter(ResourceType.ANY, anyone, ResourcePatternType.ANY, anyone, anyone, *anything)
     (deleted,) = confluent.delete_acls([everything]).values()
     with pytest.raises(KafkaException) as caught:
-        deleted.result(ADMIN_SECONDS)
+        deleted.result(PATIENCE_S)
     error = caught.value.args[0]
     assert error.code() == KafkaError.SECURITY_DISABLED and error.str() == "No Authorizer is configured."
     # It does not look at the code of the whole, with a real Kafka neither.
-    assert confluent.describe_acls(everything).result(ADMIN_SECONDS) == []
+    assert confluent.describe_acls(everything).result(PATIENCE_S) == []
 
 
 @pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
@@ -177,7 +177,7 @@ def test_rules_for_hosts(tmp_path: Path, admin_of: Callable[[str], Any]) -> None
     def send(topic: str = "t") -> None:
         producer = KafkaProducer(bootstrap_servers=broker.address, max_block_ms=5000)
         try:
-            producer.send(topic, b"x").get(ADMIN_SECONDS)
+            producer.send(topic, b"x").get(PATIENCE_S)
         finally:
             producer.close()
 
@@ -188,7 +188,7 @@ def test_rules_for_hosts(tmp_path: Path, admin_of: Callable[[str], Any]) -> None
             group_id=group,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
-            consumer_timeout_ms=ADMIN_SECONDS * 1000,
+            consumer_timeout_ms=PATIENCE_MS,
         )
         try:
             return next(consumer).value
@@ -213,7 +213,7 @@ def test_rules_for_hosts(tmp_path: Path, admin_of: Callable[[str], Any]) -> None
     errors: list[Any] = []
     producer = Producer({"bootstrap.servers": broker.address})
     producer.produce("t", b"y", on_delivery=lambda error, message: errors.append(error))
-    producer.flush(ADMIN_SECONDS)
+    producer.flush(PATIENCE_S)
     assert errors[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     admin.delete_acls([by_name("kafka-cluster")])
     with pytest.raises(ClusterAuthorizationFailedError):

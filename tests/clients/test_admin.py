@@ -33,9 +33,8 @@ from kafka.errors import GroupIdNotFoundError, InvalidConfigurationError, TopicA
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as PyTopicPartition
 from mixed_records import mixed
+from patience import PATIENCE_S
 from running_broker import RunningBroker
-
-ADMIN_SECONDS = 20
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def confluent(broker: RunningBroker) -> Any:  # nor are these in full
 
 def done(futures: dict) -> list:
     """The results of all; the first failure is raised."""
-    return [future.result(ADMIN_SECONDS) for future in futures.values()]
+    return [future.result(PATIENCE_S) for future in futures.values()]
 
 
 def commit(address: str, group: str, topic: str, offset: int) -> None:
@@ -164,13 +163,13 @@ def test_confluent_topics(confluent: Any, name: str) -> None:
         done(confluent.create_topics([NewTopic(f"{name}-3", 1, 3)]))
     assert caught.value.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR
     done(confluent.create_partitions([NewPartitions(name, 5)]))
-    assert len(confluent.list_topics(timeout=ADMIN_SECONDS).topics[name].partitions) == 5
+    assert len(confluent.list_topics(timeout=PATIENCE_S).topics[name].partitions) == 5
     (described,) = done(confluent.describe_topics(TopicCollection([name])))
     assert [(p.id, p.leader.id, len(p.replicas), len(p.isr)) for p in described.partitions] == [
         (n, 1, 1, 1) for n in range(5)
     ]
     done(confluent.delete_topics([name]))
-    assert name not in confluent.list_topics(timeout=ADMIN_SECONDS).topics
+    assert name not in confluent.list_topics(timeout=PATIENCE_S).topics
     with pytest.raises(KafkaException) as caught:
         done(confluent.delete_topics([name]))
     assert caught.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
@@ -215,7 +214,7 @@ def test_confluent_groups_and_offsets(confluent: Any, broker: RunningBroker, top
     moved = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 12)])
     (answer,) = done(confluent.alter_consumer_group_offsets([moved]))
     assert answer.topic_partitions[0].error is None and offset() == 12
-    listed = confluent.list_consumer_groups().result(ADMIN_SECONDS)
+    listed = confluent.list_consumer_groups().result(PATIENCE_S)
     assert group in [one.group_id for one in listed.valid] and not listed.errors
     (described,) = done(confluent.describe_consumer_groups([group]))
     assert described.state.name == "EMPTY" and described.coordinator.port == broker.port
@@ -231,12 +230,12 @@ def test_confluent_deletes_records(confluent: Any, broker: RunningBroker, topic:
     assert deleted.low_watermark == 8
     assert len(READERS["confluent-kafka"](broker.address, topic, 12)) == 12
     consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "nobody"})
-    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), ADMIN_SECONDS) == (8, 20)
+    assert consumer.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_S) == (8, 20)
     consumer.close()
 
 
 def test_confluent_cluster(confluent: Any, broker: RunningBroker) -> None:
-    cluster = confluent.describe_cluster().result(ADMIN_SECONDS)
+    cluster = confluent.describe_cluster().result(PATIENCE_S)
     assert [(node.id, node.port) for node in cluster.nodes] == [(1, broker.port)]
     assert cluster.controller.id == 1 and len(cluster.cluster_id) == 22
 

@@ -15,12 +15,11 @@ from four_clients import WRITERS
 from kafka.admin import KafkaAdminClient
 from kafka.structs import TopicPartition as PyTopicPartition
 from mixed_records import mixed
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 from ottla.client import Admin
 from ottla.client import admin as own
-
-SECONDS = 20
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def kafka_python(broker: RunningBroker) -> Iterator[Any]:
 
 
 def done(futures: dict[Any, Any]) -> list[Any]:
-    return [future.result(SECONDS) for future in futures.values()]
+    return [future.result(PATIENCE_S) for future in futures.values()]
 
 
 async def test_topics_and_the_cluster(admin: Admin, confluent: Any, kafka_python: Any, name: str) -> None:
@@ -53,7 +52,7 @@ async def test_topics_and_the_cluster(admin: Admin, confluent: Any, kafka_python
         (p.id, p.leader.id, tuple(n.id for n in p.replicas), tuple(n.id for n in p.isr)) for p in theirs.partitions
     ]
     assert set(await admin.list_topics(include_internal=True)) == set(kafka_python.list_topics())
-    cluster = confluent.describe_cluster().result(SECONDS)
+    cluster = confluent.describe_cluster().result(PATIENCE_S)
     told = await admin.describe_cluster()
     assert told.cluster_id == cluster.cluster_id
     assert [node[:3] for node in told.nodes] == [(node.id, node.host, node.port) for node in cluster.nodes]
@@ -101,7 +100,7 @@ async def test_offsets_records_and_groups(
     done(confluent.alter_consumer_group_offsets([moved]))
     assert await admin.list_group_offsets(group) == {where: own.OffsetAndMetadata(9, "", -1)}
     listed = [each for each in await admin.list_groups() if each.group == group]
-    (expected,) = [g for g in confluent.list_consumer_groups().result(SECONDS).valid if g.group_id == group]
+    (expected,) = [g for g in confluent.list_consumer_groups().result(PATIENCE_S).valid if g.group_id == group]
     assert [(each.group, each.state.upper()) for each in listed] == [(group, expected.state.name)]
     (theirs,) = done(confluent.describe_consumer_groups([group]))
     ours = own.checked(await admin.describe_groups([group]))[group]

@@ -28,6 +28,7 @@ from kafka.errors import (
     TransactionalIdAuthorizationFailedError,
 )
 from kafka.structs import TopicPartition as PyTopicPartition
+from patience import PATIENCE_MS, PATIENCE_S
 
 from ottla.broker import Embedded
 
@@ -37,7 +38,6 @@ CONFIGS = {
     "allow.everyone.if.no.acl.found": "true",
     "group.initial.rebalance.delay.ms": "0",
 }
-SECONDS = 20  # a bound for what hangs
 TOPIC, READ_ONLY, SHOWN, GROUP = "closed-topic", "readable", "shown", "closed-group"
 TRANSACTIONAL_ID = "closed-id"
 CLOSED = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
@@ -66,13 +66,13 @@ def test_kafka_python_writes_and_reads(address: str) -> None:
     producer = KafkaProducer(bootstrap_servers=address, enable_idempotence=False)
     for topic in (TOPIC, READ_ONLY):
         with pytest.raises(TopicAuthorizationFailedError):
-            producer.send(topic, b"v").get(SECONDS)
-    assert producer.send("open", b"v").get(SECONDS).offset == 0
+            producer.send(topic, b"v").get(PATIENCE_S)
+    assert producer.send("open", b"v").get(PATIENCE_S).offset == 0
     producer.close()
     consumer = KafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest")
     consumer.assign([PyTopicPartition(SHOWN, 0)])
     with pytest.raises(TopicAuthorizationFailedError):
-        consumer.poll(SECONDS * 1000)
+        consumer.poll(PATIENCE_MS)
     consumer.assign([PyTopicPartition(READ_ONLY, 0)])
     assert consumer.end_offsets([PyTopicPartition(READ_ONLY, 0)]) == {PyTopicPartition(READ_ONLY, 0): 0}
     assert consumer.poll(0) == {}
@@ -82,7 +82,7 @@ def test_kafka_python_writes_and_reads(address: str) -> None:
 def test_kafka_python_and_a_group(address: str) -> None:
     consumer = KafkaConsumer("open", bootstrap_servers=address, group_id=GROUP)
     with pytest.raises(GroupAuthorizationFailedError):
-        consumer.poll(SECONDS * 1000)
+        consumer.poll(PATIENCE_MS)
     consumer.close(autocommit=False)
 
 
@@ -108,7 +108,7 @@ def codes_of(futures: Any) -> set[Any]:
     found = set()
     for future in futures.values():
         with pytest.raises(KafkaException) as refused:
-            future.result(SECONDS)
+            future.result(PATIENCE_S)
         found.add(refused.value.args[0].code())
     return found
 
@@ -118,11 +118,11 @@ def test_confluent_writes_and_reads(address: str) -> None:
     told: list[Any] = []
     for topic in (TOPIC, READ_ONLY):
         producer.produce(topic, b"v", on_delivery=lambda error, _: told.append(error))
-    assert producer.flush(SECONDS) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert [error.code() for error in told] == [KafkaError.TOPIC_AUTHORIZATION_FAILED] * 2
     consumer = Consumer({"bootstrap.servers": address, "group.id": "open-group", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(TOPIC, 0)])
-    message = consumer.poll(SECONDS)
+    message = consumer.poll(PATIENCE_S)
     assert message is not None
     error = message.error()
     assert error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -132,7 +132,7 @@ def test_confluent_writes_and_reads(address: str) -> None:
 def test_confluent_and_a_group(address: str) -> None:
     consumer = Consumer({"bootstrap.servers": address, "group.id": GROUP})
     consumer.subscribe(["open"])
-    message = consumer.poll(SECONDS)
+    message = consumer.poll(PATIENCE_S)
     assert message is not None
     error = message.error()
     assert error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
@@ -142,7 +142,7 @@ def test_confluent_and_a_group(address: str) -> None:
 def test_confluent_and_a_transaction(address: str) -> None:
     producer = Producer({"bootstrap.servers": address, "transactional.id": TRANSACTIONAL_ID})
     with pytest.raises(KafkaException) as refused:
-        producer.init_transactions(SECONDS)
+        producer.init_transactions(PATIENCE_S)
     assert refused.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 

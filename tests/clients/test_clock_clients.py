@@ -11,6 +11,7 @@ from aiokafka.errors import CommitFailedError as AioCommitFailedError
 from confluent_kafka import KafkaException, Producer
 from kafka import KafkaProducer
 from kafka.errors import CommitFailedError as PyCommitFailedError
+from patience import PATIENCE_S
 from quick_clients import CLIENTS, consuming, producing
 
 from ottla.broker import Embedded
@@ -108,7 +109,7 @@ def confluent_transaction(clocked: Embedded, topic: str) -> None:
     producer.init_transactions(10)
     producer.begin_transaction()
     producer.produce(topic, b"late")
-    assert producer.flush(10) == 0
+    assert producer.flush(PATIENCE_S) == 0
     clocked.clock.advance(TIMED_OUT_MS)
     with pytest.raises(KafkaException) as caught:
         producer.commit_transaction(10)
@@ -120,7 +121,7 @@ def kafka_python_transaction(clocked: Embedded, topic: str) -> None:
     try:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(topic, b"late").get(10)
+        producer.send(topic, b"late").get(PATIENCE_S)
         clocked.clock.advance(TIMED_OUT_MS)
         with pytest.raises(Exception, match=r"(?i)fenced|epoch|abort"):
             producer.commit_transaction()

@@ -27,9 +27,7 @@ from ottla.broker import Embedded
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "broker"))
 from harness import Broker, running  # type: ignore[import-not-found]
-
-SECONDS = 20
-PATIENCE_SECONDS = 15
+from patience import PATIENCE_S
 
 
 @pytest.fixture
@@ -47,7 +45,7 @@ def kafka_python(broker: RunningBroker) -> Iterator[Any]:
 def test_credentials_of_each_client_are_seen_by_the_other(confluent: Any, kafka_python: Any, name: str) -> None:
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
     upsertion = UserScramCredentialUpsertion(f"{name}-c", info, b"secret", b"salt")
-    assert confluent.alter_user_scram_credentials([upsertion])[f"{name}-c"].result(SECONDS) is None
+    assert confluent.alter_user_scram_credentials([upsertion])[f"{name}-c"].result(PATIENCE_S) is None
     theirs = kafka_users.UserScramCredentialUpsertion(
         f"{name}-p", kafka_users.ScramMechanism.SCRAM_SHA_256, "secret", iterations=4096
     )
@@ -56,19 +54,19 @@ def test_credentials_of_each_client_are_seen_by_the_other(confluent: Any, kafka_
     told = found[f"{name}-c"]
     assert told["error"] is None
     assert [(one["mechanism"].name, one["iterations"]) for one in told["credential_infos"]] == [("SCRAM_SHA_512", 8192)]
-    described = confluent.describe_user_scram_credentials([f"{name}-p"])[f"{name}-p"].result(SECONDS)
+    described = confluent.describe_user_scram_credentials([f"{name}-p"])[f"{name}-p"].result(PATIENCE_S)
     assert [(one.mechanism, one.iterations) for one in described.scram_credential_infos] == [
         (ScramMechanism.SCRAM_SHA_256, 4096)
     ]
-    everybody = confluent.describe_user_scram_credentials().result(SECONDS)
+    everybody = confluent.describe_user_scram_credentials().result(PATIENCE_S)
     assert {f"{name}-c", f"{name}-p"} <= set(everybody)
     deletion = UserScramCredentialDeletion(f"{name}-c", ScramMechanism.SCRAM_SHA_512)
-    assert confluent.alter_user_scram_credentials([deletion])[f"{name}-c"].result(SECONDS) is None
+    assert confluent.alter_user_scram_credentials([deletion])[f"{name}-c"].result(PATIENCE_S) is None
     with pytest.raises(KafkaException) as caught:
-        confluent.alter_user_scram_credentials([deletion])[f"{name}-c"].result(SECONDS)
+        confluent.alter_user_scram_credentials([deletion])[f"{name}-c"].result(PATIENCE_S)
     assert caught.value.args[0].code() == KafkaError.RESOURCE_NOT_FOUND
     with pytest.raises(KafkaException) as caught:
-        confluent.describe_user_scram_credentials([f"{name}-c"])[f"{name}-c"].result(SECONDS)
+        confluent.describe_user_scram_credentials([f"{name}-c"])[f"{name}-c"].result(PATIENCE_S)
     assert caught.value.args[0].code() == KafkaError.RESOURCE_NOT_FOUND
 
 
@@ -106,7 +104,7 @@ async def telling(tmp_path: Path) -> AsyncIterator[Broker]:
 
 async def until(broker: Broker, holds: Callable[[], bool]) -> None:
     """Lets time go by until it holds."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < end, broker.state.telemetry.instances
         await asyncio.sleep(0.02)
@@ -132,7 +130,7 @@ async def test_librdkafka_pushes_its_metrics_until_it_closes(kind: Any, telling:
 async def test_it_says_nothing_where_that_is_not_switched_on(tmp_path: Path) -> None:
     async with running(tmp_path, release="4.3") as broker:
         client: Any = await asyncio.to_thread(Producer, {"bootstrap.servers": f"127.0.0.1:{broker.ports[0]}"})
-        await asyncio.to_thread(client.list_topics, timeout=SECONDS)
+        await asyncio.to_thread(client.list_topics, timeout=PATIENCE_S)
         assert broker.state.telemetry.instances == {}
         assert not {71, 72} & {key for key, _ in broker.state.readers}
         await asyncio.to_thread(client.close)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from four_clients import READERS, WRITERS
 from mixed_records import difference, mixed
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 from ottla.protocol.compiler import build, parse
@@ -74,7 +75,7 @@ async def test_two_thousand_connections_at_once(
         asking = frame(METADATA, 12, build(MetadataRequest(topics=None), 12))
         for _, writer in opened:
             writer.write(asking)
-        bodies = await asyncio.wait_for(asyncio.gather(*(answer(reader) for reader, _ in opened)), 30)
+        bodies = await asyncio.wait_for(asyncio.gather(*(answer(reader) for reader, _ in opened)), PATIENCE_S)
         assert len(bodies) == CONNECTIONS and len(set(bodies)) == 1
         assert {topic.name for topic in parse(MetadataResponse, 12, bodies[0]).topics} == {"quiet", "busy"}
 
@@ -88,7 +89,7 @@ async def test_two_thousand_connections_at_once(
         assert difference(sent, found) is None
         assert not woken.done()
         await asyncio.to_thread(WRITERS["confluent-kafka"], own_broker.address, "quiet", sent[:1])
-        for body in await asyncio.wait_for(woken, 30):
+        for body in await asyncio.wait_for(woken, PATIENCE_S):
             (partition,) = parse(FetchResponse, FETCH_VERSION, body).responses[0].partitions
             assert (partition.error_code, partition.high_watermark) == (0, 1)
     finally:
@@ -106,6 +107,6 @@ async def test_metadata_request_of_librdkafka_with_bytes_too_many_is_answered(
     for body in (proper, b"\0\0\0" + proper, b"\0\0" + proper):
         reader, writer = await connect(broker)
         writer.write(frame(METADATA, version, body))
-        found = await asyncio.wait_for(answer(reader), 10)
+        found = await asyncio.wait_for(answer(reader), PATIENCE_S)
         assert [node.port for node in parse(MetadataResponse, version, found).brokers] == [broker.port]
         writer.close()

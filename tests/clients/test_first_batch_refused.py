@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Producer
 from kafka import KafkaProducer
+from patience import PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.client import Producer as OttlaProducer
@@ -25,14 +26,14 @@ def confluent_kafka(address: str, topic: str) -> None:
     failed: list[object] = []
     for value in VALUES:
         producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
-    assert producer.flush(20) == 0 and not failed
+    assert producer.flush(PATIENCE_S) == 0 and not failed
 
 
 def kafka_python(address: str, topic: str) -> None:
     producer = KafkaProducer(bootstrap_servers=address, batch_size=90, linger_ms=0, retry_backoff_ms=20)
     try:
         for sent in [producer.send(topic, value) for value in VALUES]:
-            sent.get(20)
+            sent.get(PATIENCE_S)
     finally:
         producer.close(20)
 

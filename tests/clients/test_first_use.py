@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 ADDRESS = "127.0.0.1:9092"  # what the README says; each test puts its own broker's in its place
@@ -54,6 +55,6 @@ def test_there_is_one_for_each_client() -> None:
 def test_the_first_use_works_as_written(client: str, address: str, tmp_path: Path) -> None:
     program = EXAMPLES[client].replace(ADDRESS, address)
     command = ["sh", "-ec", program] if client == "kcat" else [sys.executable, "-c", program]
-    outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert outcome.returncode == 0, outcome.stderr
     assert "hello" in outcome.stdout

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 from test_first_use import ADDRESS, README, address
 
 __all__ = ["address"]
@@ -33,7 +34,7 @@ def test_there_is_one_for_each_client_that_has_transactions() -> None:
 def test_transactions_work_as_written(client: str, address: str, tmp_path: Path) -> None:
     program = EXAMPLES[client].replace(ADDRESS, address)
     outcome = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert outcome.returncode == 0, outcome.stderr
     assert "hello" in outcome.stdout and "never" not in outcome.stdout

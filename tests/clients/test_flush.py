@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from four_clients import create_topic
 from idempotent_writers import PRODUCERS, Progress, numbers_in
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
@@ -49,7 +50,7 @@ def test_producers_and_groups_of_a_broker_that_syncs_each_append(
         for progress in written.values():
             progress.stop.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_S)
     for client, progress in written.items():
         assert not progress.failures, progress.failures[0]
         found = numbers_in(syncing_broker, topics[client])
@@ -60,7 +61,7 @@ def test_producers_and_groups_of_a_broker_that_syncs_each_append(
             place = TopicPartition(topics["confluent-kafka"], 0, offset)
             (committed,) = consumer.commit(offsets=[place], asynchronous=False)
             assert committed.error is None
-            (found,) = consumer.committed([TopicPartition(topics["confluent-kafka"], 0)], timeout=10)
+            (found,) = consumer.committed([TopicPartition(topics["confluent-kafka"], 0)], timeout=PATIENCE_S)
             assert found.offset == offset
     finally:
         consumer.close()

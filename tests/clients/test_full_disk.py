@@ -26,6 +26,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer as ConfluentProducer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
+from patience import PATIENCE_S, until
 from running_broker import RunningBroker
 
 from ottla.client.producer import Producer as OttlaProducer
@@ -123,7 +124,7 @@ def read_all(broker: RunningBroker) -> list[int]:
     found: list[int] = []
     end = consumer.end_offsets([partition])[partition]
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while len(found) < end and time.monotonic() < deadline:
             for rows in consumer.poll(timeout_ms=500).values():
                 found += [int(row.value[:8]) for row in rows]
@@ -148,7 +149,7 @@ class KafkaPython:
     def send(self, number: int) -> None:
         """Returns when it is acknowledged. Raises Told."""
         try:
-            self._producer.send(TOPIC, value(number), partition=0).get(timeout=30)
+            self._producer.send(TOPIC, value(number), partition=0).get(timeout=PATIENCE_S)
         except kafka.errors.KafkaError as error:
             raise Told(getattr(error, "errno", None), bool(getattr(error, "retriable", False))) from error
 
@@ -165,12 +166,12 @@ class Confluent:
     def send(self, number: int) -> None:
         outcome: list[Any] = []
         self._producer.produce(TOPIC, value(number), partition=0, on_delivery=lambda error, _: outcome.append(error))
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
         if outcome[0] is not None:
             raise Told(outcome[0].code(), True)
 
     def close(self) -> None:
-        self._producer.flush(5)
+        self._producer.flush(PATIENCE_S)
         del self._producer  # which ends its threads
 
 
@@ -225,7 +226,7 @@ def confluent_idempotent(address: str) -> None:
     for number in range(COUNT):
         producer.produce(TOPIC, value(number), partition=0, on_delivery=lambda error, _: errors.append(error))
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert errors == [None] * COUNT
 
 
@@ -233,7 +234,7 @@ def kafka_python_idempotent(address: str) -> None:
     producer = KafkaProducer(bootstrap_servers=address, enable_idempotence=True, delivery_timeout_ms=60_000)
     sent = [producer.send(TOPIC, value(number), partition=0) for number in range(COUNT)]
     for future in sent:
-        future.get(timeout=60)
+        future.get(timeout=PATIENCE_S)
     producer.close()
 
 
@@ -272,13 +273,11 @@ def test_idempotent_writers_go_on_when_there_is_room(disk: Disk, write: Any) -> 
     writer = threading.Thread(target=run)
     writer.start()
     log = disk.broker.data_dir / f"{TOPIC}-0" / f"{0:020d}.log"
-    deadline = time.monotonic() + 20
-    while (not log.exists() or log.stat().st_size < DISK_BYTES // 3) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: log.exists() and log.stat().st_size >= DISK_BYTES // 3)
     writer.join(1)
     assert writer.is_alive(), failures  # more is to be written than there is room for
     disk.make_room()
-    writer.join(60)
+    writer.join(PATIENCE_S)
     assert not failures and not writer.is_alive()
     assert read_all(disk.broker) == list(range(COUNT))
     disk.broker.restart("kill")

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient
 from four_clients import READERS
 from group_members import Members, members
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 pytestmark = pytest.mark.slow
@@ -30,14 +31,14 @@ def produce(address: str, topic: str, numbers: Iterable[int]) -> None:
             partition=number % PARTITIONS,
             on_delivery=lambda error, _: failures.append(error) if error else None,
         )
-    assert producer.flush(30) == 0 and not failures, failures
+    assert producer.flush(PATIENCE_S) == 0 and not failures, failures
 
 
 def committed(address: str, group: str, topic: str) -> dict[int, int]:
     """Partition -> committed offset, as the admin client tells it."""
     admin = AdminClient({"bootstrap.servers": address})
     asked = ConsumerGroupTopicPartitions(group)
-    answer = admin.list_consumer_group_offsets([asked])[group].result(30)
+    answer = admin.list_consumer_group_offsets([asked])[group].result(PATIENCE_S)
     return {p.partition: p.offset for p in answer.topic_partitions if p.topic == topic}
 
 

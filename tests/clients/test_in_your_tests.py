@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 
@@ -22,7 +23,9 @@ def programs() -> dict[str, str]:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    outcome = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=100)
+    outcome = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S
+    )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     return outcome
 

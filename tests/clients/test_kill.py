@@ -40,6 +40,7 @@ from mixed_load import (
     kafka_python_member,
     whole_topics,
 )
+from patience import PATIENCE_S, until
 from running_broker import RunningBroker
 
 pytestmark = [
@@ -63,7 +64,6 @@ CONFIGS: dict[str, dict[str, object]] = {
         "file_delete_delay_ms": 100,
     },
 }
-WAIT_SECONDS = 60  # a bound, not a wait
 
 
 class Load:
@@ -130,7 +130,7 @@ class Load:
         self._wait(lambda: sum(ledger.acknowledged for ledger in self.ledgers) >= wanted, "no records acknowledged")
 
     def _wait(self, what: Callable[[], bool], complaint: str) -> None:
-        end = time.monotonic() + WAIT_SECONDS
+        end = time.monotonic() + PATIENCE_S
         while not what():
             assert not self.failures, self.failures[:3]
             assert time.monotonic() < end, complaint
@@ -144,7 +144,7 @@ class Load:
         """No committed offset lies below what was acknowledged before."""
         admin = AdminClient({"bootstrap.servers": self.broker.address})
         for group, offsets in known.items():
-            answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+            answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(PATIENCE_S)
             found = {(p.topic, p.partition): p.offset for p in answer.topic_partitions}
             assert all(found.get(place, -1) >= offset for place, offset in offsets.items()), (group, found, offsets)
 
@@ -152,7 +152,7 @@ class Load:
         """Ends the producers when all is acknowledged, then the members when they have committed once more."""
         self._stop_writing.set()
         for thread in self._writers:
-            thread.join(WAIT_SECONDS)
+            thread.join(PATIENCE_S)
         before = self.committed()
         self._wait(
             lambda: all(
@@ -174,7 +174,7 @@ class Load:
         self._stop_writing.set()
         self._stop_reading.set()
         for thread in (*self._writers, *self._readers):
-            thread.join(WAIT_SECONDS)
+            thread.join(PATIENCE_S)
 
 
 @contextlib.contextmanager
@@ -233,7 +233,7 @@ def check_compacted(ledger: Ledger, found: Records) -> None:
 
 def check_churn(address: str, churn: Churn) -> None:
     """Topics that were made are there and hold their own records alone; deleted ones stay deleted."""
-    listed = AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).topics
+    listed = AdminClient({"bootstrap.servers": address}).list_topics(timeout=PATIENCE_S).topics
     assert any(known.number for known in churn.known.values()), "no topic was made"
     found = whole_topics(address, {topic: 1 for topic in churn.known if topic in listed})
     for topic, known in churn.known.items():
@@ -249,7 +249,7 @@ def log_start(address: str, topic: str) -> int:
     """Where partition 0 of a topic begins now."""
     consumer = Consumer({"bootstrap.servers": address, "group.id": "nobody"})
     try:
-        return consumer.get_watermark_offsets(TopicPartition(topic, 0), WAIT_SECONDS)[0]
+        return consumer.get_watermark_offsets(TopicPartition(topic, 0), PATIENCE_S)[0]
     finally:
         consumer.close()
 
@@ -346,19 +346,13 @@ def wait_for_cleaning(load: Load) -> None:
             return sum(header.record_count for header in load.broker.stored(COMPACTED))
         return ledger.acknowledged
 
-    end = time.monotonic() + WAIT_SECONDS
-    while stored() > ledger.acknowledged * 0.8:
-        assert time.monotonic() < end, "nothing is cleaned"
-        time.sleep(0.05)
+    until(lambda: stored() <= ledger.acknowledged * 0.8, "nothing is cleaned", pause_s=0.05)
 
 
 def wait_for_deletion(load: Load) -> None:
     """Until retention has deleted something: what a producer sends after an outage may be one segment, and all."""
     folder = load.broker.data_dir / f"{SHORT}-0"
-    end = time.monotonic() + WAIT_SECONDS
-    while (folder / f"{0:020d}.log").exists():
-        assert time.monotonic() < end, "nothing is deleted"
-        time.sleep(0.05)
+    until(lambda: not (folder / f"{0:020d}.log").exists(), "nothing is deleted")
 
 
 def children(pid: int) -> set[int]:
@@ -381,18 +375,14 @@ def test_the_process_that_cleans_dies_with_the_broker(tmp_path: Path) -> None:
         producer = Producer({"bootstrap.servers": broker.address})
         for number in range(400):
             producer.produce(COMPACTED, bytes(10_000), b"%d" % number)
-        assert producer.flush(WAIT_SECONDS) == 0
+        assert producer.flush(PATIENCE_S) == 0
         assert broker.process
-        end = time.monotonic() + WAIT_SECONDS
-        while not (cleaning := children(broker.process.pid)):
-            assert time.monotonic() < end, "nothing is cleaned"
-            time.sleep(0.05)
+        assert broker.process
+        owner = broker.process.pid
+        cleaning = until(lambda: children(owner), "nothing is cleaned")
         time.sleep(0.5)  # for it to be in the midst of its work
         broker.kill()
-        end = time.monotonic() + 10
-        while any(Path(f"/proc/{pid}").exists() for pid in cleaning):
-            assert time.monotonic() < end, "the process that cleans lives on"
-            time.sleep(0.05)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in cleaning), "the process that cleans lives on")
     finally:
         broker.kill()
 

@@ -12,6 +12,7 @@ from itertools import cycle
 import pytest
 from confluent_kafka.admin import AdminClient
 from idempotent_writers import PRODUCERS, Progress
+from patience import PATIENCE_S
 from quick_clients import CLIENTS, Reading, consuming, producing
 from transactional import PRODUCERS as TRANSACTIONAL
 
@@ -40,7 +41,7 @@ def cluster(three_nodes: Embedded, close_what_kafka_python_leaves_open: None) ->
 
 def coordinator(cluster: Embedded, group: str) -> int:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    return admin.describe_consumer_groups([group])[group].result(10).coordinator.id
+    return admin.describe_consumer_groups([group])[group].result(PATIENCE_S).coordinator.id
 
 
 def disturbances(cluster: Embedded, topic: str) -> Iterator[Callable[[], object]]:
@@ -90,11 +91,11 @@ class Consumption:
 
     def begin(self) -> None:
         """Returns when it is in its group: kafka-python (3.0.12) stays outside for ever when its SyncGroup is lost."""
-        assert self.has_begun.wait(40), self.failures
+        assert self.has_begun.wait(PATIENCE_S), self.failures
 
     def read_up_to(self, count: int) -> list[int]:
         self.wanted = count
-        self._thread.join(30)
+        self._thread.join(PATIENCE_S)
         assert not self.failures, self.failures[0]
         assert not self._thread.is_alive(), f"{len(self.values)} of {count}"
         return self.values
@@ -116,7 +117,7 @@ def test_nothing_is_lost_or_twice(client: str, cluster: Embedded, name: str, sca
         progress.wait_for(len(progress.offsets) + MORE)
     finally:
         progress.stop.set()
-        writer.join(30)
+        writer.join(PATIENCE_S)
     (partition,) = [one for one in cluster.topology.describe().partitions if one.topic == topic]
     assert partition.leader_epoch >= moves - 1  # the preferred leader may lead already
     assert not progress.failures, progress.failures[0]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from idempotent_writers import PRODUCERS, Progress, numbers_in, ottla
 from losing_proxy import LosingProxy
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
@@ -48,7 +49,7 @@ def write_until_lost(
                 restart = None
     finally:
         progress.stop.set()
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert not progress.failures, progress.failures[0]
     return progress
 

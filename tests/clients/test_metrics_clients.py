@@ -6,6 +6,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
+from patience import PATIENCE_S
 from prometheus_client.parser import text_string_to_metric_families
 from quick_clients import CLIENTS, consuming, producing
 
@@ -23,7 +24,7 @@ def broker() -> Iterator[Embedded]:
 
 def told(broker: Embedded) -> Callable[..., float]:
     """The value of a series; 0 where there is none."""
-    with urllib.request.urlopen(f"{broker.control_url}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"{broker.control_url}/metrics", timeout=PATIENCE_S) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     found = {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -63,7 +64,7 @@ def test_what_a_client_did_is_what_the_numbers_say(client: str, broker: Embedded
 
 def _connected(broker: Embedded, software: str) -> float:
     """The open connections of a client software, whatever its version."""
-    with urllib.request.urlopen(f"{broker.control_url}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"{broker.control_url}/metrics", timeout=PATIENCE_S) as answer:
         families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
     found = families["kafka_server_socket_server_metrics_connections"].samples
     return sum(sample.value for sample in found if sample.labels["software"] == software)

@@ -20,6 +20,7 @@ from four_clients import (
 from kafka import KafkaAdminClient
 from kafka.structs import TopicPartition
 from mixed_records import Message
+from patience import PATIENCE_S
 from rewriting_proxy import RewritingProxy
 from running_broker import RunningBroker
 
@@ -76,7 +77,7 @@ def test_kafka_python_shows_the_producers_of_confluent(broker: RunningBroker, to
     producer = Producer({"bootstrap.servers": broker.address, "enable.idempotence": True})
     for number in range(10):
         producer.produce(topic, b"v%d" % number, timestamp=1_700_000_000_000 + number)
-        producer.flush(30)
+        producer.flush(PATIENCE_S)
     admin: Any = KafkaAdminClient(bootstrap_servers=broker.address)
     try:
         (found,) = admin.describe_producers([TopicPartition(topic, 0)]).values()

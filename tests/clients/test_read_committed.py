@@ -16,11 +16,11 @@ from aiokafka import TopicPartition as AioTopicPartition
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from kafka import KafkaConsumer
 from kafka.structs import TopicPartition as PyTopicPartition
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 DIRECTORIES = Path(__file__).parents[1] / "oracle" / "golden" / "directories"
 RELEASES = ("2.8.2", "3.9.1", "4.3.1")
-POLL_SECONDS = 30  # a bound, not a wait
 Reader = Callable[[str, str, int, int], list[int]]
 
 
@@ -31,7 +31,7 @@ def confluent(address: str, topic: str, start: int, end: int) -> list[int]:
     found: list[int] = []
     try:
         while True:
-            message = consumer.poll(POLL_SECONDS)
+            message = consumer.poll(PATIENCE_S)
             assert message is not None, "its end is not reached"
             if (error := message.error()) is None:
                 found.append(message.offset() or 0)
@@ -54,7 +54,7 @@ async def _aiokafka(address: str, topic: str, start: int, end: int) -> list[int]
         consumer.seek(place, start)
         assert await consumer.end_offsets([place]) == {place: end}
         found: list[int] = []
-        async with asyncio.timeout(POLL_SECONDS):
+        async with asyncio.timeout(PATIENCE_S):
             while await consumer.position(place) < end:
                 for records in (await consumer.getmany(timeout_ms=100)).values():
                     found += [record.offset for record in records]
@@ -79,7 +79,7 @@ def kafka_python(address: str, topic: str, start: int, end: int) -> list[int]:
         consumer.seek(place, start)
         assert consumer.end_offsets([place]) == {place: end}
         found: list[int] = []
-        for _ in range(POLL_SECONDS * 10):
+        for _ in range(PATIENCE_S * 10):
             for records in consumer.poll(100).values():
                 found += [record.offset for record in records]
             if (consumer.position(place) or 0) >= end:

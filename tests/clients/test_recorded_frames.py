@@ -12,11 +12,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from patience import PATIENCE_MS, PATIENCE_S
 
 from ottla.broker import Embedded
 from ottla.broker.recording import decoding
-
-SECONDS = 30
 
 
 def by_confluent(broker: Embedded, topic: str) -> None:
@@ -26,21 +25,21 @@ def by_confluent(broker: Embedded, topic: str) -> None:
         else {"bootstrap.servers": broker.bootstrap, "client.id": "c", "compression.type": "lz4"}
     )
     if broker.release == "4.3":
-        producer.init_transactions(SECONDS)
+        producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
     for number in range(20):
         producer.produce(
             topic, b"value" * 20, str(number), headers=[("h", b"\xff")] if broker.release == "4.3" else None
         )
     if broker.release == "4.3":
-        producer.commit_transaction(SECONDS)
-    producer.flush(SECONDS)
+        producer.commit_transaction(PATIENCE_S)
+    producer.flush(PATIENCE_S)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "c", "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    assert len(consumer.consume(20, SECONDS)) == 20
+    assert len(consumer.consume(20, PATIENCE_S)) == 20
     consumer.commit(asynchronous=False)
     consumer.close()
-    AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=SECONDS)
+    AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=PATIENCE_S)
 
 
 def by_kafka_python(broker: Embedded, topic: str) -> None:
@@ -53,7 +52,7 @@ def by_kafka_python(broker: Embedded, topic: str) -> None:
         bootstrap_servers=broker.bootstrap,
         group_id="k",
         auto_offset_reset="earliest",
-        consumer_timeout_ms=SECONDS * 1000,
+        consumer_timeout_ms=PATIENCE_MS,
     )
     for _ in range(20):
         next(consumer)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from four_clients import READERS, WRITERS
 from mixed_records import difference, mixed
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 from ottla.storage import inspect
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python
 def ottla(*arguments: str) -> str:
     """What a command prints; it ends with exit code 0."""
     done = subprocess.run(
-        [sys.executable, "-m", "ottla.broker", *arguments], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "ottla.broker", *arguments], capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from recorded_sessions import PARTITIONS, SESSIONS
 
 from ottla.broker import Embedded
@@ -24,7 +25,6 @@ from ottla.broker.replaying.playing import Playing, PlayOptions, play
 from ottla.broker.router import apis_of
 
 RECORDED = "4.3"
-PATIENCE_SECONDS = 20.0  # for what hangs, never waited for in a passing test
 
 
 class Kept:
@@ -70,7 +70,7 @@ def recording_of(client: str) -> list[Exchange]:
 def played(exchanges: list[Exchange], release: str, *, translate: bool = False) -> tuple[Playing, Comparison]:
     with Embedded(release) as broker:
         host, _, port = broker.bootstrap.rpartition(":")
-        options = PlayOptions(patience_s=PATIENCE_SECONDS, translate=translate)
+        options = PlayOptions(patience_s=PATIENCE_S, translate=translate)
         done = asyncio.run(play(exchanges, (host, int(port)), options))
     pairs = [Pair(step.exchange, step.played, step.not_sent, step.foretold) for step in done.steps]
     foretelling = Foretelling(profile(RECORDED), profile(release))

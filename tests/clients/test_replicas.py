@@ -15,12 +15,12 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.errors import NoError
 from kafka.structs import TopicPartition as PyTopicPartition
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 from ottla.broker.embedded import Embedded
 
 MOVES = 6
-MOVE_SECONDS = 20  # a bound for what hangs
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def test_partitions_are_reassigned_and_leaders_elected(cluster: Embedded) -> Non
         cluster.topology.move_leader("t", 0, others[1])
         confluent: Any = AdminClient({"bootstrap.servers": cluster.bootstrap})
         asked = [TopicPartition("t", 0)]
-        (error,) = confluent.elect_leaders(ElectionType.PREFERRED, asked).result(20).values()
+        (error,) = confluent.elect_leaders(ElectionType.PREFERRED, asked).result(PATIENCE_S).values()
         assert error is None
         assert cluster.topology.leader("t", 0) == others[0]
-        (again,) = confluent.elect_leaders(ElectionType.PREFERRED, asked).result(20).values()
+        (again,) = confluent.elect_leaders(ElectionType.PREFERRED, asked).result(PATIENCE_S).values()
         assert again.name() == "ELECTION_NOT_NEEDED"
     finally:
         admin.close()
@@ -84,12 +84,12 @@ def test_a_partition_moves_under_a_producer_and_outlives_a_kill(tmp_path: Path) 
             there = next(folder for folder in (broker.data_dir, broker.other_dir) if folder != here)
             (error,) = admin.alter_replica_log_dirs({("t", 0, node): str(there)}).values()
             assert error is NoError
-            until = time.monotonic() + MOVE_SECONDS
+            until = time.monotonic() + PATIENCE_S
             while holders(broker) != [there]:
                 sent.append(producer.send("t", b"%d" % len(sent), partition=0))
                 producer.flush()
                 assert time.monotonic() < until
-        assert [future.get(10).offset for future in sent] == list(range(len(sent)))
+        assert [future.get(PATIENCE_S).offset for future in sent] == list(range(len(sent)))
         (folders,) = admin.describe_log_dirs()
         assert folders
         admin.alter_replica_log_dirs({("t", 0, node): str(here)})

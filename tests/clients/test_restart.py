@@ -9,6 +9,7 @@ import pytest
 from four_clients import READERS, WRITERS
 from idempotent_writers import PRODUCERS, Progress, numbers_in
 from mixed_records import difference, mixed
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("close_what_kafka_python_leaves_open")]
@@ -31,7 +32,7 @@ def test_an_idempotent_producer_goes_on_over_restarts_and_each_record_is_there_o
         progress.wait_for(len(progress.offsets) + scaled(1000))
     finally:
         progress.stop.set()
-        thread.join(60)
+        thread.join(PATIENCE_S)
     assert not progress.failures, progress.failures[0]
     found = numbers_in(own_broker, topic)
     assert {number: found.index(number) for number in list(progress.offsets)[::97]} == dict(

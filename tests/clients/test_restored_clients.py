@@ -13,19 +13,19 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
+from patience import PATIENCE_MS, PATIENCE_S
 
 from ottla.broker import Embedded
 
 pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
 
-SECONDS = 20
 QUICK = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100, "retry.backoff.ms": 10, "log_level": 3}
 
 
 def until_read(poll: Callable[[], list[bytes | None]], last: bytes) -> list[bytes | None]:
     """What is read up to a value."""
     found: list[bytes | None] = []
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + PATIENCE_S
     while last not in found:
         assert time.monotonic() < end, found
         found += poll()
@@ -43,7 +43,7 @@ def test_confluent_kafka():
         broker.send(topic, "kept")
         snapshot = broker.snapshot()
         settings = {"bootstrap.servers": broker.bootstrap, **QUICK}
-        producer = Producer({**settings, "linger.ms": 0, "message.timeout.ms": SECONDS * 1000})
+        producer = Producer({**settings, "linger.ms": 0, "message.timeout.ms": PATIENCE_MS})
         consumer = Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest"})
         consumer.assign([ConfluentPartition(topic, 0, 0)])
 
@@ -59,12 +59,12 @@ def test_confluent_kafka():
         try:
             moved_about(broker, topic)
             producer.produce(topic, b"taken away", on_delivery=lambda error, message: told.append(error))
-            producer.flush(SECONDS)
+            producer.flush(PATIENCE_S)
             assert until_read(poll, b"taken away") == [b"kept", b"taken away"]
             broker.restore(snapshot)
             for value in (b"new", b"newer", b"newest"):
                 producer.produce(topic, value, on_delivery=lambda error, message: told.append(error))
-            producer.flush(SECONDS)
+            producer.flush(PATIENCE_S)
             assert told == [None] * 4
             # It had read one more than there is now, and sees by the epoch where the log was cut: it misses nothing.
             assert until_read(poll, b"newest")[-3:] == [b"new", b"newer", b"newest"]
@@ -88,11 +88,11 @@ def test_kafka_python():
 
         with closing(producer):
             moved_about(broker, topic)
-            producer.send(topic, b"taken away").get(SECONDS)
+            producer.send(topic, b"taken away").get(PATIENCE_S)
             assert until_read(poll, b"taken away") == [b"kept", b"taken away"]
             broker.restore(snapshot)
-            assert producer.send(topic, b"new").get(SECONDS).offset == 1
-            assert producer.send(topic, b"newer").get(SECONDS).offset == 2
+            assert producer.send(topic, b"new").get(PATIENCE_S).offset == 1
+            assert producer.send(topic, b"newer").get(PATIENCE_S).offset == 2
             assert b"newer" in until_read(poll, b"newer")
         consumer.close()
         broker.assert_produced(topic, ["kept", "new", "newer"])
@@ -110,7 +110,7 @@ async def test_aiokafka():
             await producer.send_and_wait(topic, b"taken away")
             assert (await consumer.getone()).value == b"taken away"
             broker.restore(snapshot)
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(PATIENCE_S):
                 assert (await producer.send_and_wait(topic, b"new")).offset == 1
                 assert (await producer.send_and_wait(topic, b"newer")).offset == 2
                 while (await consumer.getone()).value != b"newer":

@@ -16,6 +16,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import MessageSizeTooLargeError
 from kafka.structs import TopicPartition as PyTopicPartition
 from mixed_records import difference, mixed
+from patience import PATIENCE_S
 from running_broker import RunningBroker
 
 from ottla.protocol.records.compression import Codec
@@ -31,8 +32,8 @@ def write_seconds(address: str, topic: str, count: int) -> None:
     for number in range(count):
         producer.produce(topic, str(number), partition=0, timestamp=START_MS + 1000 * number)
         if number % 10 == 0:
-            producer.flush(10)
-    assert producer.flush(10) == 0
+            producer.flush(PATIENCE_S)
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def offsets_by_confluent(address: str, topic: str, times: list[int]) -> list[int]:
@@ -115,7 +116,7 @@ def test_log_append_time_is_the_brokers_and_told_to_producer_and_consumer(
         reports: list[tuple[int, int]] = []
         producer = Producer({"bootstrap.servers": broker.address})
         producer.produce(name, "x", timestamp=START_MS, on_delivery=lambda _, m: reports.append(m.timestamp()))
-        producer.flush(10)
+        producer.flush(PATIENCE_S)
         assert reports[0][0] == 2 and reports[0][1] >= before  # 2: TIMESTAMP_LOG_APPEND_TIME
     after = int(time.time() * 1000)
     stored = list(broker.stored(name))
@@ -164,8 +165,8 @@ def too_large_for_kafka_python(address: str, topic: str, size: int) -> None:
     producer = KafkaProducer(bootstrap_servers=address, max_request_size=10_000_000, enable_idempotence=False)
     try:
         with pytest.raises(MessageSizeTooLargeError):
-            producer.send(topic, bytes(size)).get(15)
-        assert producer.send(topic, b"small").get(15).offset == 0
+            producer.send(topic, bytes(size)).get(PATIENCE_S)
+        assert producer.send(topic, b"small").get(PATIENCE_S).offset == 0
     finally:
         producer.close()
 
@@ -175,7 +176,7 @@ def too_large_for_confluent(address: str, topic: str, size: int) -> None:
     producer = Producer({"bootstrap.servers": address, "message.max.bytes": 10_000_000})
     for value in (bytes(size), b"small"):
         producer.produce(topic, value, on_delivery=lambda error, _: reports.append(error))
-        assert producer.flush(15) == 0
+        assert producer.flush(PATIENCE_S) == 0
     assert reports[0] is not None and reports[0].code() == KafkaError.MSG_SIZE_TOO_LARGE and reports[1] is None
 
 
@@ -183,7 +184,7 @@ def too_large_for_aiokafka(address: str, topic: str, size: int) -> None:
     async def send() -> None:
         async with AIOKafkaProducer(bootstrap_servers=address, max_request_size=10_000_000) as producer:
             with pytest.raises(AioTooLarge):
-                await asyncio.wait_for(producer.send_and_wait(topic, bytes(size)), 15)
+                await asyncio.wait_for(producer.send_and_wait(topic, bytes(size)), PATIENCE_S)
             assert (await producer.send_and_wait(topic, b"small")).offset == 0
 
     asyncio.run(send())
@@ -229,7 +230,7 @@ def test_no_topic_makes_itself_when_the_broker_forbids_it(tmp_path_factory: pyte
         errors: list[KafkaError | None] = []
         producer = Producer({"bootstrap.servers": strict.address, "topic.metadata.propagation.max.ms": 200})
         producer.produce("none", "x", on_delivery=lambda error, _: errors.append(error))
-        assert producer.flush(15) == 0
+        assert producer.flush(PATIENCE_S) == 0
         assert errors[0] is not None and errors[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         assert "none" not in AdminClient({"bootstrap.servers": strict.address}).list_topics().topics
     finally:
@@ -249,5 +250,5 @@ def test_a_consumer_makes_a_topic_only_if_it_asks_for_that(broker: RunningBroker
         bold.poll(1000)
     finally:
         bold.close()
-    there = AdminClient({"bootstrap.servers": broker.address}).list_topics(timeout=10).topics
+    there = AdminClient({"bootstrap.servers": broker.address}).list_topics(timeout=PATIENCE_S).topics
     assert f"{name}-shy" not in there and f"{name}-bold" in there

@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
+from patience import PATIENCE_S
 
 from ottla.broker import Embedded
 
@@ -21,7 +22,6 @@ pytestmark = pytest.mark.usefixtures("close_what_kafka_python_leaves_open")
 
 NODES = (0, 7, 1001)
 ROUND = 20  # records before each disturbance
-SECONDS = 20
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_confluent_kafka_produces_and_consumes(cluster: Embedded, topic: str):
 
     def take(more: int) -> None:
         until = len(found) + more
-        for _ in range(SECONDS * 10):
+        for _ in range(PATIENCE_S * 10):
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
                 found.append(message.value() or b"")
@@ -97,7 +97,7 @@ def test_confluent_kafka_produces_and_consumes(cluster: Embedded, topic: str):
         for value in wanted(len(steps))[number * ROUND : (number + 1) * ROUND]:
             producer.produce(topic, value, on_delivery=delivered)
         disturb()
-        assert producer.flush(SECONDS) == 0
+        assert producer.flush(PATIENCE_S) == 0
         take(ROUND)
     consumer.close()
     assert not failed
@@ -123,7 +123,7 @@ async def test_aiokafka_produces_and_consumes(cluster: Embedded, topic: str):
                 for value in wanted(len(steps))[number * ROUND : (number + 1) * ROUND]
             ]
             disturb()
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(PATIENCE_S):
                 await asyncio.gather(*sent)
                 found += [(await consumer.getone()).value for _ in range(ROUND)]
                 await consumer.commit()
@@ -144,8 +144,8 @@ def test_kafka_python_produces_and_consumes(cluster: Embedded, topic: str):
             ]
             disturb()
             for one in sent:
-                one.get(SECONDS)
-            for _ in range(SECONDS * 10):
+                one.get(PATIENCE_S)
+            for _ in range(PATIENCE_S * 10):
                 for batches in consumer.poll(100).values():
                     found += [record.value for record in batches]
                 if len(found) == (number + 1) * ROUND:
@@ -154,4 +154,4 @@ def test_kafka_python_produces_and_consumes(cluster: Embedded, topic: str):
     finally:
         with suppress(Exception):
             consumer.close()
-        producer.close(SECONDS)
+        producer.close(PATIENCE_S)

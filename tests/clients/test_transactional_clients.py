@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,12 +13,12 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 from copying import committed_offsets, end_offsets, read_topic
 from kafka.errors import KafkaError as PyKafkaError
+from patience import PATIENCE_S, until
 from running_broker import RunningBroker
 from transactional import PRODUCERS, ConfluentKafka, Fatal, KafkaPython, MustAbort, librdkafka
 
 from ottla.client import ClientError
 
-WAIT_SECONDS = 30  # a bound, not a wait
 SWEEP_MS = 50
 TIMEOUTS_MS = {"confluent-kafka": 1000, "kafka-python": 200, "aiokafka": 200, "ottla": 200}  # the first grants no less
 CLIENTS, EACH = 50, 4
@@ -55,13 +54,6 @@ def make() -> Iterator[Make]:
 def both(address: str, topic: str, partitions: int = 1) -> tuple[dict[int, list[bytes]], dict[int, list[bytes]]]:
     """What readers of committed records get, and what the others get."""
     return read_topic(address, topic, partitions), read_topic(address, topic, partitions, "read_uncommitted")
-
-
-def wait_for(what: Callable[[], object], complaint: str) -> None:
-    end = time.monotonic() + WAIT_SECONDS
-    while not what():
-        assert time.monotonic() < end, complaint
-        time.sleep(0.01)
 
 
 def settled(address: str, topic: str, partition: int = 0) -> bool:
@@ -147,7 +139,7 @@ def test_clients_that_go_silent_in_a_transaction_are_aborted(
         producer.send(topics[client], 0, b"unheard")
         producer.flush()
     for topic in topics.values():
-        wait_for(lambda topic=topic: settled(address, topic), "a silent client is not aborted")
+        until(lambda topic=topic: settled(address, topic), "a silent client is not aborted")
         assert both(address, topic) == ({0: []}, {0: [b"unheard"]})
     for producer in silent.values():
         with pytest.raises(REFUSED):
@@ -189,7 +181,7 @@ def member(address: str, group: str, topic: str) -> Consumer:
     config: dict[str, Any] = {**librdkafka(address), "group.id": group, "auto.offset.reset": "earliest"}
     consumer = Consumer({**config, "enable.auto.commit": False, "group.instance.id": "the only one"})
     consumer.subscribe([topic])
-    wait_for(lambda: consumer.poll(0.05) is not None, "the member gets nothing")
+    until(lambda: consumer.poll(0.05) is not None, "the member gets nothing")
     return consumer
 
 
@@ -245,7 +237,7 @@ def replaced_members(address: str, group: str, topic: str, client: str) -> tuple
             group_instance_id="the only one",
         )
         consumers.append(consumer)
-        wait_for(lambda consumer=consumer: consumer.poll(2000), "the member gets nothing")
+        until(lambda consumer=consumer: consumer.poll(2000), "the member gets nothing")
         found.append(consumer.group_metadata())
     for consumer in consumers:
         consumer.close()
@@ -287,7 +279,7 @@ def test_fifty_clients_at_once(sweeping: RunningBroker, name: str, create: Calla
     def work(number: int) -> list[bytes]:
         producer = ConfluentKafka(address, f"{name}-{number}")
         committed: list[bytes] = []
-        together.wait(WAIT_SECONDS)
+        together.wait(PATIENCE_S)
         for turn in range(EACH):
             value = b"%d:%d" % (number, turn)
             producer.begin()

@@ -14,9 +14,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as PyTopicPartition
+from patience import PATIENCE_MS, PATIENCE_S
 from running_broker import RunningBroker
 
-SECONDS = 30  # a bound for what hangs
 WRITTEN = [(b"first", True), (b"lost", False), (b"second", True)]
 KEPT = [value for value, decided in WRITTEN if decided]
 
@@ -24,14 +24,14 @@ KEPT = [value for value, decided in WRITTEN if decided]
 def confluent_writes(address: str, topic: str) -> None:
     config = {"bootstrap.servers": address, "group.id": topic}
     producer, consumer = Producer({"bootstrap.servers": address, "transactional.id": topic}), Consumer(config)
-    producer.init_transactions(SECONDS)
+    producer.init_transactions(PATIENCE_S)
     for offset, (value, decided) in enumerate(WRITTEN, 1):
         producer.begin_transaction()
         producer.produce(topic, value)
         offsets = [TopicPartition(topic, 0, offset)]
-        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), SECONDS)
-        producer.flush(SECONDS)
-        (producer.commit_transaction if decided else producer.abort_transaction)(SECONDS)
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), PATIENCE_S)
+        producer.flush(PATIENCE_S)
+        (producer.commit_transaction if decided else producer.abort_transaction)(PATIENCE_S)
     consumer.close()
 
 
@@ -47,10 +47,10 @@ def confluent_reads(address: str, topic: str) -> tuple[list[bytes | None], int]:
     )
     found: list[bytes | None] = []
     try:
-        (at,) = consumer.committed([TopicPartition(topic, 0)], SECONDS)
+        (at,) = consumer.committed([TopicPartition(topic, 0)], PATIENCE_S)
         consumer.assign([TopicPartition(topic, 0, 0)])
         while True:
-            message = consumer.poll(SECONDS)
+            message = consumer.poll(PATIENCE_S)
             assert message is not None, "its end is not reached"
             if (error := message.error()) is not None:
                 assert error.code() == KafkaError._PARTITION_EOF, error
@@ -68,10 +68,10 @@ def kafka_python_writes(address: str, topic: str) -> None:
             producer.begin_transaction()
             producer.send(topic, value)
             producer.send_offsets_to_transaction({PyTopicPartition(topic, 0): OffsetAndMetadata(offset, "", -1)}, topic)
-            producer.flush(SECONDS)
+            producer.flush(PATIENCE_S)
             (producer.commit_transaction if decided else producer.abort_transaction)()
     finally:
-        producer.close(timeout=SECONDS)
+        producer.close(timeout=PATIENCE_S)
 
 
 def kafka_python_reads(address: str, topic: str) -> tuple[list[bytes | None], int]:
@@ -86,7 +86,7 @@ def kafka_python_reads(address: str, topic: str) -> tuple[list[bytes | None], in
         consumer.seek_to_beginning(place)
         end = consumer.end_offsets([place])[place]
         while (consumer.position(place) or 0) < end:
-            for records in consumer.poll(SECONDS * 1000).values():
+            for records in consumer.poll(PATIENCE_MS).values():
                 found += [record.value for record in records]
         return found, committed
     finally:
@@ -130,7 +130,6 @@ WRITERS = {"confluent-kafka": confluent_writes, "kafka-python": kafka_python_wri
 READERS = {"confluent-kafka": confluent_reads, "kafka-python": kafka_python_reads, "aiokafka": aiokafka_reads}
 
 
-@pytest.mark.timeout(2 * SECONDS)
 @pytest.mark.parametrize("writes", WRITERS.values(), ids=WRITERS)
 def test_what_is_committed_is_read_and_what_is_aborted_is_not(
     writes: Callable[[str, str], None], broker: RunningBroker, topic: str
@@ -140,7 +139,6 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(
         assert reads(broker.address, topic) == (KEPT, len(WRITTEN)), name
 
 
-@pytest.mark.timeout(2 * SECONDS)
 def test_a_transaction_that_hangs_is_aborted_by_an_admin(broker: RunningBroker, topic: str) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.address, transactional_id=topic)
     admin: Any = KafkaAdminClient(bootstrap_servers=broker.address)
@@ -149,7 +147,7 @@ def test_a_transaction_that_hangs_is_aborted_by_an_admin(broker: RunningBroker, 
     try:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(topic, b"hangs").get(SECONDS)
+        producer.send(topic, b"hangs").get(PATIENCE_S)
         (known,) = admin.describe_producers([place])[place].active_producers
         assert known.current_transaction_start_offset == 0
         admin.abort_transaction(spec(place, known.producer_id, known.producer_epoch))

@@ -14,6 +14,7 @@ from checker import check, check_events
 from facts import KINDS, Report
 from history import BadHistory, Event, Recorder, dump, read
 from log_model import ALL, Model, Receiver, Sender
+from patience import PATIENCE_S
 
 
 def checked(events: list[Event]) -> Report:
@@ -502,5 +503,5 @@ def test_the_command_tells_violations_and_their_lines(tmp_path: Path) -> None:
     for events, code, words in ((good, 0, "clean: "), (bad, 1, f"violations: 1 x {facts.LOST}")):
         dump(events, tmp_path / "history")
         command = [sys.executable, str(Path(__file__).with_name("check.py")), "-v", str(tmp_path / "history")]
-        outcome = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        outcome = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
         assert outcome.returncode == code and outcome.stdout.startswith(words), outcome

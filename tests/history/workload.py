@@ -26,13 +26,13 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 from cutting_proxy import CuttingProxy
 from history import Recorder
+from patience import PATIENCE_S
 from ports import split
 from running_broker import RunningBroker  # type: ignore[import-not-found]
 
 LINES, PARTITIONS = "lines", 3  # the topic that all read
 LINE_PARTITIONS = [f"{LINES}-{index}" for index in range(PARTITIONS)]
 MADE_PARTITIONS = 2  # of the topic that a loop writes
-PATIENCE_S = 60.0  # a bound for what has to come in the end
 COMMITTED_ONLY, ALL = "read_committed", "read_uncommitted"
 FIRST_DEEDS = {  # nothing befalls them before
     "sender": '"type":"ok","op":"send"',
@@ -161,7 +161,7 @@ class Workload:
     def begin(self) -> None:
         admin = self._admin()
         for made in admin.create_topics([NewTopic(*topic) for topic in self.topics.items()]).values():
-            made.result(30)
+            made.result(PATIENCE_S)
         for client in self.clients:
             self.live(client)
         roles = {client.role for client in self.clients}
@@ -362,7 +362,7 @@ class Workload:
         admin = self._admin()
         found: dict[str, dict[str, int]] = {}
         for group in groups:
-            answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+            answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(PATIENCE_S)
             parts = [one for one in answer.topic_partitions if one.offset >= 0]
             found[group] = {f"{one.topic}-{one.partition}": one.offset for one in parts}
         return found
@@ -371,7 +371,7 @@ class Workload:
         admin = self._admin()
         wanted: dict[TopicPartition, Any] = {TopicPartition(*split(one)): OffsetSpec.latest() for one in partitions}
         found = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=10)
-        return {f"{one.topic}-{one.partition}": answer.result(30).offset for one, answer in found.items()}
+        return {f"{one.topic}-{one.partition}": answer.result(PATIENCE_S).offset for one, answer in found.items()}
 
     def read(self, partitions: list[str], isolation: str, *, note: bool = True) -> dict[str, int]:
         """Reads everything to its end, into the history; the last offset of a record in each partition."""

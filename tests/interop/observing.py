@@ -78,14 +78,10 @@ class Frame(NamedTuple):
 
 
 def tshark() -> str:
-    """The program, fetched where it is not there yet."""
-    if shutil.which("tshark") is None and shutil.which("apt-get") and os.geteuid() == 0:
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "tshark"]):
-            subprocess.run(command, capture_output=True, check=False, env=environment)
+    """The path of the program. Raises Missing."""
     found = shutil.which("tshark")
     if found is None:
-        raise Missing("no tshark here, and it could not be installed")
+        raise Missing("no tshark here; `make system-packages` installs it")
     return found
 
 

@@ -51,13 +51,10 @@ WIDER: dict[str, tuple[str, ...]] = {
 
 
 def tmux_there() -> str:
-    """tmux, fetched where it is not there yet."""
-    if shutil.which("tmux") is None and shutil.which("apt-get") and os.geteuid() == 0:
-        for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "tmux"]):
-            subprocess.run(command, capture_output=True, check=False)
+    """The path of tmux. Raises Missing."""
     found = shutil.which("tmux")
     if found is None:
-        raise Missing("no tmux here, and it could not be installed")
+        raise Missing("no tmux here; `make system-packages` installs it")
     return found
 
 

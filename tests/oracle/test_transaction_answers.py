@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "broker"))
 
 from failing_files import FailingFiles  # type: ignore[import-not-found]
 from harness import running  # type: ignore[import-not-found]
+from patience import PATIENCE_S
 from running_broker import RunningBroker  # type: ignore[import-not-found]
 from transaction_plays import BOTH  # type: ignore[import-not-found]
 from transaction_plays_2 import NEW  # type: ignore[import-not-found]
@@ -31,7 +32,6 @@ from transaction_script import SETTINGS, Line, Play, Stage, played  # type: igno
 from transaction_wire import Wire  # type: ignore[import-not-found]
 
 HERE = Path(__file__).parent
-PATIENCE_SECONDS = 15
 RELEASES = {"3.9": "3.9.1", "4.3": "4.3.1"}
 GIVEN = {
     release: json.loads((HERE / "golden" / f"transactions-{version}.json").read_text())
@@ -150,7 +150,7 @@ class Gate:
 
     def _step(self, operation: str, path: str) -> int:
         if operation == "sync" and path.endswith(".log") and Path(path).parent.name.endswith("held-1"):
-            assert self._open.wait(PATIENCE_SECONDS)
+            assert self._open.wait(PATIENCE_S)
         return 0
 
     def close(self) -> None:

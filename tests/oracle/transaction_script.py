@@ -8,16 +8,20 @@ answer that gives is a matter of milliseconds; see `make_transactions.held`.
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from transaction_wire import Closed, Wire
 
 from ottla.protocol.records import batch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from patience import PATIENCE_S
+
 PARTITIONS = 3
-PATIENCE_SECONDS = 10
 NOT_READY = (14, 15, 16)  # the coordinator: loads, is not there, is not here
 BEING_ENDED = ("PrepareCommit", "PrepareAbort")
 SETTINGS = {
@@ -69,7 +73,7 @@ class Stage:
         here = [index for index, broker in enumerate(brokers or (1,) * PARTITIONS) if broker == 1]
         places = [{"partition_index": index, "timestamp": -1} for index in here]
         asked = [{"name": self.topic, "partitions": places}]
-        end = time.monotonic() + PATIENCE_SECONDS
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:  # the partitions come a moment after the answer
             (found,) = self.wire.call("ListOffsets", 1, replica_id=-1, topics=asked)["topics"]
             if not any(one["error_code"] for one in found["partitions"]):
@@ -107,7 +111,7 @@ class Stage:
         """InitProducerId; adopts what is given. The error."""
         name = self.name if name == OWN else name
         fields = at(*given) if version >= 3 else {}
-        end = time.monotonic() + PATIENCE_SECONDS
+        end = time.monotonic() + PATIENCE_S
         while True:
             found = self.ask(
                 "InitProducerId", version, transactional_id=name, transaction_timeout_ms=timeout_ms, **fields
@@ -202,7 +206,7 @@ class Stage:
         fields: dict[str, Any] = {"transactional_id": name, "group_id": group, **at(pid, epoch), "topics": topics}
         if version >= 3:
             fields |= {"generation_id": member[0], "member_id": member[1], "group_instance_id": None}
-        end = time.monotonic() + PATIENCE_SECONDS
+        end = time.monotonic() + PATIENCE_S
         while True:
             found = self.ask("TxnOffsetCommit", version, **fields)
             if found is None:
@@ -317,7 +321,7 @@ class Stage:
     def find(self, version: int, key: str, key_type: int = 1) -> None:
         """FindCoordinator; of the answer the error, the key, and whether there is a node."""
         fields = {"coordinator_keys": [key]} if version >= 4 else {"key": key}
-        end = time.monotonic() + PATIENCE_SECONDS
+        end = time.monotonic() + PATIENCE_S
         while True:
             found = self.ask("FindCoordinator", version, key_type=key_type, **fields)
             one = None if found is None else found["coordinators"][0] if version >= 4 else found
@@ -351,7 +355,7 @@ class Stage:
 
     def wait_for_markers(self, *left: int) -> None:
         """Waits until these partitions of the topic are all that still wait for their marker."""
-        end = time.monotonic() + PATIENCE_SECONDS
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             (one,) = self.wire.call("DescribeTransactions", 0, transactional_ids=[self.name])["transaction_states"]
             if [(topic["topic"], *topic["partitions"]) for topic in one["topics"]] == [(self.topic, *left)]:
@@ -361,7 +365,7 @@ class Stage:
 
     def settle(self, *states: str) -> None:
         """Waits until no transaction of this id is being ended, or until it is in one of these states."""
-        end = time.monotonic() + PATIENCE_SECONDS
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             (one,) = self.wire.call("DescribeTransactions", 0, transactional_ids=[self.name])["transaction_states"]
             state = one["transaction_state"]

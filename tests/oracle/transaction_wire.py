@@ -9,12 +9,16 @@ import importlib
 import itertools
 import socket
 import struct
+import sys
 import warnings
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from patience import PATIENCE_S
+
 PARTS = ("producer", "admin", "metadata", "consumer")
-PATIENCE_SECONDS = 30  # a bound for what hangs
 
 
 class Closed(Exception):
@@ -69,7 +73,7 @@ class Wire:
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self.place = host, int(port)
-        self.connection = socket.create_connection(self.place, PATIENCE_SECONDS)
+        self.connection = socket.create_connection(self.place, PATIENCE_S)
         self._numbers = itertools.count(1)
 
     def close(self) -> None:
@@ -95,7 +99,7 @@ class Wire:
             return self.receive(name, version)
         except (Closed, ConnectionError) as error:
             self.connection.close()
-            self.connection = socket.create_connection(self.place, PATIENCE_SECONDS)
+            self.connection = socket.create_connection(self.place, PATIENCE_S)
             raise Closed from error
 
     def _exactly(self, count: int) -> bytes:

@@ -6,6 +6,7 @@ Each file is a micro-batch; its lines are numbers, each one a row, and none come
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ottla.pipeline import write_exactly_once
 
-PATIENCE_S = 120
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from patience import PATIENCE_S
+
 FIRST_S = 1_700_000_000
 ROW = ["lpad(value, 10, '0') AS value", "CAST(value % 7 AS string) AS key"]
 HEADER = "array(named_struct('key', 'padding', 'value', CAST({} AS binary))) AS headers"

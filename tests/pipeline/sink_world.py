@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import wire_world
+from patience import PATIENCE_MS
 
 from ottla.broker.embedded import Embedded
 from ottla.pipeline.sink import Grant, Sent, SinkOptions, SinkTransaction, send
@@ -19,8 +20,8 @@ RELEASES = ("0.11", "1.1", "2.5", "3.9", "4.0", "4.3", "ottla")
 
 QUICK = {
     "kafka.request.timeout.ms": "4000",
-    "kafka.delivery.timeout.ms": "8000",
-    "kafka.max.block.ms": "8000",
+    "kafka.delivery.timeout.ms": str(PATIENCE_MS),
+    "kafka.max.block.ms": str(PATIENCE_MS),
     "kafka.retry.backoff.ms": "5",
     "kafka.retry.backoff.max.ms": "50",
     "kafka.reconnect.backoff.ms": "5",

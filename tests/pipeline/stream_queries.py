@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ottla.pipeline.backend import Selection, TopicPartition
 from ottla.pipeline.logs import FileBackend
 
-PATIENCE_S = 120
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from patience import PATIENCE_S
+
 COLUMNS = "topic,partition,offset,value"
 
 Row = tuple[str, int, int, str]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from logs_samples import rows, wanted, written
+from patience import PATIENCE_S
 from pyspark.sql.types import StructType
 
 from ottla.pipeline.audit.auditing import Audit
@@ -144,7 +145,7 @@ for times in (0, 1, 2):
 
 def test_ctrl_c_waits_for_a_jvm_that_is_starting() -> None:
     """PySpark left it behind, for ever. Who presses it twice is not kept waiting."""
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=PATIENCE_S)
     assert (done.stdout, done.stderr) == ("\n1 interrupted\n1 interrupted\n", "")
 
 

@@ -170,7 +170,7 @@ def test_who_does_not_answer_is_named_in_time(broker: Embedded) -> None:
         pytest.raises(ReadError, match=r"TOPIC_AUTHORIZATION_FAILED.*127.0.0.1:\d+"),
     ):
         backend.earliest([key])
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 60  # which is the default of default.api.timeout.ms
 
 
 def test_pieces(broker: Embedded) -> None:

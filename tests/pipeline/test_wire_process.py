@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE_S
 from wire_world import all_rows, config, wanted
 
 from ottla.pipeline.backend import OffsetRange
@@ -35,7 +36,7 @@ def test_the_broker_dies_while_it_is_read(tmp_path: Path) -> None:
         producer: Any = Producer({"bootstrap.servers": at, "compression.type": "lz4", "batch.size": 4000})
         for n, value in enumerate(values):
             producer.produce("t", value, key=str(n), headers=[("n", str(n))])
-        assert producer.flush(10) == 0
+        assert producer.flush(PATIENCE_S) == 0
         found = all_rows(at, "t")
         assert [row["value"] for row in found] == values
         assert [row["key"] for row in found] == [b"%d" % n for n in range(3000)]

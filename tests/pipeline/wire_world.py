@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE_MS
+
 from ottla.broker.embedded import Embedded
 from ottla.client import Admin, Consumer
 from ottla.pipeline.backend import OffsetRange, Selection, TopicPartition, Wanted
@@ -25,7 +27,7 @@ NOW_MS = 1_700_000_000_000
 COLUMNS = (*RECORD_COLUMNS, "headers")
 ALL = (*COLUMNS, *METADATA_COLUMNS)
 QUICK = {
-    "default.api.timeout.ms": "3000",
+    "default.api.timeout.ms": str(PATIENCE_MS),
     "request.timeout.ms": "2000",
     "retry.backoff.ms": "5",
     "retry.backoff.max.ms": "50",

@@ -34,11 +34,11 @@ def layouts(name: str) -> list[tuple[int, schema.Group]]:
 
 def assert_malformed(name: str, version: int, data: bytes | bytearray) -> str:
     """Reading raises MalformedMessage, soon, and the text begins with the path of a field."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     try:
         value = parse(MESSAGES[name], version, data)
     except MalformedMessage as error:
-        assert time.perf_counter() - begun < 2
+        assert time.process_time() - begun < 2
         assert str(error).startswith(name)
         return str(error)
     raise AssertionError(f"{name} v{version} reads {bytes(data[:200]).hex()} as {value!r:.300}")

@@ -79,9 +79,9 @@ def test_damaged_bytes_raise_one_error_soon(name: str, version: int, scaled: Any
                 del data[source.randrange(len(data) + 1) :]
             if source.random() < 0.2:
                 data += source.randbytes(3)
-            begun = time.perf_counter()
+            begun = time.process_time()
             fast: Any = outcome(lambda data=data: parse(MESSAGES[name], version, data))
-            assert time.perf_counter() - begun < 1
+            assert time.process_time() - begun < 1
             slow: Any = outcome(lambda data=data: whole(layout, data))
             assert (fast is None) == (slow is None), data.hex()
             if fast is not None:

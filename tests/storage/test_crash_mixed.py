@@ -33,7 +33,7 @@ def run(seed: int, make: Callable[..., World] = World) -> World:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600 * max(1.0, SCALE))
+@pytest.mark.timeout(900 * max(1.0, SCALE))
 @pytest.mark.parametrize("part", range(PARTS if ONLY is None else 1))
 def test_stopped_at_every_call_all_that_was_promised_is_there(part: int):
     """The number of seeds grows with the square of the scale: 2,000 in a soak, whose seeds are new ones."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from batches import FOLDER, make, open_log, values
+from patience import PATIENCE_S
 from simulated_files import SimulatedFiles
 
 from ottla.storage.errors import StorageError
@@ -28,22 +29,22 @@ def test_a_flush_does_not_vouch_for_what_another_one_has_not_synced(monkeypatch:
     def slow(segment: Segment) -> None:
         if not begun.is_set():
             begun.set()
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE_S)
         sync(segment)
 
     monkeypatch.setattr(Segment, "sync", slow)
     points: list[int] = []
     first = threading.Thread(target=lambda: points.append(log.flush()))
     first.start()
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE_S)
     appended(log, b"2")  # while the first is under way
     second = threading.Thread(target=lambda: points.append(log.flush()))
     second.start()
     second.join(0.05)
     assert second.is_alive() and points == [] and log.recovery_point == 0 and log.unflushed_records == 2
     go_on.set()
-    first.join(10)
-    second.join(10)
+    first.join(PATIENCE_S)
+    second.join(PATIENCE_S)
     assert points == [1, 2] and log.recovery_point == 2 and log.unflushed_records == 0
 
 

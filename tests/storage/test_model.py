@@ -327,4 +327,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 class TestLog(LogMachine.TestCase):
-    pytestmark: ClassVar = [pytest.mark.soak, pytest.mark.timeout(120 * max(1.0, SCALE))]
+    pytestmark: ClassVar = [pytest.mark.soak, pytest.mark.timeout(900 * max(1.0, SCALE))]

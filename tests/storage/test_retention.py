@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from batches import FOLDER, make, old, open_log, sequenced, storing, values
+from patience import PATIENCE_S
 from simulated_files import SimulatedFile, SimulatedFiles
 
 from ottla.protocol.records import batch
@@ -332,19 +333,19 @@ def test_a_flush_in_another_thread_does_not_mind_what_is_deleted_meanwhile(
     def slow(file: SimulatedFile) -> None:
         if file._path.endswith(f"{0:020d}.log"):
             reached.set()
-            assert go_on.wait(10)
+            assert go_on.wait(PATIENCE_S)
         sync(file)
 
     monkeypatch.setattr(SimulatedFile, "sync", slow)
     points: list[int] = []
     flushing = threading.Thread(target=lambda: points.append(log.flush()))
     flushing.start()
-    assert reached.wait(10)
+    assert reached.wait(PATIENCE_S)
     removed = log.retain(0)
     assert removed is not None
     removed.remove()  # descriptors, too, and the files of segments to which the flush has not come yet
     go_on.set()
-    flushing.join(10)
+    flushing.join(PATIENCE_S)
     assert points == [4] and log.failure is None and bases(log) == [2, 3]
     assert log.append(make(b"5"), now_ms=0).base_offset == 4 and log.flush() == 5
 
@@ -363,7 +364,7 @@ def test_a_look_for_a_copy_in_another_thread_goes_on_or_finds_nothing(files: Sim
     found: list[object] = []
     looking = threading.Thread(target=lambda: found.append(scan()))
     looking.start()
-    looking.join(10)
+    looking.join(PATIENCE_S)
     with pytest.raises(errors.DuplicateSequence):
         log.answer_copy(found[0], raised.value)  # type: ignore[arg-type]
 

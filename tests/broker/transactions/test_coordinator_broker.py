@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from failing_files import FailingFiles  # type: ignore[import-not-found]
 from harness import Broker, records, running
 from held_syncs import holding
+from patience import PATIENCE_S
 from transaction_world import committed_values
 
 from ottla.broker.clock import ManualClock
@@ -472,7 +473,7 @@ async def test_answers_and_markers_wait_for_syncs(tmp_path: Path) -> None:
         assert read(broker) == []  # the marker is not durable
         syncs.let_all()
         await broker.state.durability.idle()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_S):
             while producer.state() != "CompleteCommit":
                 await asyncio.sleep(0.001)
         assert (read(broker), read(broker, index=1)) == ([b"one"], [b"one"])

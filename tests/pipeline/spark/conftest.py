@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -19,8 +20,6 @@ from ottla.pipeline import session
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the modules beside the tests of the pipeline
 STARTED = time.monotonic()
-STOP_S = 60.0
-TIMEOUT_S = 300  # of one test; the first also waits for the session, and the machine may be busy
 
 
 @pytest.fixture(scope="session")
@@ -41,13 +40,7 @@ def spark() -> Iterator[SparkSession]:
     process = gateway.proc
     gateway.shutdown()
     process.stdin.close()
-    process.wait(STOP_S)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+    process.wait(PATIENCE_S)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from patience import until
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from sink_queries import PATIENCE_S, Record, SinkQuery, committed, values
@@ -132,10 +133,7 @@ def test_who_comes_later_fences_who_was_before(spark: SparkSession, broker: Embe
 
     thread = threading.Thread(target=first)
     thread.start()
-    deadline = time.monotonic() + PATIENCE_S
-    while not there.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(there.exists)
     assert write_exactly_once(spark.createDataFrame([("2",)], "value string"), 0, given).records == 1
     go.touch()
     thread.join(PATIENCE_S)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from patience import until
 from pyspark.sql import SparkSession
 from stream_queries import PATIENCE_S, Query, Row, each_once, ends_in
 
@@ -45,7 +46,7 @@ def settle(folder: Path, topic: str, *expected: int) -> None:
 def delete_below(broker: Embedded, topic: str, partition: int, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
-        future.result(10)
+        future.result(PATIENCE_S)
 
 
 def write(broker: Embedded, topic: str, offsets: range, partition: int = 0) -> list[Row]:
@@ -154,11 +155,11 @@ class Killed:
         )
 
     def until(self, reached: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not reached():
+        def reached_alive() -> bool:
             assert self.process.poll() is None, Path(self.log.name).read_text()[-3000:]
-            assert time.monotonic() < deadline, Path(self.log.name).read_text()[-3000:]
-            time.sleep(0.01)
+            return reached()
+
+        until(reached_alive, lambda: Path(self.log.name).read_text()[-3000:])
 
     def kill(self) -> None:
         """May be called again."""

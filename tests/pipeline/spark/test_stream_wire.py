@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from patience import PATIENCE_S
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from stream_queries import Query, each_once
@@ -63,15 +64,15 @@ def test_only_what_is_committed_is_read_and_nothing_is_missed_by_a_death_in_the_
         broker.send("t", "1")
         first.begin_transaction()
         first.produce("t", b"aborted")
-        first.flush(10)
+        first.flush(PATIENCE_S)
         plain.produce("t", b"3")
-        plain.flush(10)
+        plain.flush(PATIENCE_S)
         query.run()
         assert [row[3] for row in query.rows()] == ["1"]
         first.abort_transaction(10)
         first.begin_transaction()
         first.produce("t", b"5")
-        first.flush(10)
+        first.flush(PATIENCE_S)
         first.commit_transaction(10)
         query.die()
         query.run()
@@ -89,7 +90,7 @@ def test_lost_records_fail_a_query_which_can_go_on_without_them(spark: SparkSess
         written += values(broker, "t", 4, 6, 0)
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for future in admin.delete_records([TopicPartition("t", 0, 7)]).values():
-            future.result(10)
+            future.result(PATIENCE_S)
         with pytest.raises(StreamingQueryException, match=r"t-0 begins at 7, behind 4.*failOnDataLoss=false"):
             query.run()
         assert len(query.batches()) == 1
