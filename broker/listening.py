@@ -112,7 +112,7 @@ def bind(listener: Listener, settings: SocketSettings) -> socket.socket:
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:
-            reason += ": another program has that port; choose one with --listen HOST:PORT, or port 0 for any free one"
+            reason += ": another program has that port; choose another one, or port 0 for any free one"
         raise StartupError(f"cannot listen on {format_address(listener.host, listener.port)}: {reason}") from error
 
 

@@ -80,17 +80,18 @@ def test_a_used_port_is_found_before_the_data_is_touched(tmp_path: Path) -> None
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         line = refused(tmp_path, *FLAGS, "--control", address)
-        assert line == f"ottla serve: cannot listen on {address}: Address already in use\n"
+        assert line.startswith(f"ottla serve: cannot listen on {address}: Address already in use: another program")
+        assert line.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("value", "line"),
     [
-        ("9644", "the port is missing (0 lets the system choose)"),
+        ("127.0.0.1", "the port is missing (0 lets the system choose)"),
         (":9644", "the host is missing (127.0.0.1 is this machine alone)"),
-        ("http://127.0.0.1:1", "is not HOST:PORT"),
-        ("127.0.0.1:70000", "a port is at most 65535"),
+        ("http://127.0.0.1:1/page", "is not HOST:PORT"),
+        ("127.0.0.1:70000", "a port is 0 to 65535, not 70000"),
     ],
 )
 def test_a_bad_address_is_refused(value: str, line: str, tmp_path: Path) -> None:
