@@ -25,6 +25,7 @@ from ..storage.disk_errors import lasting_error
 from ..storage.errors import DirectoryFailed, StorageError
 from ..storage.files import Files
 from ..storage.log import PartitionLog
+from ..storage.losses import Loss
 from ..storage.partition_metadata import decode_id
 from ..storage.properties import parse_properties
 from .config import EVERY_DIRECTORY
@@ -187,6 +188,7 @@ class LogDirs:
         """Makes a folder that was written beside the metadata log; one that is there is set aside. StorageError."""
         if self.metadata_holder() is holder:
             holder.data.set_aside(METADATA_TOPIC, 0)
+        holder.data.forget_offsets([(METADATA_TOPIC, 0)])  # they are of the other log, which may have been longer
         holder.data.put_in_place(prepared, METADATA_TOPIC, 0)
         self._found[METADATA_TOPIC, 0] = holder
 
@@ -199,6 +201,7 @@ class LogDirs:
         """Renames every folder whose partition is not `known` {(topic, index): (topic id, directory id)}, so that
         nothing is lost, and all but one of a partition's: the one in that directory stays, else the first."""
         holders: dict[tuple[str, int], list[LogDir]] = {}
+        aside = {key for log_dir in self.online for key in log_dir.data.partitions() if key[0] != METADATA_TOPIC}
         for log_dir in self.online:
             with contextlib.suppress(DirectoryFailed):  # what it has is offline then
                 for key in log_dir.data.partitions():
@@ -216,10 +219,20 @@ class LogDirs:
                 if log_dir is not holder:
                     with contextlib.suppress(DirectoryFailed):
                         self._put_aside(log_dir, key, f"a partition that lies in {holder.path}")
+        for log_dir in self.online:
+            with contextlib.suppress(DirectoryFailed):
+                log_dir.data.forget_offsets(aside)  # they are of the folders, which may be of deleted topics
 
     def _put_aside(self, log_dir: LogDir, key: tuple[str, int], of: str) -> None:
+        end_offset = log_dir.data.noted_end(*key)
         renamed = log_dir.data.set_aside(*key)
-        get_logger().warning(f"a folder of {of} was put aside", folder=renamed)
+        get_logger().warning(
+            f"a folder of {of} was put aside",
+            topic=key[0],
+            partition=key[1],
+            folder=renamed,
+            log_end_offset=end_offset,
+        )
 
     def prefer(self, topic: str, index: int, log_dir: LogDir) -> None:
         """Has a partition lie there once it is made, if it can then. The oldest wish of too many is forgotten."""
@@ -300,9 +313,17 @@ class LogDirs:
             topic, index, topic_id=topic_id, config=config, now_ms=now_ms, upgrade=upgrade, on_checked=on_checked
         )
         holder.logs[topic, index] = log
-        if log.cut_bytes:
-            get_logger().warning("a torn tail was cut", topic=topic, partition=index, bytes=log.cut_bytes)
+        for loss in log.losses:
+            _tell(log, loss)
         return log
+
+    def note_losses(self) -> None:
+        """Writes the checkpoints of directories that have lost records, so that a second start does not report again
+        what this one did. Raises StorageError."""
+        for log_dir in self.online:
+            if any(log.losses for log in log_dir.logs.values()):
+                with contextlib.suppress(DirectoryFailed):
+                    log_dir.data.write_checkpoints()
 
     def holder(self, log: PartitionLog) -> LogDir:
         """The directory of an open log. StorageError if it has none any more."""
@@ -370,6 +391,28 @@ def _finish_restores(files: Files, paths: Sequence[Path]) -> dict[Path, Unusable
             path = by_name[problem.path]
             unusable[path] = UnusableDir(problem.path, f"{problem.path}: {problem.reason}", _stored_id(files, path))
     return unusable
+
+
+def _tell(log: PartitionLog, loss: Loss) -> None:
+    """Logs what a log has lost."""
+    facts: dict[str, object] = {
+        "topic": log.topic,
+        "partition": log.partition,
+        "log_dir": os.path.dirname(log.directory),
+    }
+    facts |= {"log_start_offset": log.log_start_offset, "log_end_offset": log.log_end_offset}
+    if loss.dropped_bytes:
+        facts |= {"bytes": loss.dropped_bytes, "batches": loss.batches, "records": loss.records}
+    if loss.is_torn:
+        get_logger().warning(loss.kind, **facts)
+        return
+    facts["lost_offsets"] = f"{loss.first}..{loss.end - 1}"
+    if loss.end > log.log_end_offset:
+        facts["advice"] = (
+            f"offsets from {log.log_end_offset} on are given out again: to have the old records back, stop the broker"
+            " before anything is produced and put a copy of the folder in its place"
+        )
+    get_logger().error(loss.kind, **facts)
 
 
 def _check_unusable(files: Files, unusable: Sequence[UnusableDir], usable: Sequence[str]) -> None:

@@ -47,8 +47,10 @@ class MetadataLog:
             if index and index % STEP_ENTRIES == 0:
                 yield None
             entries.append(batch.Record(index, now_ms, None, encode(record), ()))
+        self._log.hold_back(self._log.log_end_offset)  # the high watermark is noted in another thread: never ahead
         self._log.append_records(entries, now_ms=now_ms)
         self._log.flush()
+        self._log.hold_back(None)
 
     def replay(self) -> Iterator[Any]:
         """Every record, oldest first. Raises StorageError for a record that cannot be read."""

@@ -233,6 +233,7 @@ class BrokerState:
             self.logs.upgrade = ForcedUpgrade(len(placed), self.waits)
         self.logs.opening = opening = Opening(len(placed), self.waits, is_told=self.logs.upgrade is None)
         self.topics.open(placed, now_ms, opening.done)
+        self.logs.note_losses()
         opening.finish()
         self.logs.opening = None
         if self.logs.upgrade is not None:

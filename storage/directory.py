@@ -20,17 +20,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from ..protocol.metadata_values import TOPIC as METADATA_TOPIC
 from ..protocol.primitives import ZERO_UUID
-from . import restore
+from . import closed, restore
 from .config import LogConfig
 from .directory_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META_PROPERTIES
 from .disk_errors import is_passing, lasting_error
 from .errors import DirectoryFailed, DirectoryLocked, StorageError
 from .files import Files, write_atomically
 from .log import PartitionLog
+from .losses import FOLDER_GONE, Loss
 from .noted_offsets import NotedOffsets
 from .partition_metadata import encode_id, read_topic_id
 from .properties import parse_properties
+from .recovery import NOTHING_NOTED
 
 if TYPE_CHECKING:
     from .recovery import OnChecked
@@ -64,6 +67,7 @@ class DataDirectory:
         self._unopened: set[TopicPartition] = set()
         self._noted = NotedOffsets(files, path, self._unopened, self._logs)
         self._closed = False
+        self._as_closed: dict[TopicPartition, closed.ClosedLog] = {}
         self._closed_well: set[TopicPartition] = set()  # since the directory was opened
         self._identity: dict[str, str] = {}
         self._failing = threading.Lock()
@@ -72,7 +76,6 @@ class DataDirectory:
         self.cluster_id = ""
         self.directory_id = ""
         self.was_clean = False
-        """Whether the last user of the directory closed it."""
         self.is_new = False
         """Whether the directory had no meta.properties: nobody has used it yet."""
         self.futures: list[tuple[TopicPartition, str]] = []
@@ -197,10 +200,14 @@ class DataDirectory:
         """Takes the marker away before anything is loaded, reads the checkpoints, removes what was being deleted."""
         names = self._files.list(self.path)
         self.was_clean = CLEAN_SHUTDOWN in names
+        self._noted.read()
         if self.was_clean:
+            if self._files.read_bytes(self._join(CLEAN_SHUTDOWN)) == CLEAN_SHUTDOWN_BYTES:
+                self._read_closed()
             self._files.remove(self._join(CLEAN_SHUTDOWN))
             self._files.sync_directory(self.path)
-        self._noted.read()
+        if closed.FILE_NAME in names:  # it is of the close that has just been undone, or of an older one
+            closed.discard(self._files, self.path)
         for name in names:
             match = _PARTITION_FOLDER.fullmatch(name)
             if _DELETED_FOLDER.fullmatch(name):
@@ -209,6 +216,12 @@ class DataDirectory:
                 self.futures.append(((future[1], int(future[2])), self._join(name)))
             elif match and int(match[2]) < 2**31:
                 self._unopened.add((match[1], int(match[2])))
+
+    def _read_closed(self) -> None:
+        try:
+            self._as_closed = closed.read(self._files, self.path)
+        except StorageError as error:
+            self.warnings.append(str(error))
 
     @property
     def warnings(self) -> list[str]:
@@ -257,6 +270,7 @@ class DataDirectory:
         if not existed and not self._files.exists(self.path):  # making the folder would make a new one of it
             self.fail(f"{self.path} is gone")
             self._check_open()
+        noted = self._noted_of(key)
         if not existed:
             self.forget_offsets((key,))
         with self._watched():
@@ -276,14 +290,28 @@ class DataDirectory:
                 pick=self._pick,
                 upgrade=upgrade,
                 on_checked=on_checked,
+                noted=noted if existed else NOTHING_NOTED,
             )
+        if not existed and noted.end_offset:
+            log.losses = [Loss(FOLDER_GONE, 0, noted.end_offset)]
         log.on_failure = self.log_failed
         self._logs[key] = log  # before it is one of the unopened no more: a checkpoint has one or the other
         self._unopened.discard(key)
         self._closed_well.discard(key)
+        self._as_closed.pop(key, None)
         if log.has_hole and key not in self._noted.cleaned:  # it must not count as damage if the policy is changed
             self.cleaned(log, log.log_start_offset)
         return log
+
+    def _noted_of(self, key: TopicPartition) -> closed.Noted:
+        """What the files beside the partitions say of one. The metadata log names all others: it has to be whole."""
+        as_closed = self._as_closed.get(key) if key not in self._closed_well else None
+        end = max(self._noted.recovery_points.get(key, 0), self._noted.watermarks.get(key, 0))
+        return closed.Noted(as_closed.log_end_offset if as_closed else end, as_closed, key[0] == METADATA_TOPIC)
+
+    def noted_end(self, topic: str, partition: int) -> int:
+        """The offset that a log had reached when that was last noted; 0 if it never was."""
+        return self._noted_of((topic, partition)).end_offset
 
     def delete_partition(self, topic: str, partition: int) -> Callable[[], None]:
         """Takes a partition away at once: its folder is renamed, durably, as a new partition of that name must not find
@@ -326,7 +354,8 @@ class DataDirectory:
                 self._files.replace(folder, renamed)
             except OSError as error:
                 raise StorageError(f"cannot rename {folder}: {error}") from error
-        self._unopened -= {(topic, partition)} if copy is None else set()
+        if copy is None:
+            self._unopened.discard((topic, partition))
         return renamed
 
     def put_in_place(
@@ -347,6 +376,7 @@ class DataDirectory:
             except OSError as error:
                 raise StorageError(f"cannot rename {prepared} to {folder}: {error}") from error
             self._unopened.add(key)
+            self._as_closed.pop(key, None)
             if end_offset:
                 self._closed_well.add(key)
                 self._noted.recovery_points[key] = self._noted.watermarks[key] = end_offset
@@ -377,8 +407,11 @@ class DataDirectory:
         """Takes partitions that are not here out of the checkpoints, durably: worth a call before the owner notes that
         there are new ones of these names, which must not inherit what is noted of deleted ones."""
         self._check_open()
+        gone = [key for key in keys if key not in self._unopened and key not in self._logs]
+        for key in gone:
+            self._as_closed.pop(key, None)
         with self._watched():
-            self._noted.forget(keys)
+            self._noted.forget(gone)
 
     def note_log_starts(self, moves: Mapping[PartitionLog, int]) -> None:
         """Makes log starts durable that logs are about to adopt, which then costs nothing; in any thread."""
@@ -478,7 +511,13 @@ class DataDirectory:
             for log in self._logs.values():
                 log.save()
             self._write_checkpoints()
+            self._write_closed()
         return self.was_clean or not self._unopened
+
+    def _write_closed(self) -> None:
+        """Notes how the logs are closed; those that were not opened are as they were."""
+        kept = {key: log for key, log in self._as_closed.items() if key in self._unopened}
+        closed.write(self._files, self.path, kept | {key: log.as_closed() for key, log in self._logs.items()})
 
     def close(self, threads: int = 1) -> None:
         """Closes all logs, in so many threads, as a journalling file system joins their syncs; writes the checkpoints,
@@ -498,6 +537,7 @@ class DataDirectory:
             failure = next(iter(_close_all(self._logs.values(), threads)), None)
             self._write_checkpoints()
             if failure is None and self.failure is None and (self.was_clean or not self._unopened):
+                self._write_closed()
                 write_atomically(self._files, self._join(CLEAN_SHUTDOWN), CLEAN_SHUTDOWN_BYTES)
         except OSError as error:
             failure = failure or StorageError(f"cannot close {self.path}: {error}")

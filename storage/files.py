@@ -104,19 +104,25 @@ def write_atomically(
 
     With `sync` the new bytes are durable on return. Without it a power loss may leave anything: only for what can be
     checked and rebuilt. Without `sync_directory` (it goes with `sync` unless told) it may leave the old file, or none.
+    After an OSError, as of a full disk, the old file stays and no temporary one, if that can be removed.
     """
     temporary = path + ".tmp"
-    file = files.open(temporary, create=True)
     try:
-        file.truncate(0)
-        file.write(0, data)
-        if files.exists(path):
-            files.copy_mode(path, temporary)
-        if sync:
-            file.sync()
-    finally:
-        file.close()
-    files.replace(temporary, path)
+        file = files.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.write(0, data)
+            if files.exists(path):
+                files.copy_mode(path, temporary)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+        files.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            files.remove(temporary)
+        raise
     if sync if sync_directory is None else sync_directory:
         files.sync_directory(os.path.dirname(path))
 

@@ -27,6 +27,7 @@ from ..protocol.records.validate import Prepared
 from . import markers, retention, txn_index
 from .answers import Appended, NewRecord, Slice, TimestampOffset
 from .append import plan
+from .closed import Noted
 from .config import LogConfig
 from .duplicates import DuplicateScan
 from .errors import DuplicateSequence, FencedProducer, OffsetOutOfRange, StorageError
@@ -39,7 +40,7 @@ from .partition_metadata import FILE_NAME as PARTITION_METADATA
 from .partition_metadata import read_topic_id, write_topic_id
 from .producer_state import CachedBatch, Producer, expires_ms, forget_below
 from .readable import ReadableLog
-from .recovery import OnChecked, Recovered, open_segments
+from .recovery import NOTHING_NOTED, OnChecked, Recovered, open_segments
 from .segment import Segment
 from .swap import replacements, swap_in
 from .txn_index import ABORT, COMMIT, Marker
@@ -87,10 +88,6 @@ class PartitionLog(ReadableLog):
         self.leader_epoch = max(self._epochs.newest, 0)
         self.on_roll: Callable[[], None] | None = None
         """Told when a new segment has begun: the one before it may be synced."""
-        self.has_hole = recovered.has_hole
-        """Whether recovery found offsets missing between segments, and let it be."""
-        self.cut_bytes = recovered.cut_bytes
-        """Bytes that recovery removed when the log was opened."""
 
     @classmethod
     def open(
@@ -111,6 +108,7 @@ class PartitionLog(ReadableLog):
         pick: Callable[[int], int] = random.randrange,
         upgrade: OnUpgrade | None = None,
         on_checked: OnChecked = lambda bytes: None,
+        noted: Noted = NOTHING_NOTED,
     ) -> Self:
         """Opens the log in a folder, which is made if it is missing.
 
@@ -118,7 +116,8 @@ class PartitionLog(ReadableLog):
         says that a cleaner has taken offsets, as it does from a compacted topic. A `topic_id` of zeros stands for the
         folder's own. `on_log_start(log, offset)` makes a log start durable before it is adopted; `pick(n)` is a random
         number in [0, n), for the jitter of time rolls. With `upgrade`, which is told of the progress, all segments
-        hold v2 only when this returns. `on_checked` is told of the bytes that are checked. Raises StorageError.
+        hold v2 only when this returns. `on_checked` is told of the bytes that are checked. By `noted`, of the folder's
+        owner, losses are found. Raises StorageError.
         """
         path = os.fspath(directory)
         try:
@@ -142,6 +141,7 @@ class PartitionLog(ReadableLog):
             now_ms=now_ms,
             has_gaps=has_gaps or config.rules.compacted,
             on_checked=on_checked,
+            noted=noted,
         )
         if upgrade is not None:
             from .upgrade import upgrade_segments  # asked for once in the life of a directory

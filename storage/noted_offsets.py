@@ -125,8 +125,8 @@ class NotedOffsets:
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
         """Takes the lines of partitions that are not here out of all files, durably: a new partition of the same name
-        must not inherit the offsets of a deleted one."""
-        gone = {key for key in keys if key not in self._unopened and key not in self._logs}
+        must not inherit the offsets of a deleted one. Costs nothing where there are none."""
+        gone = set(keys)
         kept = (self.recovery_points, self.watermarks, self.log_starts, self.cleaned)
         if not any(key in offsets for key in gone for offsets in kept):
             return

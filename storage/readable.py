@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from . import reading, timestamps
 from .answers import Slice, TimestampOffset
+from .closed import ClosedLog
 from .config import LogConfig
 from .errors import OffsetOutOfRange
 from .files import Files
+from .losses import Loss
 from .segment import Segment
 from .transactions import Transactions
 from .watched import Watched, watched
@@ -47,6 +49,12 @@ class ReadableLog(Watched):
         self._active = recovered.segments[-1]
         self._transactions = Transactions(files, directory, recovered, load_producers)
         self._held_from: int | None = None
+        self.has_hole = recovered.has_hole
+        """Whether recovery found offsets missing between segments, and let it be."""
+        self.cut_bytes = recovered.cut_bytes
+        """Bytes that recovery removed when the log was opened."""
+        self.losses: Sequence[Loss] = recovered.losses
+        """What the log had and has no more, as found when it was opened."""
         self.config = config
         self.log_start_offset = recovered.log_start_offset
         self.log_end_offset = self._active.next_offset
@@ -176,6 +184,13 @@ class ReadableLog(Watched):
         if not self.size_bytes or (self._epochs.entries and self.log_start_offset == self.log_end_offset):
             return self.leader_epoch
         return self._epochs.epoch_at(self.log_start_offset)
+
+    def as_closed(self) -> ClosedLog:
+        """What a close notes of the log, once everything is in its files. StorageError."""
+        sizes = {
+            one.base_offset: (one.size_bytes, self._transactions.index_bytes(one.base_offset)) for one in self._segments
+        }
+        return ClosedLog(self.log_start_offset, self.log_end_offset, sizes)
 
     @property
     def segments(self) -> Sequence[Segment]:

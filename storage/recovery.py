@@ -4,12 +4,16 @@ The mirror of the write order in FORMAT.md. The passes, in order:
 
 1. Leftovers of an interrupted deletion or cleaning are removed or, where a swap had begun, completed.
 2. Index files without a log are removed; the segments are listed.
-3. After a clean shutdown no segment is read if the checkpoint of recovery points and the newest snapshot, both left by
-   the close, name one end: that is where the newest segment ends, and its first use compares. Else its indexes are
-   looked at, and the headers behind their last entry; if it does not end with a whole batch it is treated as unclean.
+3. After a clean shutdown by Ottla no segment is read if all have the sizes with which they were closed (`closed.py`):
+   the newest ends where it was closed, and its first use compares. From the first that has another size on they are
+   read.
+   After a clean shutdown by another owner the checkpoint of recovery points and the newest snapshot name that end; if
+   they differ, the indexes of the newest segment are looked at, and the headers behind their last entry; if it does not
+   end with a whole batch it is treated as unclean.
    After an unclean one, every segment from the one that holds the recovery point on is read: size, magic, CRC and
    offsets of each batch or old message are checked, both indexes counted anew. At the first that fails all later
    segments are deleted, newest first, and then the log is cut there: a crash in between finds the same bad batch again.
+   What is durable and damaged all the same (closed, or below the recovery point) is cut by itself: what follows stays.
 4. A log that ends below its checkpointed log start is replaced by an empty one there.
 5. Leader epochs are cut to the log; those of batches read in pass 3 are taken from these. Messages of formats v0 and
    v1 carry none, and what was known before them is void.
@@ -28,21 +32,26 @@ from dataclasses import dataclass, field
 from ..protocol.records.batch import MAGIC, BatchHeader
 from ..protocol.records.errors import CorruptRecords
 from ..protocol.records.formats import crc_matches
-from . import checkpoint, snapshot, txn_index
+from . import checkpoint, losses, snapshot, txn_index
 from .append import MAX_RELATIVE_OFFSET
+from .closed import ClosedLog, Noted
 from .config import LogConfig
 from .errors import StorageError
 from .files import Files
+from .losses import Loss
 from .partition_metadata import FILE_NAME as PARTITION_METADATA
 from .producer_state import Producer, advance
 from .producers import Producers
 from .retention import epochs_from
 from .segment import LOG_SUFFIX, SUFFIXES, Segment, file_name
+from .segment_ends import is_short
 from .stream import entries
 from .swap import SEGMENT_FILE, finish_leftovers
 
 MAX_SEGMENT_BYTES = 2**31 - 1  # a position is an int32
 TELL_BYTES = 4 << 20
+
+NOTHING_NOTED = Noted()
 
 OnChecked = Callable[[int], None]
 """Told of the bytes that were checked since it was last told, each TELL_BYTES or so."""
@@ -53,7 +62,8 @@ class Recovered:
     """An opened partition. `unsynced` segments and `unsynced_files` (names) may not be durable.
 
     `cut_bytes` and `deleted_segments` say what recovery removed, `has_hole` that offsets are missing between segments,
-    where they may. Epochs that began below `epochs_from` are void.
+    where they may. Epochs that began below `epochs_from` are void. `losses` are of records that the log had;
+    `short` are the base offsets of segments that ended later once.
     """
 
     segments: list[Segment]
@@ -66,6 +76,8 @@ class Recovered:
     has_hole: bool = False
     cut_bytes: int = 0
     deleted_segments: int = 0
+    losses: list[Loss] = field(default_factory=list)
+    short: set[int] = field(default_factory=set)
 
 
 def open_segments(
@@ -79,22 +91,32 @@ def open_segments(
     now_ms: int,
     has_gaps: bool,
     on_checked: OnChecked = lambda bytes: None,
+    noted: Noted = NOTHING_NOTED,
 ) -> Recovered:
     """Runs the passes. At least one segment results. Raises StorageError."""
     try:
-        names = finish_leftovers(files, directory, files.list(directory))
+        found = files.list(directory)
+        names = finish_leftovers(files, directory, found)
+        orphans = _orphans(names) if len(names) == len(found) else []
         segments = _list_segments(files, directory, names, config, now_ms)
         recovered = Recovered(segments, log_start_offset, [], Producers(files, directory, names, now_ms))
         first = recovered.segments[0].base_offset if recovered.segments else 0
+        if noted.closed is not None:
+            log_start_offset = noted.closed.log_start_offset
+        elif clean_shutdown and 0 < noted.end_offset < log_start_offset:  # no close leaves that: a damaged checkpoint
+            log_start_offset = first
         recovered.log_start_offset = max(log_start_offset, first)
-        scanned_from = _check_segments(
-            files, directory, recovered, config, clean_shutdown, recovery_point, has_gaps, on_checked
+        whole_from = _trust(
+            files, directory, recovered, names, orphans, clean_shutdown, recovery_point, has_gaps, noted
         )
+        scanned_from = _check_segments(files, directory, recovered, config, *whole_from, has_gaps, on_checked, noted)
+        _note_missing(recovered, log_start_offset, orphans, noted)
         _ensure_segment(files, directory, recovered, config, now_ms)
         _settle_epochs(files, directory, recovered, scanned_from, checkpoint.LEADER_EPOCH in names)
         _settle_producers(recovered, scanned_from)
         if not clean_shutdown:
             _note_small_files(recovered, names, recovery_point)
+        _note_end(directory, recovered, noted)
     except OSError as error:
         raise StorageError(f"cannot open {directory}: {error}") from error
     return recovered
@@ -135,29 +157,93 @@ def _list_segments(files: Files, directory: str, names: list[str], config: LogCo
 # -- pass 3
 
 
+def _trust(
+    files: Files,
+    directory: str,
+    recovered: Recovered,
+    names: list[str],
+    orphans: list[int],
+    clean_shutdown: bool,
+    recovery_point: int,
+    has_gaps: bool,
+    noted: Noted,
+) -> tuple[int, int]:
+    """The number of the first segment that is to be read as a whole, and of the first one that need not be whole.
+
+    A damaged segment before the second is durable: it was found shorter than it was, and what lies behind it stays.
+    """
+    segments, count = recovered.segments, len(recovered.segments)
+    if not segments:
+        return 0, 0
+    if not clean_shutdown:
+        unsure = max(sum(segment.base_offset <= recovery_point for segment in segments) - 1, 0)
+        recovered.short.update(
+            segments[number].base_offset for number in range(unsure) if is_short(files, segments, number, has_gaps)
+        )
+        return next((n for n in range(unsure) if segments[n].base_offset in recovered.short), unsure), unsure
+    if noted.closed is not None:
+        changed = _first_changed(files, directory, segments, names, noted.closed)
+        if changed is not None:
+            sizes = noted.closed.segments
+            recovered.short.update(
+                one.base_offset for one in segments if one.size_bytes < sizes.get(one.base_offset, (0,))[0]
+            )
+            return changed, count
+        if segments[-1].base_offset == max(noted.closed.segments, default=-1):
+            if segments[-1].size_bytes:
+                segments[-1].tell_end(noted.closed.log_end_offset)
+            return count, count
+    elif not has_gaps:
+        bases = [segment.base_offset for segment in segments]
+        for number, segment in enumerate(segments[:-1]):
+            is_doubtful = not segment.size_bytes or any(bases[number] < base < bases[number + 1] for base in orphans)
+            if is_doubtful and is_short(files, segments, number, has_gaps):
+                return number, count
+    is_last = not any(base > segments[-1].base_offset for base in orphans)
+    if noted.closed is None and is_last and _is_end_told(segments[-1], recovered.producers.snapshots, recovery_point):
+        return count, count
+    try:
+        segments[-1].load()
+        segments[-1].close()  # thousands of idle partitions must not hold a descriptor each
+    except StorageError:
+        return count - 1, count
+    return count, count
+
+
+def _orphans(names: Sequence[str]) -> list[int]:
+    """The base offsets of index files whose log is not there, rising. Where no segment was on its way out, as files
+    that tell it are left, somebody has removed the log."""
+    known = set(names)
+    matches = [match for match in map(SEGMENT_FILE.fullmatch, names) if match]
+    return sorted({int(match[1]) for match in matches if match[1] + LOG_SUFFIX not in known})
+
+
+def _first_changed(
+    files: Files, directory: str, segments: Sequence[Segment], names: Sequence[str], closed: ClosedLog
+) -> int | None:
+    """The number of the first segment that has not the files with which it was closed; None if all have."""
+    known = set(names)
+    for number, segment in enumerate(segments):
+        name = file_name(segment.base_offset, txn_index.SUFFIX)
+        aborted_bytes = files.size(os.path.join(directory, name)) if name in known else 0
+        if closed.segments.get(segment.base_offset) != (segment.size_bytes, aborted_bytes):
+            return number
+    return None
+
+
 def _check_segments(
     files: Files,
     directory: str,
     recovered: Recovered,
     config: LogConfig,
-    clean_shutdown: bool,
-    recovery_point: int,
+    first: int,
+    unsure: int,
     has_gaps: bool,
     on_checked: OnChecked,
+    noted: Noted,
 ) -> int | None:
     """Pass 3. The base offset of the first segment that was read as a whole, or None."""
     segments = recovered.segments
-    if not segments:
-        return None
-    first = len(segments)
-    if not clean_shutdown:
-        first = max(sum(segment.base_offset <= recovery_point for segment in segments) - 1, 0)
-    elif not _is_end_told(segments[-1], recovered.producers.snapshots, recovery_point):
-        try:
-            segments[-1].load()
-            segments[-1].close()  # thousands of idle partitions must not hold a descriptor each
-        except StorageError:
-            first = len(segments) - 1
     if first == len(segments):
         return None
     scanned_from = segments[first].base_offset
@@ -172,9 +258,12 @@ def _check_segments(
         # Between segments offsets may only be missing where the cleaner took them; elsewhere the end of this file never
         # reached the disk although the next file did.
         has_hole = not is_last and segment.next_offset < segments[number + 1].base_offset
-        if end < segment.size_bytes or (has_hole and not has_gaps):
-            _cut(files, directory, recovered, number, end)
+        is_bad = end < segment.size_bytes or (has_hole and not has_gaps)
+        if is_bad and (is_last or number >= unsure):
+            _cut(files, directory, recovered, number, end, noted)
             break
+        if is_bad or (has_hole and segment.base_offset in recovered.short):
+            _leave_out(files, recovered, segment, end, segments[number + 1].base_offset, noted)
         recovered.has_hole = recovered.has_hole or has_hole
         if not is_last:
             segment.next_offset = segments[number + 1].base_offset
@@ -257,23 +346,83 @@ def _check_batches(
     return position
 
 
-def _cut(files: Files, directory: str, recovered: Recovered, number: int, end: int) -> None:
+def _cut(files: Files, directory: str, recovered: Recovered, number: int, end: int, noted: Noted) -> None:
     """Ends the log at byte `end` of a segment. The segments behind go first, newest first: see pass 3."""
     segments = recovered.segments
     behind = segments[number + 1 :]
+    dropped = segments[number].size_bytes - end + sum(later.size_bytes for later in behind)
+    first, sound = segments[number].next_offset, losses.count_behind(files, segments[number], end, behind)
+    if noted.must_be_whole and max(sound.end_offset, noted.end_offset) > first:
+        raise _not_whole(directory, first, max(sound.end_offset, noted.end_offset))
+    reached = max(sound.end_offset, first, noted.end_offset, *(later.base_offset for later in behind))
+    kind = losses.END_GONE if reached > first else losses.TORN_TAIL
+    kind = losses.CORRUPTION if sound.batches else kind
+    recovered.losses.append(Loss(kind, first, reached, dropped, sound.batches, sound.records))
     for later in reversed(behind):
-        # The log last: an index without one is removed, a log alone is still recovered.
-        for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):
-            with contextlib.suppress(FileNotFoundError):
-                files.remove(later.path(suffix))
-        recovered.cut_bytes += later.size_bytes
+        _remove_segment(files, later)
     recovered.deleted_segments += len(behind)
     if behind:
         files.sync_directory(directory)
     del segments[number + 1 :]
-    recovered.cut_bytes += segments[number].size_bytes - end
+    recovered.cut_bytes += dropped
     if end < segments[number].size_bytes:
         segments[number].truncate(end)
+
+
+def _remove_segment(files: Files, segment: Segment) -> None:
+    """The log last: an index without one is removed, a log alone is still recovered."""
+    for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):
+        with contextlib.suppress(FileNotFoundError):
+            files.remove(segment.path(suffix))
+
+
+def _leave_out(files: Files, recovered: Recovered, segment: Segment, end: int, next_base: int, noted: Noted) -> None:
+    """Cuts a segment at byte `end` that others follow, which stay."""
+    dropped, sound = segment.size_bytes - end, losses.count_behind(files, segment, end, ())
+    if noted.must_be_whole:
+        raise _not_whole(os.path.dirname(segment.path("")), segment.next_offset, next_base)
+    recovered.losses.append(
+        Loss(losses.MIDDLE_GONE, segment.next_offset, next_base, dropped, sound.batches, sound.records)
+    )
+    recovered.has_hole = True
+    recovered.cut_bytes += dropped
+    if dropped:
+        segment.truncate(end)
+
+
+def _not_whole(directory: str, first: int, end: int) -> StorageError:
+    return StorageError(
+        f"{directory} has lost records from offset {first} on, and its end was {end}: restore it from a copy, or run"
+        " `ottla repair` to go on without them"
+    )
+
+
+def _note_missing(recovered: Recovered, log_start_offset: int, orphans: list[int], noted: Noted) -> None:
+    """Notes segments that are not there, at the start of the log and in its midst, and a later log start."""
+    bases = [segment.base_offset for segment in recovered.segments]
+    if noted.closed is not None:
+        orphans = sorted(base for base, (size, _) in noted.closed.segments.items() if size)
+    for base in orphans if bases else ():
+        end = next((there for there in bases if there > base), 0)
+        first = max(base, log_start_offset)
+        if base not in bases and first < end and not any(loss.first <= first < loss.end for loss in recovered.losses):
+            kind = losses.START_GONE if base < bases[0] else losses.MIDDLE_GONE
+            recovered.losses.append(Loss(kind, first, end))
+            recovered.has_hole = recovered.has_hole or base > bases[0]
+    if noted.must_be_whole and recovered.losses and not all(loss.is_torn for loss in recovered.losses):
+        raise _not_whole(os.path.dirname(recovered.segments[0].path("")), recovered.losses[0].first, noted.end_offset)
+
+
+def _note_end(directory: str, recovered: Recovered, noted: Noted) -> None:
+    """Compares where the log ends with what is known of its end."""
+    end_offset = recovered.segments[-1].next_offset
+    reached = max(noted.end_offset, noted.closed.log_end_offset if noted.closed is not None else 0)
+    if reached <= end_offset:
+        return
+    if noted.must_be_whole:
+        raise _not_whole(directory, end_offset, reached)
+    if not any(loss.first <= end_offset and loss.end >= reached for loss in recovered.losses):
+        recovered.losses.append(Loss(losses.END_GONE, end_offset, reached))
 
 
 # -- passes 4 to 6
@@ -281,13 +430,17 @@ def _cut(files: Files, directory: str, recovered: Recovered, number: int, end: i
 
 def _ensure_segment(files: Files, directory: str, recovered: Recovered, config: LogConfig, now_ms: int) -> None:
     """Pass 4, and a first segment for an empty folder."""
-    segments = recovered.segments
-    if segments and segments[-1].next_offset >= recovered.log_start_offset:
+    segments, start = recovered.segments, recovered.log_start_offset
+    if segments and segments[-1].next_offset >= start:
         return
+    dropped = sum(segment.size_bytes for segment in segments)
+    if segments:
+        sound = losses.count_behind(files, segments[0], 0, segments[1:]) if dropped else losses.Behind()
+        first = segments[0].base_offset
+        recovered.losses.append(Loss(losses.EMPTIED, first, start, dropped, sound.batches, sound.records))
+    recovered.cut_bytes += dropped
     for segment in reversed(segments):
-        for suffix in (txn_index.SUFFIX, *SUFFIXES[::-1]):
-            with contextlib.suppress(FileNotFoundError):
-                files.remove(segment.path(suffix))
+        _remove_segment(files, segment)
     created = Segment.create(
         files, directory, recovered.log_start_offset, config.index_interval_bytes, now_ms=now_ms, jitter_ms=0
     )

@@ -12,30 +12,24 @@ nothing goes. Where two segments overlap, the older one ends at the newer one's 
 from __future__ import annotations
 
 import os
-import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from ..protocol.records import formats
-from ..protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
-from ..protocol.records.errors import CorruptRecords
+from ..protocol.records.batch import MAGIC, BatchHeader
 from . import inspect, txn_index
 from .append import MAX_RELATIVE_OFFSET
 from .files import Files
 from .saving import Part, SavingFiles
 from .segment import SUFFIXES
+from .sound_entries import sound_at, sound_entries
 from .verify_entry import EPOCH, GAP, OFFSET, OVERLAP, TOO_FAR, Place, entry_problem
 
 _EMPTY_BATCH = struct.Struct(">qiibIhiqqqhii")
 _CRC_START = 21
 _EPOCH_POSITION = 12
-_SIZES = rb"(?:\x00\x00\x00[\x0e-\xff]|\x00\x00[\x01-\xff].|\x00[\x01-\xff]..|[\x01-\x7f]...)"
-# A search gives up when what looked like entries had so many bytes: garbage may look like nothing else.
-_SEARCH_BYTES, _SEARCH_FACTOR = 1 << 30, 8
-_OVERLAP_BYTES = 16  # offset, size, four more; the magic is the byte behind
 
 
 def empty_batch(first_offset: int, last_offset: int) -> bytes:
@@ -298,7 +292,7 @@ class _Planner:
             return False
         place = self._place(number)._replace(expected=segment.base_offset, epoch=0)
         with inspect.FileSource(segment.path, self._files) as source:
-            if next(self._sound(source, 0, place), None) is not None:
+            if next(sound_entries(source, 0, place), None) is not None:
                 return False
         self._note(segment, None, segment.base_offset, "remove it: the segment in front has these offsets")
         self._plan.removed.append(segment)
@@ -323,7 +317,7 @@ class _Planner:
         goes_on = later > 0 and self._segments[number + 1].base_offset == self._expected  # no offset is missing
         follower = None
         if self._keep and not goes_on:
-            follower = next(self._sound(source, behind, self._place(number)), None)
+            follower = next(sound_entries(source, behind, self._place(number)), None)
         end = follower.position if follower is not None else source.size
         edit.drops.append((start, end))
         what = f"cut {end - start} bytes"
@@ -348,56 +342,9 @@ class _Planner:
     def _behind(self, number: int, source: inspect.Source, found: inspect.BatchFacts) -> int:
         """From where on to look for a sound entry. A size is believed if the CRC covers it, or if it leads to one."""
         behind = found.position + found.size_bytes
-        leads = behind >= source.size or _sound_at(source, behind, self._place(number)._replace(epoch=0)) is not None
+        leads = behind >= source.size or sound_at(source, behind, self._place(number)._replace(epoch=0)) is not None
         return behind if found.crc_ok or leads else found.position + 1
-
-    def _sound(self, source: inspect.Source, start: int, place: Place) -> Iterator[inspect.BatchFacts]:
-        """Sound entries at or behind a position that may come next, from the first place where one begins."""
-        place = place._replace(epoch=0)
-        if start < source.size and (first := _sound_at(source, start, place)) is not None:
-            yield first
-        # All offsets that a segment can hold begin with one of two runs of four bytes.
-        tops = {
-            (offset >> 32).to_bytes(4, "big") for offset in (place.expected, place.base_offset + MAX_RELATIVE_OFFSET)
-        }
-        pattern = re.compile(b"(?s)(?=(?:" + b"|".join(map(re.escape, tops)) + b")...." + _SIZES + b"....[\x00-\x02])")
-        at, work_left = start, _SEARCH_BYTES + _SEARCH_FACTOR * source.size
-        while at < source.size:
-            window = source.read(at, inspect.WINDOW_BYTES)
-            if not window:
-                return
-            for match in pattern.finditer(window) if window.count(0) < len(window) else ():
-                size = _claimed_size(source, at + match.start(), place)
-                work_left -= size
-                if work_left < 0:
-                    return
-                if size and (found := _sound_at(source, at + match.start(), place)) is not None:
-                    yield found
-            at += max(len(window) - _OVERLAP_BYTES, 1)
 
 
 def _first_offset(found: inspect.BatchFacts) -> int:
     return found.first_offset if found.is_wrapper else found.header.base_offset
-
-
-def _claimed_size(source: inspect.Source, position: int, place: Place) -> int:
-    """The size of what may be a sound entry, by its header alone; 0 if it is none."""
-    try:
-        header = formats.read_header(source.read(position, HEADER_BYTES), whole=False)
-    except CorruptRecords:
-        return 0
-    fits = place.expected <= header.last_offset and header.last_offset_delta >= 0
-    fits = fits and header.last_offset < (place.next_base or header.last_offset + 1)
-    size = header.size_bytes
-    return size if fits and size <= min(source.size - position, inspect.ENTRY_BYTES_MAX) else 0
-
-
-def _sound_at(source: inspect.Source, position: int, place: Place) -> inspect.BatchFacts | None:
-    size = _claimed_size(source, position, place)
-    if size == 0:
-        return None
-    found = inspect.entry_at(inspect.BytesSource(source.read(position, size)), 0, open_wrappers=True)
-    if isinstance(found, inspect.Damage):
-        return None
-    problem = entry_problem(found, place)
-    return found._replace(position=position) if problem is None or problem[0] == GAP else None

@@ -318,7 +318,7 @@ class Segment:
             raise StorageError(f"cannot read the indexes of {self._log_path}: {error}") from error
         if offset_index is None or time_index is None:
             return False
-        if len(offset_index) and not self._points_at(offset_index.positions[-1], offset_index.offsets[-1]):
+        if len(offset_index) and not self.points_at(offset_index.positions[-1], offset_index.offsets[-1]):
             return False
         self._offset_index, self._time_index = offset_index, time_index
         if len(time_index):
@@ -355,12 +355,12 @@ class Segment:
         self._is_end_told = True
 
     def _settle_end(self, told_offset: int) -> None:
-        """Compares what was counted with what was known before. A gap at the end belongs to the next segment."""
+        """Compares what was counted with what was known before. The next segment's base bounds a damaged last batch."""
         if self._is_end_told and self.next_offset != told_offset:
             what = f"ends at offset {self.next_offset}, not at {told_offset} as when it was closed"
             raise StorageError(f"{self._log_path} {what}")
         self._is_end_told = False
-        self.next_offset = max(told_offset, self.next_offset)
+        self.next_offset = told_offset if told_offset > self.base_offset else self.next_offset
 
     def _end_of_true(self, position: int | None, offset: int, timestamp_ms: int) -> int | None:
         """The last offset of the batch at a position if it is the one that a time entry speaks of, else None.
@@ -373,7 +373,7 @@ class Segment:
         begins_there = header.magic < MAGIC or header.base_offset <= offset
         return header.last_offset if begins_there and header.max_timestamp == timestamp_ms else None
 
-    def _points_at(self, position: int, relative_offset: int) -> bool:
+    def points_at(self, position: int, relative_offset: int) -> bool:
         """Whether an index entry is true: the batch at the position ends with the offset.
 
         Or one behind it does: of batches that were appended or cleaned together Kafka up to 3.8 notes the position of
@@ -398,7 +398,7 @@ class Segment:
     def _is_first_of_several(self, position: int, offset: int) -> bool:
         """Whether a sound batch lies at the position, and one behind it ends with the offset."""
         with contextlib.suppress(StorageError, CorruptRecords):
-            batches = self._walk(position)
+            batches = self.walk(position)
             _, size, _ = next(batches)
             data = self.read(position, size)
             if crc_matches(data, 0, read_header(data)):
@@ -457,17 +457,17 @@ class Segment:
         """Whether the entry by which the offset is looked up points at its batch."""
         index = self._offset_index
         entry = index.floor(offset - self.base_offset)
-        return entry < 0 or self._points_at(index.positions[entry], index.offsets[entry])
+        return entry < 0 or self.points_at(index.positions[entry], index.offsets[entry])
 
     def _scan(self, offset: int) -> int | None:
         """One entry of the sparse index, then the few headers behind it."""
         entry = self._offset_index.floor(offset - self.base_offset)
-        for at, _, last_offset in self._walk(self._offset_index.positions[entry] if entry >= 0 else 0):
+        for at, _, last_offset in self.walk(self._offset_index.positions[entry] if entry >= 0 else 0):
             if last_offset >= offset:
                 return at
         return None
 
-    def _walk(self, position: int) -> Iterator[tuple[int, int, int]]:
+    def walk(self, position: int) -> Iterator[tuple[int, int, int]]:
         """(position, size, last offset) of the batches from a batch's position on."""
         chunk, chunk_position = b"", position
         while position < self.size_bytes:
@@ -479,15 +479,15 @@ class Segment:
                     raise StorageError(f"{self._log_path} ends inside of a batch header")
             if chunk[start + _MAGIC_AT] < MAGIC:
                 last, length = _OLD_OFFSETS.unpack_from(chunk, start)
-                smallest = MIN_ENTRY_BYTES
+                delta, smallest = 0, MIN_ENTRY_BYTES
             elif start + HEADER_BYTES <= len(chunk):
                 base, length, delta = _OFFSETS.unpack_from(chunk, start)
                 last, smallest = base + delta, HEADER_BYTES
             else:
                 raise StorageError(f"{self._log_path} ends inside of a batch header")
             size = _PREFIX_BYTES + length
-            if size < smallest or position + size > self.size_bytes:
-                raise StorageError(f"{self._log_path} at byte {position}: a batch of {size} bytes")
+            if delta < 0 or size < smallest or position + size > self.size_bytes:  # else a reader would pass it over
+                raise StorageError(f"{self._log_path} at byte {position}: a batch of {size} bytes, {delta + 1} offsets")
             yield position, size, last
             position += size
 
@@ -502,10 +502,10 @@ class Segment:
         end = position
         if entry >= 0 and self._offset_index.positions[entry] > position:
             end = self._offset_index.positions[entry]
-            if not self._points_at(end, self._offset_index.offsets[entry]):
+            if not self.points_at(end, self._offset_index.offsets[entry]):
                 self.rebuild()
                 return self.end_of_whole(position, limit)
-        for at, size, _ in self._walk(end):
+        for at, size, _ in self.walk(end):
             if at + size > limit:
                 break
             end = at + size
@@ -523,14 +523,14 @@ class Segment:
         entry = index.floor_of_position(position)
         if entry < 0:
             return [0, *index.positions]
-        if not self._points_at(index.positions[entry], index.offsets[entry]):
+        if not self.points_at(index.positions[entry], index.offsets[entry]):
             self.rebuild()
             return self.boundaries(position)
         return index.positions[entry:].tolist()
 
     def batch_end(self, position: int) -> int:
         """The end of the batch at a position."""
-        for at, size, _ in self._walk(position):
+        for at, size, _ in self.walk(position):
             return at + size
         raise StorageError(f"{self._log_path} has no batch at byte {position}")
 

@@ -15,7 +15,7 @@ from enum import Enum
 from construct import Struct
 from crc32c import crc32c
 
-from ...storage import checkpoint, partition_metadata, restore, schemas, txn_index
+from ...storage import checkpoint, closed, partition_metadata, restore, schemas, txn_index
 from ...storage.inspect import Source
 from ...storage.metadata_files import SNAPSHOT_SUFFIX
 from .. import client_ledger
@@ -60,6 +60,7 @@ _BY_NAME = {
     partition_metadata.FILE_NAME: Kind.METADATA,
     "meta.properties": Kind.PROPERTIES,
     ".kafka_cleanshutdown": Kind.TEXT,
+    closed.FILE_NAME: Kind.TEXT,
     ".lock": Kind.TEXT,
     restore.PLAN: Kind.TEXT,  # JSON
     restore.DECISION: Kind.TEXT,

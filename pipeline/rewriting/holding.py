@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...storage import inspect
+from ...storage import closed, inspect
 from ...storage.directory_files import CLEAN_SHUTDOWN, LOCK
 from ...storage.errors import StorageError
 from ...storage.files import DiskFiles, Files
@@ -83,6 +83,8 @@ def held(
                 f"{path} was not closed cleanly: start its broker, which recovers the logs, stop it in an orderly way "
                 "(SIGTERM), and run this again"
             )
+        if not looking:
+            closed.discard(files, path)  # it tells of segments that are about to be replaced
         unfinished = []
         for partition in _folders(files, path):
             names = _names(files, partition)

@@ -90,6 +90,7 @@ async def old_directory(folder: Path) -> list[Row]:
             r for position, _ in batch.headers(path.read_bytes()) for r in batch.records(path.read_bytes(), position)
         ]
         put_log(path.parent, bytes(legacy.build(found, magic=1)))
+    (folder / ".ottla-closed").unlink()  # as another owner leaves the directory
     return rows
 
 

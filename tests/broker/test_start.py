@@ -81,21 +81,47 @@ async def test_what_was_not_read_is_there(tmp_path: Path) -> None:
             assert found[-1] == b"new" and found[:2] == [b"x" * 90, b"y"]
 
 
-@pytest.mark.parametrize("change", ["cut", "torn", "longer", "shorter by a batch"])
-async def test_a_log_that_was_changed_while_it_was_closed(tmp_path: Path, change: str) -> None:
-    """Its end is compared when it is first needed: then it takes and gives nothing, and the next start recovers it."""
-    async with running(tmp_path) as broker:
-        await broker.topic("t")
-        client = await broker.client()
-        for value in (b"a", b"b"):
-            await client.call(produce(records(value)), 9)
-    path = tmp_path / "t-0" / f"{0:020}.log"
+def changed_while_closed(path: Path, change: str) -> None:
     whole = path.read_bytes()
     half = len(whole) // 2
     more = bytearray(whole[half:])
     batch.assign(more, 0, base_offset=2, leader_epoch=0)
     changed = {"cut": whole[:-5], "torn": whole + whole[:9], "longer": whole + more, "shorter by a batch": whole[:half]}
     path.write_bytes(changed[change])
+
+
+@pytest.mark.parametrize("change", ["cut", "torn", "longer", "shorter by a batch"])
+async def test_log_that_was_changed_while_it_was_closed_is_recovered_by_the_start(tmp_path: Path, change: str) -> None:
+    """The start compares the sizes with those of the close, and reports what is gone."""
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        for value in (b"a", b"b"):
+            await client.call(produce(records(value)), 9)
+    changed_while_closed(tmp_path / "t-0" / f"{0:020}.log", change)
+    get_logger()
+    with capture_logs() as events:
+        async with running(tmp_path) as broker:
+            client = await broker.client()
+            assert only(await client.call(produce(records(b"c")), 9)).error_code == 0
+            found = values(only(await client.call(fetch(("t", 0, 0)), 11)).records)
+            assert found == {"torn": [b"a", b"b", b"c"], "longer": [b"a", b"b", b"b", b"c"]}.get(change, [b"a", b"c"])
+    said = [(event["log_level"], event["event"], event.get("lost_offsets")) for event in events if "partition" in event]
+    gone = ("error", "records at the end of a log are gone", "1..1")
+    wanted = {"torn": [("warning", "a torn tail was cut", None)], "longer": []}
+    assert said == wanted.get(change, [gone])
+
+
+@pytest.mark.parametrize("change", ["cut", "torn", "longer", "shorter by a batch"])
+async def test_a_log_that_was_changed_while_another_owner_had_closed_it(tmp_path: Path, change: str) -> None:
+    """Its end is compared when it is first needed: then it takes and gives nothing, and the next start recovers it."""
+    async with running(tmp_path) as broker:
+        await broker.topic("t")
+        client = await broker.client()
+        for value in (b"a", b"b"):
+            await client.call(produce(records(value)), 9)
+    (tmp_path / ".ottla-closed").unlink()  # as Kafka leaves the directory
+    changed_while_closed(tmp_path / "t-0" / f"{0:020}.log", change)
     async with running(tmp_path) as broker:
         client = await broker.client()
         for _ in range(2):

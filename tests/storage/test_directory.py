@@ -49,6 +49,7 @@ def test_the_files_of_a_new_directory_after_a_clean_close(files: SimulatedFiles)
             b"#\nversion=1\nnode.id=1\ncluster.id=AAECAwQFBgcICQoLDA0ODw\ndirectory.id=AAECAwQFBgcICQoLDA0ODw\n"
         ),
         "/data/.kafka_cleanshutdown": b'{"version":0,"brokerEpoch":-1}',
+        "/data/.ottla-closed": b"0\n1\norders 3 2 3 0:207:0\ncrc32c 95dc11e9\n",
         "/data/recovery-point-offset-checkpoint": b"0\n1\norders 3 3\n",
         "/data/log-start-offset-checkpoint": b"0\n1\norders 3 2\n",
         "/data/replication-offset-checkpoint": b"0\n1\norders 3 3\n",

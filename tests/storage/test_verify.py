@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.records import batch
-from ottla.storage import checkpoint, inspect
+from ottla.storage import checkpoint, closed, inspect
 from ottla.storage.directory import CLEAN_SHUTDOWN, DataDirectory
 from ottla.storage.errors import StorageError
 from ottla.storage.files import DiskFiles
@@ -28,6 +28,7 @@ RELEASES = ("2.8.2", "3.9.1", "4.3.1")
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=200)
 TOPIC_ID = bytes(range(16))
 HARMLESS = {".lock", CLEAN_SHUTDOWN}  # whose names matter, not their bytes
+HARMLESS.add(closed.FILE_NAME)  # a damaged one is passed over
 
 
 def fill(root: Path) -> None:
