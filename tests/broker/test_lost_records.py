@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from ottla.broker.logs import get_logger
 from ottla.protocol.records import formats
 from ottla.storage.errors import StorageError
 
-Event = dict[str, Any]
+Event = Mapping[str, Any]
+Damage = Callable[[Path], None]
 
 
 async def fill(folder: Path, *, closed: bool = True) -> None:
@@ -43,7 +44,7 @@ async def started(folder: Path, check: Callable[[Broker], Any] | None = None) ->
         async with running(folder) as broker:
             if check is not None:
                 await check(broker)
-    return [event for event in events if event["log_level"] in ("error", "warning")]
+    return [event for event in list[Event](events) if event["log_level"] in ("error", "warning")]
 
 
 async def read(broker: Broker, index: int = 0) -> list[bytes]:
@@ -87,7 +88,7 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(folder / "t-0")
 
 
-CLOSED = {
+CLOSED: dict[Damage, tuple[str, str, tuple[int, int]]] = {
     empty_newest: ("records at the end of a log are gone", "8..11", (0, 8)),
     remove_newest: ("records at the end of a log are gone", "8..11", (0, 8)),
     remove_middle: ("records in the middle of a log are gone", "4..7", (0, 12)),
@@ -97,9 +98,7 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("damage", CLOSED, ids=lambda damage: damage.__name__)
-async def test_start_after_a_clean_close_reports_what_is_gone_once(
-    tmp_path: Path, damage: Callable[[Path], None]
-) -> None:
+async def test_start_after_a_clean_close_reports_what_is_gone_once(tmp_path: Path, damage: Damage) -> None:
     event, lost, bounds = CLOSED[damage]
     await fill(tmp_path)
     damage(tmp_path)
