@@ -20,11 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from ..protocol.metadata_values import TOPIC as METADATA_TOPIC
 from ..protocol.primitives import ZERO_UUID
 from . import closed, restore
 from .config import LogConfig
-from .directory_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META_PROPERTIES
+from .directory_files import CLEAN_SHUTDOWN, CLEAN_SHUTDOWN_BYTES, LOCK, META_PROPERTIES, METADATA_TOPIC
 from .disk_errors import is_passing, lasting_error
 from .errors import DirectoryFailed, DirectoryLocked, StorageError
 from .files import Files, write_atomically

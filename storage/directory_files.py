@@ -11,6 +11,7 @@ from .properties import parse_properties
 
 LOCK = ".lock"
 META_PROPERTIES = "meta.properties"
+METADATA_TOPIC = "__cluster_metadata"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 CLEAN_SHUTDOWN_BYTES = b'{"version":0,"brokerEpoch":-1}'
 RESTORE = ".ottla-restore"
