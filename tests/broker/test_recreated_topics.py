@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import Broker, only, produce, records, running
@@ -66,13 +67,13 @@ async def test_topic_created_again_after_a_kill_between_inherits_no_checkpoint(t
     async with running(tmp_path) as broker:
         topics = broker.state.topics
         seen: list[dict[str, dict[int, int]]] = []
-        append = broker.state.metadata_log.append
+        append_steps = broker.state.metadata_log.append_steps
 
-        def noting(*args: object) -> None:
+        def noting(*args: Any) -> Any:
             seen.append(noted(tmp_path))
-            append(*args)  # pyright: ignore[reportArgumentType]
+            return append_steps(*args)
 
-        broker.state.metadata_log.append = noting  # pyright: ignore[reportAttributeAccessIssue]
+        broker.state.metadata_log.append_steps = noting
         await broker.topic("t", 1)
         assert topics.get("t") is not None
         # Before the metadata name the new topic: a kill right behind it must not find the old one's offsets.
