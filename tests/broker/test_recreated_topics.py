@@ -69,9 +69,9 @@ async def test_topic_created_again_after_a_kill_between_inherits_no_checkpoint(t
         seen: list[dict[str, dict[int, int]]] = []
         append_steps = broker.state.metadata_log.append_steps
 
-        def noting(*args: Any) -> Any:
+        def noting(records: Any, now_ms: int) -> Any:
             seen.append(noted(tmp_path))
-            return append_steps(*args)
+            return append_steps(records, now_ms)
 
         broker.state.metadata_log.append_steps = noting
         await broker.topic("t", 1)
