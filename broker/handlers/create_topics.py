@@ -35,8 +35,11 @@ async def create_topics(request: CreateTopicsRequest, context: RequestContext) -
     results, denied = [], []
     if _partitions(request, context) > PARTITIONS_AT_ONCE_MAX:
         code, problem = ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
-        results = [Result(name=asked.name, error_code=code, error_message=problem) for asked in request.topics]
-        return CreateTopicsResponse(topics=results)
+
+        def refused(asked: Asked) -> Result:
+            return Result(name=asked.name, error_code=code, error_message=problem)
+
+        return CreateTopicsResponse(topics=await context.mapped(refused, request.topics))
     for name, asked in {asked.name: asked for asked in request.topics}.items():
         if context.is_due(TOPIC_ENTRIES):
             await context.next_step()
