@@ -104,9 +104,12 @@ class SeenClient:
 
 
 class Origin:
-    """What connections have in common: the listener and the software. `seen` is what was noted since the last tick."""
+    """What connections have in common: the listener and the software. `seen` is what was noted since the last tick.
 
-    __slots__ = ("asks_versions", "listener", "seen", "software_name", "software_version")
+    `asks_formats`: one of them asked for KIP-192's tagged fields of Metadata.
+    """
+
+    __slots__ = ("asks_formats", "asks_versions", "listener", "seen", "software_name", "software_version")
 
     def __init__(
         self, listener: str, software_name: str | None, software_version: str | None, asks_versions: bool
@@ -115,6 +118,7 @@ class Origin:
         self.software_name = software_name
         self.software_version = software_version
         self.asks_versions = asks_versions
+        self.asks_formats = False
         self.seen: set[tuple[Any, ...]] = set()
 
 

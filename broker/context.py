@@ -18,6 +18,7 @@ from ..protocol.schema import Versions
 from .errors import Refused
 from .security.authorizer import ANONYMOUS, REFUSAL_TEXTS, REFUSALS
 from .security.operations import bit_field, operations_of
+from .topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from .turns import FewerCollections
 
 if TYPE_CHECKING:
@@ -164,13 +165,17 @@ class RequestContext:
         broker = self.broker
         if broker.lookups.waiting:
             broker.lookups.used(self)
-        return broker.groups_at(self.arrival.node_id) if broker.nodes.is_cluster else broker.groups
+        if broker.nodes.is_cluster or broker.awaits_topic(GROUP_OFFSETS_TOPIC):
+            return broker.groups_at(self.arrival.node_id)
+        return broker.groups
 
     @property
     def transactions(self) -> TransactionCoordinator | TransactionsAtNode:
         """The transactions that it coordinates."""
         broker = self.broker
-        return broker.transactions_at(self.arrival.node_id) if broker.nodes.is_cluster else broker.transactions
+        if broker.nodes.is_cluster or broker.awaits_topic(TRANSACTION_STATE_TOPIC):
+            return broker.transactions_at(self.arrival.node_id)
+        return broker.transactions
 
     @property
     def principal(self) -> str:

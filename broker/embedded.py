@@ -81,6 +81,8 @@ DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
+    # A client that has to retry FindCoordinator starts 0.1 s later, librdkafka 1 s.
+    "ottla.behaviour.coordinator_awaits_topic": "false",
 }
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -348,15 +350,15 @@ class Embedded(_Calls, Blocking):
 
     `release` is the release of Kafka whose ways it has, the newest where none is given; "ottla" is that of no release.
     `configs` are a broker's, by Kafka's names; an unknown name is refused with the nearest. Beside Kafka's defaults
-    `group.initial.rebalance.delay.ms` is 0, and `offsets.topic.num.partitions` and
-    `transaction.state.log.num.partitions` are 4, unless given. Without `data_dir` (a folder, or several) everything is
-    kept in memory and ends with the object. `brokers` is how many nodes clients see, with ids from the config `node.id`
-    on or from 1; `node_ids` names any ids instead, such as `[0, 1, 2]`. `listeners` are
-    `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1. With `control`, HOST:PORT, it has a control plane
-    there for other processes, as `ottla serve --control` (it needs the extra `http`); with `control_write` its page may
-    change something, and with `schemas` it decodes what topics hold: `{"orders": "order.avsc", "orders:key":
-    "key.desc#shop.Key"}`. With `record`, a file, it writes there what it is asked and answers: `.jsonl` is JSON lines,
-    `.pcapng` for Wireshark; all of it is there when the broker has stopped.
+    `group.initial.rebalance.delay.ms` is 0, `offsets.topic.num.partitions` and `transaction.state.log.num.partitions`
+    are 4, and `ottla.behaviour.coordinator_awaits_topic` is false, so that FindCoordinator names the node at once;
+    unless given. Without `data_dir` (a folder, or several) everything is kept in memory and ends with the object.
+    `brokers` is how many nodes clients see, with ids from the config `node.id` on or from 1; `node_ids` names any ids
+    instead, such as `[0, 1, 2]`. `listeners` are `[NAME=]HOST:PORT`, by default one on a free port of 127.0.0.1. With
+    `control`, HOST:PORT, it has a control plane there for other processes, as `ottla serve --control` (it needs the
+    extra `http`); with `control_write` its page may change something, and with `schemas` it decodes what topics hold:
+    `{"orders": "order.avsc", "orders:key": "key.desc#shop.Key"}`. With `record`, a file, it writes there what it is
+    asked and answers: `.jsonl` is JSON lines, `.pcapng` for Wireshark; all of it is there when the broker has stopped.
 
     Used as `with Embedded() as broker:` or `async with Embedded() as broker:`, or by `start` and `stop`. All methods
     may be called from any thread, also under a running event loop, which they block for as long as they take:

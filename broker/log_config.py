@@ -73,6 +73,7 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
             cached_batches=behaviour.cached_batches,
             drop_below_log_start=behaviour.drop_below_log_start,
             expiration_ms=producer_expiration_ms(broker),
+            below_log_start_ms=ProducerRules().below_log_start_ms if broker.profile.is_own else None,
             scan_bytes=broker["producer.duplicate.scan.bytes"] if broker.profile.is_own else 0,
         ),
     )

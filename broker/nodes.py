@@ -70,6 +70,10 @@ class Nodes:
         """The one that clients are told to ask for changes; any of them does them."""
         return self.own if not self.is_cluster else next(iter(self.running), NO_LEADER)
 
+    def runs(self, node_id: int) -> bool:
+        """Whether there is such a node and it runs."""
+        return node_id in self.ids and node_id not in self.stopped
+
     def unregister(self, node_id: int) -> bool:
         """Forgets a node until it runs again; whether it was known. One that runs does not stay forgotten."""
         if node_id not in self.ids or node_id in self.unregistered:
@@ -102,7 +106,7 @@ class Nodes:
 
     def assigned(self, replicas: Sequence[int], leader_epoch: int = 0) -> Assignment:
         """A new partition with these replicas; led by the first that runs."""
-        running = tuple(node for node in replicas if node not in self.stopped)
+        running = tuple(filter(self.runs, replicas))
         if not running:
             return Assignment(tuple(replicas), tuple(replicas), NO_LEADER, leader_epoch)
         return Assignment(tuple(replicas), running, running[0], leader_epoch)
@@ -127,8 +131,8 @@ class Nodes:
         """
         return now.after(self._led(now, is_held=is_held, unclean=unclean))
 
-    def _led(self, now: Assignment, *, is_held: bool, unclean: bool) -> Assignment:
-        running = tuple(node for node in now.replicas if node not in self.stopped)
+    def _led(self, now: Assignment, *, is_held: bool, unclean: bool, ends: bool = True) -> Assignment:
+        running = tuple(filter(self.runs, now.replicas))
         in_sync = [node for node in running if node in now.isr]
         if is_held:
             return now._replace(leader=NO_LEADER, isr=tuple(in_sync) or now.isr)
@@ -137,21 +141,21 @@ class Nodes:
             leader = in_sync[0] if in_sync else running[0] if running and unclean else NO_LEADER
         if leader == NO_LEADER:
             return now._replace(leader=leader)
-        if now.is_reassigned and set(now.target) <= set(running):
+        if ends and now.is_reassigned and set(now.target) <= set(running):
             isr = tuple(node for node in running if node not in now.removing)
             leader = leader if leader in isr else isr[0]
             return now._replace(replicas=now.target, isr=isr, leader=leader, adding=(), removing=())
         return now._replace(leader=leader, isr=running)
 
     def reassigned(self, now: Assignment, target: Sequence[int], *, is_held: bool, unclean: bool) -> Assignment:
-        """What a partition becomes that is to have these replicas: that, where all of them run; else it has the old and
-        the new ones until then (KIP-455)."""
+        """What a partition becomes that is to have these replicas: it has the old and the new ones until `elected`
+        finds that all of the new ones run (KIP-455). Replicas that only change their order do so at once."""
         made = now._replace(
             replicas=(*target, *sorted(set(now.replicas) - set(target))),
             adding=tuple(sorted(set(target) - (set(now.replicas) - set(now.adding)))),
             removing=tuple(sorted(set(now.replicas) - set(target))),
         )
-        return now.after(self._led(made, is_held=is_held, unclean=unclean))
+        return now.after(self._led(made, is_held=is_held, unclean=unclean, ends=False))
 
     def reverted(self, now: Assignment, *, is_held: bool, unclean: bool) -> Assignment | None:
         """What it becomes without the reassignment that is under way. None where nobody would be in sync, unless that

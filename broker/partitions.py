@@ -127,6 +127,7 @@ class Partition:
         produce_version: int,
         turns: TakesTurns,
         guard: Guard | asyncio.Future[Guard] | None = None,
+        compares_log_start: bool = False,
     ) -> Appended | asyncio.Future[Any]:
         """Appends what a client sent: at once, or in a task where that takes several turns of the loop.
 
@@ -135,7 +136,8 @@ class Partition:
         Raises, or the future does, what `PartitionLog.append` raises.
 
         `guard` is from `verify`, or a future of it while the coordinator's answer is awaited, behind which the append
-        waits, and whose error is the append's; without one a batch of a transaction may begin it.
+        waits, and whose error is the append's; without one a batch of a transaction may begin it. `compares_log_start`
+        is as in `PartitionLog.append_prepared`.
         """
         if self._last is None and not isinstance(guard, asyncio.Future):
             steps = validate.preparing(records, self.log.config.rules, now_ms, produce_version, self.log.log_end_offset)
@@ -143,12 +145,15 @@ class Partition:
                 next(steps)
             except StopIteration as done:
                 try:
-                    return self._adopt(done.value, now_ms, guard)
+                    return self._adopt(done.value, now_ms, guard, compares_log_start)
                 except DuplicateSequence as refused:
                     return self._begin(self._find_copy(done.value.header, refused, turns))
             steps.close()
         # Begun anew over a copy: the memory of a request is used again as soon as its handler waits.
-        return self._begin(self._append_later(self._last, bytearray(records), now_ms, produce_version, turns, guard))
+        later = self._append_later(
+            self._last, bytearray(records), now_ms, produce_version, turns, guard, compares_log_start
+        )
+        return self._begin(later)
 
     def _begin(self, later: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Takes up work behind which all later appends of this partition wait; it does not wait for syncs."""
@@ -164,6 +169,7 @@ class Partition:
         produce_version: int,
         turns: TakesTurns,
         guard: Guard | asyncio.Future[Guard] | None,
+        compares_log_start: bool,
     ) -> Appended | asyncio.Future[Any]:
         if before is not None:
             await asyncio.wait([before])
@@ -176,7 +182,7 @@ class Partition:
         if self._is_gone:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
-            return self._adopt(prepared, now_ms, guard)
+            return self._adopt(prepared, now_ms, guard, compares_log_start)
         except DuplicateSequence as refused:
             return await self._find_copy(prepared.header, refused, turns)
 
@@ -195,11 +201,15 @@ class Partition:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.syncs.after(self.log.answer_copy(found, refused))
 
-    def _adopt(self, prepared: Prepared, now_ms: int, guard: Guard | None = None) -> Appended | asyncio.Future[Any]:
+    def _adopt(
+        self, prepared: Prepared, now_ms: int, guard: Guard | None = None, compares_log_start: bool = False
+    ) -> Appended | asyncio.Future[Any]:
         if self._missed is not None and prepared.headers:
             self._missed.check(prepared.header, self.log)
         try:
-            appended = self.log.append_prepared(prepared, now_ms=now_ms, guard=guard)
+            appended = self.log.append_prepared(
+                prepared, now_ms=now_ms, guard=guard, compares_log_start=compares_log_start
+            )
         except StorageError:
             if prepared.headers:
                 self.missed.note(prepared.header)

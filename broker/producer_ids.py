@@ -12,6 +12,37 @@ from .metadata_log import MetadataLog
 BLOCK_IDS = 1000
 
 
+COMPARING_MAX = 100_000  # producer ids, of 0.1 KB each
+
+
+class ComparingProducers:
+    """The newest producer ids of clients that compare the log start offset in a Produce response with their last
+    acknowledged offset, since this start of the broker.
+
+    After UNKNOWN_PRODUCER_ID these clients know whether retention removed their records, or whether records were lost
+    (KIP-192). To other clients it is an error that ends what they do.
+    """
+
+    __slots__ = ("_ids",)
+
+    def __init__(self) -> None:
+        self._ids: dict[int, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._ids)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._ids
+
+    def note(self, producer_id: int, compares: bool) -> None:
+        """A client received this id. `compares`: it is one of those."""
+        self._ids.pop(producer_id, None)
+        if compares:
+            self._ids[producer_id] = None
+            if len(self._ids) > COMPARING_MAX:
+                del self._ids[next(iter(self._ids))]
+
+
 class ProducerIds:
     """Hands out producer ids. Feed it the metadata log's ProducerIdsRecords first, through `replay`."""
 

@@ -53,7 +53,7 @@ from .named_configs import CLIENT_METRICS, NamedConfigs
 from .nodes import NO_LEADER, Nodes
 from .options import ServeOptions
 from .partitions import LEADER_EPOCH, Partition
-from .producer_ids import ProducerIds
+from .producer_ids import ComparingProducers, ProducerIds
 from .progress import Opening
 from .quotas.client_quotas import ClientQuotas
 from .resources import BROKER as RESOURCE_BROKER
@@ -151,6 +151,7 @@ class BrokerState:
         """Where handlers count what goes into topics and out of them; None where nobody asks for it."""
         self._cleaner: Cleaner | None = None
         self._cleaner_timer: Timer | None = None
+        self.comparing_producers = ComparingProducers()
         self.fetch_sessions = FetchSessions(
             lambda: self._random.randrange(1, 1 << 31), self.config["max.incremental.fetch.session.cache.slots"]
         )
@@ -240,7 +241,7 @@ class BrokerState:
             self.logs.upgrade.finish()
             self.logs.upgrade = None
         self.quotas.begin(self.metadata_log, records)
-        self.topology = Topology(self.nodes, self.topics, self.clock, self._address)
+        self.topology = Topology(self.nodes, self.topics, self.clock, self.waits, self._address)
         self.topology.begin(note)
         self._load_groups()
         self._load_transactions()
@@ -289,9 +290,7 @@ class BrokerState:
             partition_exists=topics.has_partition,
             topic_name=topic_name,
             topic_id=topic_id,
-            settings=CoordinatorSettings.from_config(
-                self.config, old_group_coordinator=self.profile.behaviour.old_group_coordinator
-            ),
+            settings=CoordinatorSettings.from_config(self.config, self.profile.behaviour),
         )
         for partition in offsets_topic.partitions if offsets_topic else ():
             self._load_coordinator(partition)
@@ -344,12 +343,16 @@ class BrokerState:
             coordinator.resign(partition.index)
             self._load_coordinator(partition)
 
+    def awaits_topic(self, name: str) -> bool:
+        """Whether there is no coordinator yet, since the topic that it keeps its state in does not exist."""
+        return self.profile.behaviour.coordinator_awaits_topic and self.topics.get(name) is None
+
     def groups_at(self, node_id: int) -> GroupsAtNode:
-        """The groups that one of several nodes coordinates."""
+        """The groups that a node coordinates: those of the partitions of `__consumer_offsets` that it leads."""
         return GroupsAtNode(self.groups, self.topics.led_by(node_id, GROUP_OFFSETS_TOPIC))
 
     def transactions_at(self, node_id: int) -> TransactionsAtNode:
-        """The transactions that one of several nodes coordinates."""
+        """The transactions that a node coordinates."""
         return TransactionsAtNode(self.transactions, self.topics.led_by(node_id, TRANSACTION_STATE_TOPIC))
 
     def _replay_broker_config(self, record: ConfigRecord) -> None:
@@ -543,6 +546,7 @@ class BrokerState:
         self.groups.close()
         self.transactions.close()
         self.quotas.close()
+        self.topology.close()
 
     async def finish_appends(self, seconds: float) -> None:
         """Returns when what was submitted is appended, or the time is over: who sent it may have gone unanswered.

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..protocol.errors import ErrorCode
+from ..storage.errors import StorageError
 from .errors import Refused
+from .logs import get_logger
 from .nodes import NO_LEADER, Assignment, Nodes
 
 if TYPE_CHECKING:
-    from .clock import Clock
+    from .clock import Clock, Timer
     from .partitions import Partition
     from .topics import Topics
 
@@ -65,6 +67,9 @@ class TopologyNote(NamedTuple):
 
 
 NOTHING_NOTED = TopologyNote()
+REASSIGNMENT_MS = 100
+"""How long a reassignment is under way whose new replicas run. Kafka's takes as long as they copy, and tools and admin
+clients that list reassignments right after expect to see it."""
 UNKNOWN = 1 << 63  # where a log ended that is not there any more: behind all
 
 
@@ -76,12 +81,16 @@ class Topology:
         nodes: Nodes,
         topics: Topics,
         clock: Clock,
+        waits: Clock,
         address: Callable[[int], tuple[str, int]],
     ) -> None:
-        """`address` is where a node's first listener is."""
+        """`waits` is the clock by which reassignments end, also where the broker's `clock` stands still. `address` is
+        where a node's first listener is."""
         self.nodes = nodes
         self._topics = topics
         self._clock = clock
+        self._waits = waits
+        self._ending: set[Timer] = set()  # of reassignments
         self._address = address
         self.on_leader: Callable[[Partition], None] = lambda partition: None
         """Told of each partition whose leader changed, after the start."""
@@ -223,8 +232,27 @@ class Topology:
         return made
 
     def change(self, wanted: Sequence[tuple[Partition, Assignment]]) -> None:
-        """Makes partitions what `elected` and `reassigned` said, all at once. Raises StorageError."""
+        """Makes partitions what `elected` and `reassigned` said, all at once; reassignments that can end do so after
+        REASSIGNMENT_MS. Raises StorageError."""
         self._change(wanted)
+        moved = [partition for partition, made in wanted if made.is_reassigned]
+        if moved:
+            timer = self._waits.call_at(self._waits.now_ms() + REASSIGNMENT_MS, lambda: self._end(moved, timer))
+            self._ending.add(timer)
+
+    def close(self) -> None:
+        """Ends no reassignment any more: the next start does."""
+        for timer in self._ending:
+            timer.cancel()
+        self._ending.clear()
+
+    def _end(self, moved: Sequence[Partition], timer: Timer) -> None:
+        self._ending.discard(timer)
+        there = {id(partition) for partition in self._partitions()}
+        try:
+            self._elect([one for one in moved if id(one) in there])
+        except StorageError as error:
+            get_logger().error("a reassignment could not end", reason=str(error))
 
     def imbalanced(self, percentage: int | None) -> list[Partition]:
         """The partitions that their preferred replica could lead and does not; with a percentage only those of nodes

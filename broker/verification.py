@@ -61,6 +61,13 @@ def is_transactional(records: Records | None) -> bool:
     )
 
 
+def producer_id_of(records: Records) -> int:
+    """The producer id that the records of a partition say; -1 where they say none."""
+    if len(records) < batch.HEADER_BYTES or records[_MAGIC_AT] != batch.MAGIC:
+        return -1
+    return int.from_bytes(records[_PRODUCER_ID_AT : _PRODUCER_ID_AT + 8], "big", signed=True)
+
+
 def has_transactional(request: ProduceRequest) -> bool:
     """Whether any partition of a request has such a batch: few requests do."""
     for topic in request.topic_data:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..protocol.records import batch, formats, legacy
 from ..protocol.records.batch import BatchHeader
+from ..protocol.records.errors import UnsupportedForFormat
+from ..protocol.records.validate import Prepared
+from .answers import NewRecord
 from .config import LogConfig
 from .errors import (
     DuplicateSequence,
@@ -82,6 +86,30 @@ def refusal(verdict: Verdict, header: BatchHeader) -> ProducerRefused:
     if isinstance(verdict, Misplaced):
         return InvalidTransactionState(f"{who}: {verdict.why}")
     return UnknownProducer(f"{who}: {what}, and nothing is known of the producer")
+
+
+def built(
+    records: Sequence[NewRecord], first: int, magic: int, codec: int, producer: tuple[int, int] | None
+) -> Prepared:
+    """Records of the broker's own in a format, with offsets from `first` on: one batch, or in an old format without a
+    codec one message each; with the id and the epoch of a producer a part of its transaction. Raises
+    UnsupportedForFormat."""
+    numbered = [
+        batch.Record(offset, record.timestamp, record.key, record.value, record.headers)
+        for offset, record in enumerate(records, first)
+    ]
+    if producer is not None:
+        if magic != batch.MAGIC:
+            raise UnsupportedForFormat(f"a transaction in records of format v{magic}")
+        buffer = batch.build(
+            numbered, codec=codec, producer_id=producer[0], producer_epoch=producer[1], transactional=True
+        )
+    elif magic == batch.MAGIC:
+        buffer = batch.build(numbered, codec=codec)
+    else:
+        buffer = legacy.build(numbered, magic=magic, codec=codec)
+    headers = tuple([header for _, header in formats.headers(buffer)])
+    return Prepared(buffer, headers[0], -1, first, headers)
 
 
 def plan(

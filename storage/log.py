@@ -20,13 +20,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from ..protocol.primitives import ZERO_UUID
-from ..protocol.records import batch, formats, legacy, validate
+from ..protocol.records import batch, validate
 from ..protocol.records.batch import BatchHeader
-from ..protocol.records.errors import UnsupportedForFormat
 from ..protocol.records.validate import Prepared
 from . import markers, retention, txn_index
 from .answers import Appended, NewRecord, Slice, TimestampOffset
-from .append import plan
+from .append import built, plan
 from .closed import Noted
 from .config import LogConfig
 from .duplicates import DuplicateScan
@@ -38,7 +37,7 @@ from .leader_epochs import LeaderEpochs
 from .markers import check_marker
 from .partition_metadata import FILE_NAME as PARTITION_METADATA
 from .partition_metadata import read_topic_id, write_topic_id
-from .producer_state import CachedBatch, Producer, expires_ms, forget_below
+from .producer_state import CachedBatch, Producer, expires_ms, forget_below, is_below
 from .readable import ReadableLog
 from .recovery import NOTHING_NOTED, OnChecked, Recovered, open_segments
 from .segment import Segment
@@ -211,22 +210,7 @@ class PartitionLog(ReadableLog):
         """
         magic = self.config.rules.target_magic
         first = 0 if magic == batch.MAGIC else self.log_end_offset  # a v0 wrapper is written for its place
-        numbered = [
-            batch.Record(offset, record.timestamp, record.key, record.value, record.headers)
-            for offset, record in enumerate(records, first)
-        ]
-        if producer is not None:
-            if magic != batch.MAGIC:
-                raise UnsupportedForFormat(f"a transaction in records of format v{magic}")
-            buffer = batch.build(
-                numbered, codec=codec, producer_id=producer[0], producer_epoch=producer[1], transactional=True
-            )
-        elif magic == batch.MAGIC:
-            buffer = batch.build(numbered, codec=codec)
-        else:
-            buffer = legacy.build(numbered, magic=magic, codec=codec)
-        headers = tuple([header for _, header in formats.headers(buffer)])
-        return self.append_prepared(Prepared(buffer, headers[0], -1, first, headers), now_ms=now_ms)
+        return self.append_prepared(built(records, first, magic, codec, producer), now_ms=now_ms)
 
     def append_marker(
         self,
@@ -254,13 +238,20 @@ class PartitionLog(ReadableLog):
         return self.append_prepared(prepared, now_ms=now_ms, marker=marker)
 
     def append_prepared(
-        self, prepared: Prepared, *, now_ms: int, guard: Guard | None = None, marker: Marker | None = None
+        self,
+        prepared: Prepared,
+        *,
+        now_ms: int,
+        guard: Guard | None = None,
+        marker: Marker | None = None,
+        compares_log_start: bool = False,
     ) -> Appended:
         """Appends what `validate.prepare` made of a producer's data, in one write. Errors as `append`.
 
         After DuplicateSequence a `duplicate_scan` may find the copy. Nothing happens where there is nothing to append
         (a set whose only message was cut): the base offset is then -1. With a `guard` (from `verify`, or
-        IN_TRANSACTION) a batch begins a transaction only if that is not void. `marker` is `append_marker`'s.
+        IN_TRANSACTION) a batch begins a transaction only if that is not void. `marker` is `append_marker`'s. To a
+        client that `compares_log_start` a producer whose last offset lies below the log start is unknown (KIP-192).
         """
         self._check_writable()
         if not prepared.headers:
@@ -274,6 +265,8 @@ class PartitionLog(ReadableLog):
             if producers is None and header.producer_id >= 0:
                 producers = self._known_producers()
             known = producers.get(header.producer_id) if producers else None
+            if compares_log_start and known is not None and is_below(known, self.log_start_offset):
+                known = None
             planned = plan(headers, len(buffer), known, active, self.config, now_ms=now_ms, guard=guard, marker=marker)
             if isinstance(planned, CachedBatch):
                 return self._copy(planned)
@@ -421,15 +414,16 @@ class PartitionLog(ReadableLog):
         """Forgets the producers that have written nothing for `producer_rules.expiration_ms`; how many. To be called
         now and then: nothing else forgets them while the log is open."""
         self._guards.expire(now_ms, self.config.producer_rules.expiration_ms)
-        return self._producers.expire(now_ms, self.config.producer_rules)
+        return self._producers.expire(now_ms, self.log_start_offset, self.config.producer_rules)
 
     def producers_expire_ms(self) -> int | None:
         """From when on `expire_producers` has something to do if nothing is appended; None if never. Loads what is
-        known of producers if they expire. StorageError."""
+        known of producers if all of them expire. StorageError."""
         rules = self.config.producer_rules
         found = [self._guards.due_ms(rules.expiration_ms)]
-        if rules.expiration_ms is not None:
-            found.append(expires_ms(self._known_producers(), rules))
+        known = self._producers.known if rules.expiration_ms is None else self._known_producers()
+        if known:
+            found.append(expires_ms(known, self.log_start_offset, rules))
         return min((when_ms for when_ms in found if when_ms is not None), default=None)
 
     def _known_producers(self) -> dict[int, Producer]:

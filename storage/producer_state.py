@@ -19,6 +19,7 @@ from ..protocol.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 SEQUENCE_SPACE = 1 << 31
 _MAX_SEQUENCE = SEQUENCE_SPACE - 1
 _made = tuple.__new__
+DAY_MS = 86_400_000
 CACHED_BATCHES = 5  # what an idempotent producer may have in flight, so what it may send again
 
 
@@ -73,6 +74,8 @@ class ProducerRules:
     cached_batches: how many batches are remembered.
     drop_below_log_start: a producer is forgotten when its last offset falls below the log start.
     expiration_ms: a producer is forgotten so long after its last timestamp; None for never.
+    below_log_start_ms: so is one whose last offset lies below the log start, where there is no expiration_ms; without
+    it the producers of a topic would become more for ever.
     scan_bytes: how far from the end of the log an exact copy is looked for, where the answer would be that a batch was
     written before; 0 for not at all (see duplicates.py).
     """
@@ -82,8 +85,9 @@ class ProducerRules:
     below_cache: Answer = Answer.DUPLICATE_SEQUENCE
     inside_cache: Answer = Answer.DUPLICATE_SEQUENCE
     cached_batches: int = CACHED_BATCHES
-    drop_below_log_start: bool = True
+    drop_below_log_start: bool = False
     expiration_ms: int | None = None
+    below_log_start_ms: int | None = DAY_MS
     scan_bytes: int = 16 * 1024 * 1024
 
 
@@ -269,33 +273,42 @@ def replay(
     return producers
 
 
+def is_below(known: Producer, log_start_offset: int) -> bool:
+    """Whether nothing of a producer is left at or above the log start, and it has no open transaction."""
+    return known.last_offset < log_start_offset and known.transaction_first_offset < 0
+
+
 def forget_below(producers: dict[int, Producer], log_start_offset: int, rules: ProducerRules = OWN_RULES) -> None:
     """Drops the producers of which nothing is left at or above the log start, if they have no open transaction."""
     if rules.drop_below_log_start:
         for producer_id, known in list(producers.items()):
-            if known.last_offset < log_start_offset and known.transaction_first_offset < 0:
+            if is_below(known, log_start_offset):
                 del producers[producer_id]
 
 
-def expires_ms(producers: dict[int, Producer], rules: ProducerRules = OWN_RULES) -> int | None:
-    """From when on `forget_expired` drops one of them, as they are; None if never."""
-    if rules.expiration_ms is None:
-        return None
-    times = (known.last_timestamp_ms for known in producers.values() if known.transaction_first_offset < 0)
-    oldest_ms = min(times, default=None)
-    return None if oldest_ms is None else oldest_ms + rules.expiration_ms
+def expires_ms(producers: dict[int, Producer], log_start_offset: int, rules: ProducerRules = OWN_RULES) -> int | None:
+    """The earliest time at which `forget_expired` drops one of them, as they are; None if never."""
+    times = (_expires_ms(known, log_start_offset, rules) for known in producers.values())
+    return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
 
-def forget_expired(producers: dict[int, Producer], now_ms: int, rules: ProducerRules = OWN_RULES) -> int:
+def forget_expired(
+    producers: dict[int, Producer], now_ms: int, log_start_offset: int, rules: ProducerRules = OWN_RULES
+) -> int:
     """Drops the producers that have written nothing for so long, if they have no open transaction; how many."""
-    if rules.expiration_ms is None:
+    if rules.expiration_ms is None and rules.below_log_start_ms is None:
         return 0
-    latest_ms = now_ms - rules.expiration_ms
-    expired = [
-        producer_id
-        for producer_id, known in producers.items()
-        if known.last_timestamp_ms <= latest_ms and known.transaction_first_offset < 0
-    ]
+    times = {producer_id: _expires_ms(known, log_start_offset, rules) for producer_id, known in producers.items()}
+    expired = [producer_id for producer_id, time_ms in times.items() if time_ms is not None and time_ms <= now_ms]
     for producer_id in expired:
         del producers[producer_id]
     return len(expired)
+
+
+def _expires_ms(known: Producer, log_start_offset: int, rules: ProducerRules) -> int | None:
+    if known.transaction_first_offset >= 0:
+        return None
+    limit_ms = rules.expiration_ms
+    if limit_ms is None and known.last_offset < log_start_offset:
+        limit_ms = rules.below_log_start_ms
+    return None if limit_ms is None else known.last_timestamp_ms + limit_ms

@@ -100,7 +100,7 @@ class Producers:
         found = self.at(self._replay_end, segments, log_start_offset, rules)
         forget_below(found, log_start_offset, rules)
         if self._checked_ms is not None:
-            forget_expired(found, self._checked_ms, rules)
+            forget_expired(found, self._checked_ms, log_start_offset, rules)
         self.known = found
         return found
 
@@ -112,13 +112,13 @@ class Producers:
                 self._remove(offset)
             return None
         forget_below(found, log_start_offset, rules)
-        forget_expired(found, self._opened_ms, rules)
+        forget_expired(found, self._opened_ms, log_start_offset, rules)
         return found
 
-    def expire(self, now_ms: int, rules: ProducerRules) -> int:
+    def expire(self, now_ms: int, log_start_offset: int, rules: ProducerRules) -> int:
         """Forgets producers that have written nothing for too long (KIP-854); how many. To be called now and then."""
         self._checked_ms = now_ms
-        return 0 if self.known is None else forget_expired(self.known, now_ms, rules)
+        return 0 if self.known is None else forget_expired(self.known, now_ms, log_start_offset, rules)
 
     # -- snapshots
 

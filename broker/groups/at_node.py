@@ -1,7 +1,7 @@
-"""The groups of one of several nodes: the coordinator, as the node that was asked has it.
+"""The groups of a node: the coordinator, as the node that received the request has it.
 
-Owns the answer of a node that does not coordinate a group, NOT_COORDINATOR, in the form of each request; what a node
-does coordinate is the coordinator's. Where there is one node nobody needs this.
+Owns the response of a node that does not coordinate a group, NOT_COORDINATOR, in the form of each request; what a node
+does coordinate is the coordinator's. Needed with several nodes, and before `__consumer_offsets` exists.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ def _heartbeat_empty(step: Step, event: Heartbeat) -> None:
 
 
 def _heartbeat_as(healthy: ErrorCode) -> Callable[[Step, Heartbeat], None]:
-    """A valid heartbeat keeps the session and is answered so. Completing answers NONE like Stable, as Kafka's does."""
+    """A valid heartbeat keeps the session and is answered so."""
 
     def heartbeat(step: Step, event: Heartbeat) -> None:
         error = generation_error(step.group, event)
@@ -255,6 +255,14 @@ def _heartbeat_as(healthy: ErrorCode) -> Callable[[Step, Heartbeat], None]:
         step.reply(event.token, ErrorReply(error))
 
     return heartbeat
+
+
+def _heartbeat_completing(step: Step, event: Heartbeat) -> None:
+    if step.settings.heartbeats_before_sync:
+        _heartbeat_healthy(step, event)
+        return
+    error = generation_error(step.group, event)
+    step.reply(event.token, ErrorReply(error or ErrorCode.REBALANCE_IN_PROGRESS))
 
 
 def _heartbeat_dead(step: Step, event: Heartbeat) -> None:
@@ -487,7 +495,7 @@ TABLE: dict[tuple[GroupState, type], Callable[[Step, Any], None]] = {
     (DEAD, Sync): _sync_dead,
     (EMPTY, Heartbeat): _heartbeat_empty,
     (PREPARING, Heartbeat): _heartbeat_preparing,
-    (COMPLETING, Heartbeat): _heartbeat_healthy,
+    (COMPLETING, Heartbeat): _heartbeat_completing,
     (STABLE, Heartbeat): _heartbeat_healthy,
     (DEAD, Heartbeat): _heartbeat_dead,
     (EMPTY, Leave): _leave,

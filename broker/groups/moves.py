@@ -274,13 +274,17 @@ class Step:
         self.enter(COMPLETING)
         for member in self.group.members.values():
             self.reply(member.join_token, self.joined_reply(member.member_id))
-            self.start_session(member)
+            if member.is_new and not self.settings.first_session_at_join:
+                self.effects.append(CancelTimer(SessionExpired(member.member_id)))
+            else:
+                self.start_session(member)
         self.change(
             members={
                 name: replace(member, is_new=False, join_token=None) for name, member in self.group.members.items()
             }
         )
-        self.effects.append(StartTimer(SyncDue(), self.group.rebalance_timeout_ms))
+        if self.settings.removes_unsynced:
+            self.effects.append(StartTimer(SyncDue(), self.group.rebalance_timeout_ms))
 
 
 def select_protocol(members: Mapping[str, Member]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...protocol.errors import ErrorCode
+from ..behaviour import Behaviour
 from .state import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 
 
@@ -22,10 +23,13 @@ class CoordinatorSettings:
     offsets_retention_check_interval_ms: int = 600_000
     new_member_join_timeout_ms: int = NEW_MEMBER_JOIN_TIMEOUT_MS
     old_group_coordinator: bool = False
+    removes_unsynced: bool = True
+    heartbeats_before_sync: bool = True
+    first_session_at_join: bool = True
 
     @classmethod
-    def from_config(cls, config: Any, *, old_group_coordinator: bool = False) -> CoordinatorSettings:
-        """Reads Kafka's own names out of anything that answers `config[name]`."""
+    def from_config(cls, config: Any, behaviour: Behaviour) -> CoordinatorSettings:
+        """Reads Kafka's own names out of anything that answers `config[name]`, and the release's behaviours."""
         return cls(
             min_session_timeout_ms=config["group.min.session.timeout.ms"],
             max_session_timeout_ms=config["group.max.session.timeout.ms"],
@@ -34,12 +38,22 @@ class CoordinatorSettings:
             offset_metadata_max_bytes=config["offset.metadata.max.bytes"],
             offsets_retention_minutes=config["offsets.retention.minutes"],
             offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
-            old_group_coordinator=old_group_coordinator,
+            old_group_coordinator=behaviour.old_group_coordinator,
+            removes_unsynced=behaviour.removes_unsynced,
+            heartbeats_before_sync=behaviour.heartbeats_before_sync,
+            first_session_at_join=behaviour.first_session_at_join,
         )
 
     @property
     def group(self) -> GroupSettings:
-        return GroupSettings(self.initial_rebalance_delay_ms, self.max_size, self.new_member_join_timeout_ms)
+        return GroupSettings(
+            self.initial_rebalance_delay_ms,
+            self.max_size,
+            self.new_member_join_timeout_ms,
+            self.removes_unsynced,
+            self.heartbeats_before_sync,
+            self.first_session_at_join,
+        )
 
 
 # What the client hears when the write failed: codes it can act upon (Kafka's own table).

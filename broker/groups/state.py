@@ -31,11 +31,17 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What the machine needs to know of the configuration. Times in milliseconds, size in members."""
+    """What the machine needs to know of the configuration. Times in milliseconds, size in members.
+
+    The switches are behaviours of the release, by the same names.
+    """
 
     initial_rebalance_delay_ms: int = 3000
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = NEW_MEMBER_JOIN_TIMEOUT_MS
+    removes_unsynced: bool = True
+    heartbeats_before_sync: bool = True
+    first_session_at_join: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """AlterPartitionReassignments v0-v1: the nodes that have a partition's replicas (KIP-455, KIP-860).
 
-All nodes read one log, so a reassignment is done at once where the new ones run; else it stays under way until they do.
+All nodes read one log, so a reassignment whose new replicas run ends after a moment; else it is under way until they
+run.
 """
 
 from __future__ import annotations

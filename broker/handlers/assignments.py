@@ -34,8 +34,11 @@ def check_new(given: Sequence[tuple[int, Replicas]], context: RequestContext) ->
                 raise _refused(f"Duplicate replica assignment found: Map({listed})")
     if sorted(assigned) != list(range(len(assigned))):
         raise _refused("partitions should be a consecutive 0-based integer sequence")
-    if not as_kraft:  # Kafka made them there on nodes that there are not, or with no replica
-        _check_as_kraft(assigned, None, context)
+    for replicas in () if as_kraft else assigned.values():
+        # On nodes that there are not Kafka with ZooKeeper makes replicas, which are offline. It makes partitions that
+        # nobody could ever lead, too; these are refused here.
+        if not replicas or min(replicas) < 0:
+            raise _refused(f"The manual partition assignment includes {context.broker.nodes.problem_of(replicas)}")
     return [list(assigned[index]) for index in range(len(assigned))]
 
 

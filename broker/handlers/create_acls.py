@@ -39,7 +39,7 @@ async def create_acls(request: CreateAclsRequest, context: RequestContext) -> Cr
         some = refusals(acls[first : first + size], behaviour)
         results += [None if refusal is None else _failed(refusal) for refusal in some]
     valid = [acl for acl, result in zip(acls, results, strict=True) if result is None]
-    added = Result(error_code=0, error_message="")
+    added = Result(error_code=0, error_message="" if context.broker.profile.behaviour.acl_text else None)
     try:
         context.broker.acls.add(valid, context.now_ms())
     except Exception as error:

@@ -14,6 +14,7 @@ from ..config import TopicConfig
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of, message_of
 from ..metadata_log import TOPIC as METADATA_TOPIC
+from ..nodes import NO_LEADER
 from ..topics import PARTITIONS_AT_ONCE_MAX
 from .assignments import check_new
 
@@ -121,6 +122,9 @@ async def _create(asked: Asked, validate_only: bool, context: RequestContext) ->
     else:
         creating = broker.topics.creating(asked.name, partitions, configs, context.now_ms(), replicas)
         topic = await broker.topics.changes.make(asked.name, creating)
+        if not as_kraft and any(partition.leader == NO_LEADER for partition in topic.partitions):
+            # The topic is there, and Kafka waits for its leaders in vain.
+            return Result(name=asked.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None)
         result = Result(name=asked.name, topic_id=topic.id, error_code=0, error_message=None)
     result.num_partitions = partitions
     result.replication_factor = factor

@@ -29,5 +29,6 @@ async def describe_acls(request: DescribeAclsRequest, context: RequestContext) -
             principal=acl.principal, host=acl.host, operation=acl.operation, permission_type=acl.permission_type
         )
         resource.acls.append(entry)
-    # Kafka's text of no error is empty here, and null where entries are deleted.
-    return DescribeAclsResponse(error_code=0, error_message="", resources=list(found.values()))
+    # From 2.5 on the text of no error is empty here, and null where entries are deleted.
+    text = "" if context.broker.profile.behaviour.acl_text else None
+    return DescribeAclsResponse(error_code=0, error_message=text, resources=list(found.values()))

@@ -87,10 +87,10 @@ def _describe(asked: Asked, request: DescribeConfigsRequest, described: Describe
                 described[same] = configs
     except Exception as error:
         message = error.message if isinstance(error, Refused) else message_of(error)
-        return _refused(asked, code_of(error), message)
+        return _refused(asked, code_of(error), message or _no_text(context))
     return Result(
         error_code=0,
-        error_message="",
+        error_message=_no_text(context),
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
         configs=configs,
@@ -104,6 +104,10 @@ def _same(asked: Asked, keys: set[str], context: RequestContext) -> Hashable:
         return kind, name, frozenset(keys)
     topic = context.broker.topics.get(name)
     return None if topic is None else (kind, frozenset(topic.config.overrides.items()), frozenset(keys))
+
+
+def _no_text(context: RequestContext) -> str | None:
+    return "" if context.broker.profile.behaviour.described_text else None
 
 
 def _entries(asked: Asked, context: RequestContext, keys: set[str]) -> list[ConfigEntry]:

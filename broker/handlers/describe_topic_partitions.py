@@ -98,5 +98,5 @@ def _partition(partition: Described, context: RequestContext) -> Partition:
         isr_nodes=[] if eligible else isr,
         eligible_leader_replicas=eligible,
         last_known_elr=eligible,
-        offline_replicas=[node for node in replicas if not is_there or node in broker.nodes.stopped],
+        offline_replicas=[node for node in replicas if not is_there or not broker.nodes.runs(node)],
     )

@@ -1,9 +1,9 @@
-"""FindCoordinator v0-v6: which broker keeps a group or a transaction: who leads the partition that it lies in. KIP-98,
-KIP-699.
+"""FindCoordinator v0-v6: the broker that coordinates a group or a transactional id. KIP-98, KIP-699.
 
-The topic that a coordinator of transactions keeps its state in is made when somebody first asks for one, as is that of
-groups where there are several nodes. Left out: share groups. Their key type (2) answers INVALID_REQUEST, as Kafka does
-without share groups. Asks for DESCRIBE on the group or the transactional id.
+It is the leader of the partition of `__consumer_offsets` or `__transaction_state` that holds the key. Where that topic
+does not exist the first request creates it. Apache Kafka answers that request with COORDINATOR_NOT_AVAILABLE, and
+clients retry; with `coordinator_awaits_topic` off it names the node at once. Left out: share groups. Their key type (2)
+answers INVALID_REQUEST, as Kafka does without share groups. Asks for DESCRIBE on the group or the transactional id.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 _RESOURCES = {GROUP_KEY: ResourceType.GROUP, TRANSACTION_KEY: ResourceType.TRANSACTIONAL_ID}
+_TOPICS = {GROUP_KEY: GROUP_OFFSETS_TOPIC, TRANSACTION_KEY: TRANSACTION_STATE_TOPIC}
 UNAVAILABLE = "The coordinator is not available."
 INVALID = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
@@ -30,8 +31,10 @@ SEVERAL_KEYS_SINCE = 4
 @handles(FindCoordinatorRequest)
 async def find_coordinator(request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     """Host and port are those of the listener that was asked. In an error the node is -1."""
+    topic = _TOPICS.get(request.key_type, "")
+    awaits = bool(topic) and context.broker.awaits_topic(topic)  # of all keys, before the first creates the topic
     if context.api_version < SEVERAL_KEYS_SINCE:
-        error, message, found = _found(request.key_type, request.key, context)
+        error, message, found = _found(request.key_type, request.key, awaits, context)
         node_id, host, port = _address(found, context)
         # Kafka writes the text of the code here, also of NONE.
         return FindCoordinatorResponse(
@@ -41,7 +44,7 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
     for key in request.coordinator_keys:
         if context.is_due():
             await context.next_step()
-        error, message, found = _found(request.key_type, key, context)
+        error, message, found = _found(request.key_type, key, awaits, context)
         node_id, host, port = _address(found, context)
         coordinators.append(
             FindCoordinatorResponse.Coordinator(
@@ -57,7 +60,7 @@ async def find_coordinator(request: FindCoordinatorRequest, context: RequestCont
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _found(key_type: int, key: str, context: RequestContext) -> tuple[ErrorCode, str, int]:
+def _found(key_type: int, key: str, awaits: bool, context: RequestContext) -> tuple[ErrorCode, str, int]:
     """The node that coordinates it; -1 with the reason why nobody does, and with words where the code does not say it
     all."""
     resource_type = _RESOURCES.get(key_type)
@@ -66,14 +69,16 @@ def _found(key_type: int, key: str, context: RequestContext) -> tuple[ErrorCode,
         return refused, REFUSAL_TEXTS[refused], NO_LEADER
     broker = context.broker
     is_alone = not broker.nodes.is_cluster
-    if key_type == GROUP_KEY:
-        is_available = (is_alone or _has_topic(GROUP_OFFSETS_TOPIC, context)) and not broker.groups.has_resigned(key)
-        topic, index = GROUP_OFFSETS_TOPIC, broker.groups.partition_of(key)
-    elif key_type == TRANSACTION_KEY:
-        is_available = _has_topic(TRANSACTION_STATE_TOPIC, context) and not broker.transactions.has_resigned(key)
-        topic, index = TRANSACTION_STATE_TOPIC, broker.transactions.partition_of(key)
-    else:
+    if key_type not in _TOPICS:
         return ErrorCode.INVALID_REQUEST, INVALID, NO_LEADER
+    topic = _TOPICS[key_type]
+    coordinator = broker.groups if key_type == GROUP_KEY else broker.transactions
+    if awaits:
+        _has_topic(topic, context)
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, UNAVAILABLE, NO_LEADER
+    needs_topic = key_type == TRANSACTION_KEY or not is_alone
+    is_available = (not needs_topic or _has_topic(topic, context)) and not coordinator.has_resigned(key)
+    index = coordinator.partition_of(key)
     node_id = NO_LEADER
     if is_available:
         node_id = broker.node_id if is_alone else broker.topics.leader(topic, index)

@@ -17,6 +17,8 @@ from ..transactions.codes import known, settled
 from ..transactions.state import Answer
 
 FENCED_SINCE = 4
+RECOVERS_SINCE = 3  # KIP-360
+JAVA_CLIENT = "apache-kafka-java"  # as it names itself in ApiVersions from 2.4 on
 
 
 @handles(InitProducerIdRequest)
@@ -37,6 +39,8 @@ async def init_producer_id(request: InitProducerIdRequest, context: RequestConte
                     producer_epoch=request.producer_epoch,
                 )
             )
+        if answer.error is ErrorCode.NONE and context.broker.profile.behaviour.unknown_below_log_start:
+            context.broker.comparing_producers.note(answer.producer_id, _compares(request, context))
     except Exception as error:
         answer = Answer(code_of(error))
     return InitProducerIdResponse(
@@ -44,6 +48,18 @@ async def init_producer_id(request: InitProducerIdRequest, context: RequestConte
         producer_id=answer.producer_id,
         producer_epoch=answer.producer_epoch,
     )
+
+
+def _compares(request: InitProducerIdRequest, context: RequestContext) -> bool:
+    """Whether a client compares the log start offset in Produce responses with its last acknowledged offset (KIP-192).
+
+    Only two are known to: those that ask for the fields of KIP-192 in Metadata, and Apache's Java client before
+    KIP-360. Its releases before 2.4 do not name themselves, and send the same versions as clients that do not compare:
+    aiokafka and kafkajs end at UNKNOWN_PRODUCER_ID. In a transaction it ends that in others, too.
+    """
+    origin = context.arrival.origin
+    is_old_java = origin.software_name == JAVA_CLIENT and context.api_version < RECOVERS_SINCE
+    return request.transactional_id is None and (origin.asks_formats or is_old_java)
 
 
 def _check_allowed(request: InitProducerIdRequest, context: RequestContext) -> None:

@@ -43,6 +43,8 @@ async def metadata(request: MetadataRequest, context: RequestContext) -> Metadat
     """Null asks for all topics, as does an empty list in v0. Of all, those that may not be described are left out;
     where they are asked for they come last, as in Kafka."""
     broker = context.broker
+    if request.include_message_format and context.arrival.origin.software_name is not None:
+        context.arrival.origin.asks_formats = True
     wants_id = any(topic.name is None or topic.topic_id != ZERO_UUID for topic in request.topics or ())
     if wants_id and context.api_version < BY_ID_FROM:
         return await _refused(request, context)
@@ -152,15 +154,15 @@ async def _created(name: str, allowed: bool, context: RequestContext, left: int)
 
 def _topic_answer(topic: Topic, request: MetadataRequest, context: RequestContext) -> TopicAnswer:
     broker = context.broker
-    stopped = broker.nodes.stopped
-    of_version = _partition_answer_v0 if context.api_version == 0 and stopped else _partition_answer
+    running = frozenset(broker.nodes.running)
+    of_version = _partition_answer_v0 if context.api_version == 0 else _partition_answer
     has_eligible = broker.profile.behaviour.eligible_leaders
     answer = TopicAnswer(
         error_code=0,
         name=topic.name,
         topic_id=topic.id or ZERO_UUID,
         is_internal=topic.is_internal,
-        partitions=[of_version(partition, stopped, has_eligible) for partition in topic.partitions],
+        partitions=[of_version(partition, running, has_eligible) for partition in topic.partitions],
         topic_authorized_operations=NOT_ASKED,
     )
     if request.include_topic_authorized_operations:
@@ -171,7 +173,7 @@ def _topic_answer(topic: Topic, request: MetadataRequest, context: RequestContex
     return answer
 
 
-def _partition_answer(partition: Partition, stopped: Container[int], has_eligible: bool) -> PartitionAnswer:
+def _partition_answer(partition: Partition, running: Container[int], has_eligible: bool) -> PartitionAnswer:
     """Without a leader, as of a partition whose directory has failed, nobody is in sync where a release knows who else
     may lead it (KIP-966)."""
     is_there = partition.offline is None
@@ -184,15 +186,15 @@ def _partition_answer(partition: Partition, stopped: Container[int], has_eligibl
         leader_epoch=partition.leader_epoch,
         replica_nodes=list(replicas),
         isr_nodes=[] if has_eligible and leader == NO_LEADER else list(partition.isr),
-        offline_replicas=list(replicas) if not is_there else [node for node in replicas if node in stopped],
+        offline_replicas=list(replicas) if not is_there else [node for node in replicas if node not in running],
     )
 
 
-def _partition_answer_v0(partition: Partition, stopped: Container[int], has_eligible: bool) -> PartitionAnswer:
+def _partition_answer_v0(partition: Partition, running: Container[int], has_eligible: bool) -> PartitionAnswer:
     """v0 has no place for replicas that are offline: they are left out, and an error says so."""
-    answer = _partition_answer(partition, stopped, has_eligible)
-    answer.replica_nodes = [node for node in answer.replica_nodes if node not in stopped]
-    answer.isr_nodes = [node for node in answer.isr_nodes if node not in stopped]
+    answer = _partition_answer(partition, running, has_eligible)
+    answer.replica_nodes = [node for node in answer.replica_nodes if node in running]
+    answer.isr_nodes = [node for node in answer.isr_nodes if node in running]
     if not answer.error_code and len(answer.replica_nodes) < len(partition.replicas):
         answer.error_code = ErrorCode.REPLICA_NOT_AVAILABLE
     return answer

@@ -67,8 +67,9 @@ async def offset_fetch(request: OffsetFetchRequest, context: RequestContext) -> 
         fetched = await context.mapped(of_v0, fetched)
     if context.is_due(len(fetched) // SORTED_PER_ENTRY):
         await context.next_step()
+    names = [] if error else _listed([topic.name for topic in request.topics or ()], context)
     topics = []
-    for name, ones in _by_topic(fetched, _listed([topic.name for topic in request.topics or ()], context)):
+    for name, ones in _by_topic(fetched, names):
         answers = await context.mapped(partial(_partition, Topic.OffsetFetchResponsePartition), ones)
         topics.append(Topic(name=name, partitions=answers))
     return OffsetFetchResponse(topics=topics, error_code=error)

@@ -34,7 +34,7 @@ from ..context import RequestContext, handles
 from ..errors import Refused, code_of
 from ..partitions import NotLed, Partition, settled
 from ..topics import INTERNAL_TOPICS
-from ..verification import Gate, Unverified, has_numbered, has_transactional, is_transactional
+from ..verification import Gate, Unverified, has_numbered, has_transactional, is_transactional, producer_id_of
 from .leaders import endpoints_of, tell_leader
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ ADMIN_CLIENT_ID = "__admin_client"  # the one client id that may write to intern
 BATCHES_FROM = 3  # the first version whose sets are one batch v2
 ZSTD_FROM = 7
 LEADERS_FROM = 10  # the first version that tells who leads (KIP-951)
+LOG_START_FROM = 5  # the first version that tells the log start offset (KIP-192)
 STORAGE_ERROR_FROM = 4  # the first version whose clients know KAFKA_STORAGE_ERROR
 # Thrown before the log is looked at: these answers carry no log start offset (semantics of ReplicaManager; the first
 # is KafkaApis').
@@ -81,6 +82,7 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
     if behaviour.wrong_batches == "close" and version >= BATCHES_FROM:
         _close_for_wrong_batches(request, version)
     topics, node_id = broker.topics, context.arrival.node_id
+    comparing = broker.comparing_producers if version >= LOG_START_FROM else ()
     needs_replicas = request.acks == -1 and broker.asks_for_replicas
     is_restricted = broker.authorizer is not None
     try:
@@ -126,7 +128,8 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
                     continue
                 broker.clients.note_records(context, data.records)
                 guard = gate.guard(name, data.index) if gate is not None else None
-                appended = partition.submit(data.records, now_ms, version, context.turns, guard)
+                compares = bool(comparing) and producer_id_of(data.records) in comparing
+                appended = partition.submit(data.records, now_ms, version, context.turns, guard, compares)
                 if isinstance(appended, asyncio.Future):
                     sent = _sent(counts, partition, data.records)
                     later.append(_Later(answers, len(answers), partition, appended, sent))

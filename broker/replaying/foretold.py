@@ -63,6 +63,10 @@ def _codes(*codes: int) -> Holds:
     return lambda left, right: left in codes and right in codes
 
 
+def _either(*codes: int) -> Holds:
+    return lambda left, right: left in codes or right in codes
+
+
 def _signs(*apis: int, path: str = "", holds: Holds | None = None, newest: int = 32767) -> tuple[Sign, ...]:
     return (Sign(frozenset(apis), path, holds, newest),)
 
@@ -75,12 +79,13 @@ _WRITTEN = (
 )
 _TEXTS = _signs(path=r"error_message$")
 _TRANSACTIONS = _signs(0, 22, 24, 25, 26, 28, 65, 66, 61, path="error_code$|producer_(id|epoch)$|state$")
+_COORDINATED = (8, 9, 10, 11, 12, 13, 14, 15, 16, 22, 24, 25, 26, 28, 42, 47, 65, 66)  # APIs that a coordinator answers
 _ACLS = (Sign(frozenset({29, 30, 31}), ""), Sign(ANY, r"authorized_operations$"))
 
 SIGNS: Mapping[str, tuple[Sign, ...]] = {
     **dict.fromkeys(
         """unknown_producer marker_only below_cache inside_cache cached_batches drop_below_log_start
-        own_epoch_begins_at_0""".split(),
+        unknown_below_log_start own_epoch_begins_at_0""".split(),
         _SEQUENCES,
     ),
     "invalid_record_code": _signs(0, path=r"error_code$", holds=_codes(2, 87)),
@@ -113,6 +118,11 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "cordoned_log_dirs": _signs(19, 37, 35, path=r"error_message$|is_cordoned$"),
     "deletes_without_policy": _signs(21, path=r"error_code$"),
     "in_sync_at_most_replicas": _signs(0, path=r"error_code$", holds=_codes(0, 19, 20)),
+    "coordinator_awaits_topic": _signs(*_COORDINATED, path=r"error_code$|^$", holds=_either(15, 16)),
+    **dict.fromkeys("removes_unsynced first_session_at_join".split(), _signs(11, 12, 14, 15)),
+    "heartbeats_before_sync": _signs(12, path=r"error_code$", holds=_codes(0, 25, 27)),
+    "described_text": _signs(32, path=r"error_message$"),
+    "acl_text": _signs(29, 30, path=r"error_message$"),
     "old_group_coordinator": _signs(8, 9, 15, 16, 28, 42, 47),
     "group_states_in_any_case": _signs(16),
     "producers_in_words": _signs(61, path=r"error_(code|message)$"),

@@ -182,7 +182,13 @@ def _forgetting(explained: Explanation, known: Producer) -> Iterator[str]:
     unless = ", but not while its transaction is open" if known.transaction_first_offset >= 0 else ""
     if ways:
         yield f"It is forgotten {' or '.join(ways)}{unless}."
-    if not rules.drop_below_log_start:
+    if not ways and rules.below_log_start_ms is not None:
+        yield (
+            f"Once offset {known.last_offset} lies below the log start offset it is unknown to clients that compare "
+            f"them; it is forgotten {duration(rules.below_log_start_ms)} after its last timestamp then, "
+            "or by a restart."
+        )
+    elif not rules.drop_below_log_start:
         yield "A log start that moves does not make it forgotten while the broker runs; a restart after that may."
     if len(known.batches) > 1:
         yield (

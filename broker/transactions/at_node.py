@@ -1,7 +1,7 @@
-"""The transactions of one of several nodes: the coordinator, as the node that was asked has it.
+"""The transactions of a node: the coordinator, as the node that received the request has it.
 
-Owns the answer of a node that does not coordinate a transactional id, NOT_COORDINATOR; what a node does coordinate is
-the coordinator's. Where there is one node nobody needs this.
+Owns the response of a node that does not coordinate a transactional id, NOT_COORDINATOR; what a node does coordinate is
+the coordinator's. Needed with several nodes, and before `__transaction_state` exists.
 """
 
 from __future__ import annotations

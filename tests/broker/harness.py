@@ -185,6 +185,7 @@ def options(
         "log.dirs": ",".join(map(str, folders)),
         "offsets.topic.num.partitions": "2",
         "transaction.state.log.num.partitions": "4",
+        "ottla.behaviour.coordinator_awaits_topic": "false",  # most tests ask a coordinator that they never looked for
         "connections.max.idle.ms": "-1",  # who moves the clock keeps its clients
         **(overrides or {}),
     }

@@ -67,7 +67,7 @@ def releases() -> str:
 
 def behaviours() -> str:
     """What can be set one by one: name, values, Ottla's own, and the sentence that the declaration has."""
-    source = ast.parse((README.parent / "broker" / "releases.py").read_text())
+    source = ast.parse((README.parent / "broker" / "behaviour.py").read_text())
     body = next(node.body for node in source.body if isinstance(node, ast.ClassDef) and node.name == "Behaviour")
     rows = ["| `ottla.behaviour.` | values | own | |", "|---|---|---|---|"]
     for field, told in itertools.pairwise(body):

@@ -44,6 +44,10 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
     "drop_below_log_start": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", True),
         (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
+        ("ottla", False),
+    ],
+    "unknown_below_log_start": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", False),
         ("ottla", True),
     ],
     "invalid_record_code": [
@@ -290,6 +294,37 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
     "in_sync_at_most_replicas": [
         (f"{BEFORE_1} {FROM_1} 3.0 3.1 3.2 3.3 3.4 3.5 3.6", False),
         (f"3.7 3.8 3.9 {FROM_4}", True),
+        ("ottla", True),
+    ],
+    # Seen of 2.3.1, 2.4.1, 2.5.1, 2.6.3, 2.7.2, 2.8.2, 3.9.1 and 4.3.1.
+    "coordinator_awaits_topic": [
+        (f"{BEFORE_1} {FROM_1} {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", False),
+    ],
+    "removes_unsynced": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6 2.7", False),
+        (f"2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "heartbeats_before_sync": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5", False),
+        (f"2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "first_session_at_join": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1", True),
+        ("2.2 2.3 2.4", False),
+        (f"2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "described_text": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5 2.6", False),
+        (f"2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
+    ],
+    "acl_text": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4", False),
+        (f"2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
     "old_group_coordinator": [

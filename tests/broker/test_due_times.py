@@ -121,19 +121,21 @@ def test_a_log_that_is_not_to_be_cleaned_stays_so_until_then(
         assert not is_due(min(now + later, change - 1))
 
 
-@given(st.lists(st.tuples(times, st.booleans()), max_size=5), st.sampled_from([None, 0, 300]))
-def test_producers_are_forgotten_from_then_on(known: list[tuple[int, bool]], expiration_ms: int | None) -> None:
+@given(st.lists(st.tuples(times, st.booleans()), max_size=5), st.sampled_from([None, 0, 300]), st.sampled_from([9, 10]))
+def test_producers_are_forgotten_from_then_on(
+    known: list[tuple[int, bool]], expiration_ms: int | None, log_start: int
+) -> None:
     producers = {
         number: Producer(0, (), 9, last_ms, transaction_first_offset=5 if is_open else -1)
         for number, (last_ms, is_open) in enumerate(known)
     }
     rules = replace(OWN_RULES, expiration_ms=expiration_ms)
-    due = expires_ms(producers, rules)
+    due = expires_ms(producers, log_start, rules)
     if due is None:
-        assert forget_expired(copy.copy(producers), NOW * 2, rules) == 0
+        assert forget_expired(copy.copy(producers), NOW * 2, log_start, rules) == 0
     else:
-        assert forget_expired(copy.copy(producers), due - 1, rules) == 0
-        assert forget_expired(producers, due, rules) > 0
+        assert forget_expired(copy.copy(producers), due - 1, log_start, rules) == 0
+        assert forget_expired(producers, due, log_start, rules) > 0
 
 
 @given(st.lists(times, max_size=5), st.sampled_from([None, 0, 300]))

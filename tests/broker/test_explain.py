@@ -267,6 +267,8 @@ def test_what_is_below_the_log_start_is_no_line_and_explains_what_follows(run: R
     found = report(run, *asked(log))
     assert (found["log_start_offset"], found["log_end_offset"]) == (7, 10)
     assert found["without_producer"] == {"batches": 0, "records": 0}
+    assert [one["producer_id"] for one in found["producers"]] == [7, 8, 9]
+    found = report(run, *asked(log, "--release", "2.3"))
     assert [one["producer_id"] for one in found["producers"]] == [7, 9]  # 8 is forgotten
     assert "offsets below 7 are deleted; the files still hold those from 0 on" in run(*asked(log))[1]
 

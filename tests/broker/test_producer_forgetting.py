@@ -8,13 +8,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from harness import only
+from harness import only, running
 from idempotence import MAX, T0, Sent, Writer, killed, numbered, writing
 from stored_logs import put_log
+from transacting import Owner
 
 from ottla.broker.clock import ManualClock
+from ottla.broker.producer_ids import COMPARING_MAX, ComparingProducers
+from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.delete_records import DeleteRecordsRequest
 from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import Record
 
@@ -144,9 +149,9 @@ async def delete_before(writer: Writer, offset: int) -> None:
 
 @pytest.mark.parametrize("release", FORGOTTEN)
 async def test_a_moved_log_start(release: str, tmp_path: Path) -> None:
-    """Up to 2.3, and in our own profile, whose last offset lies below it is forgotten; from 2.4 on nobody is, until a
-    restart finds no snapshot above the log start."""
-    evicts = release in ("0.11", "1.0.1", "2.3", "ottla")
+    """Up to 2.3 a producer whose last offset lies below it is forgotten; from 2.4 on, and in the own profile, none is,
+    until a restart finds no snapshot above the log start."""
+    evicts = release in ("0.11", "1.0.1", "2.3")
     folder, clock = tmp_path / "data", ManualClock(T0)
     async with writing(folder, release, clock=clock) as writer:
         await writer.broker.topic("t")
@@ -174,7 +179,7 @@ async def test_a_moved_log_start(release: str, tmp_path: Path) -> None:
             await writer.write((0, 1), producer_id=11)
 
 
-@pytest.mark.parametrize(("release", "kept"), [("ottla", False), ("2.3", False), ("2.4", True), ("4.3", True)])
+@pytest.mark.parametrize(("release", "kept"), [("ottla", True), ("2.3", False), ("2.4", True), ("4.3", True)])
 @pytest.mark.parametrize("how", ["closed", "killed"])
 async def test_a_moved_log_start_after_a_restart(release: str, kept: bool, how: str, tmp_path: Path) -> None:
     """The snapshot at the end of the log still has the producer; the rule that forgets it holds for it too."""
@@ -188,6 +193,108 @@ async def test_a_moved_log_start_after_a_restart(release: str, kept: bool, how: 
     async with writing(folder if how == "closed" else copy, release, clock=clock) as writer:
         # After a kill the batches above the log start are all there is.
         assert known(writer) == ({9, 10} if kept and how == "closed" else {10})
+
+
+async def producer_id(writer: Writer, version: int, transactional_id: str | None = None) -> int:
+    request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+    answer = await writer.client.call(request, version)
+    assert answer.error_code == 0
+    return answer.producer_id
+
+
+async def introduce(writer: Writer, software: str) -> None:
+    """Names the client as its library does, if that does; `ottla` asks for the fields of KIP-192 in Metadata."""
+    if software:
+        request = ApiVersionsRequest(client_software_name=software, client_software_version="1.2.3")
+        assert (await writer.client.call(request, 3)).error_code == 0
+    if software == "ottla":
+        await writer.client.call(MetadataRequest(topics=[], include_message_format=True), 9)
+
+
+# Software, version of InitProducerId, and whether it is known to compare the log start offset.
+CLIENTS = [
+    ("apache-kafka-java", 2, True),
+    ("apache-kafka-java", 3, False),
+    ("librdkafka", 4, False),
+    ("librdkafka", 2, False),
+    ("", 0, False),  # aiokafka, kafkajs and Java before 2.4 do not name themselves
+    ("", 1, False),
+    ("ottla", 4, True),
+]
+
+
+@pytest.mark.parametrize("release", ["2.4", "4.3", "ottla"])
+@pytest.mark.parametrize("produce_version", [3, 4, 5, 7, 8])
+@pytest.mark.parametrize(("software", "init_version", "compares"), CLIENTS)
+async def test_only_a_client_that_compares_finds_its_producer_unknown_below_the_log_start(
+    release: str, produce_version: int, software: str, init_version: int, compares: bool, tmp_path: Path
+) -> None:
+    """Apache Kafka from 2.4 on takes the batch from all of them."""
+    if release == "2.4":
+        init_version = min(init_version, 2)
+    async with writing(tmp_path / "data", release) as writer:
+        await writer.broker.topic("t")
+        await introduce(writer, software)
+        id = await producer_id(writer, init_version)
+        await writer.write((0, 2), producer_id=id)
+        await writer.write((0, 2), producer_id=id + 1000)
+        await delete_before(writer, 2)
+        answer = await writer.send(numbered(2, 1, producer_id=id), version=produce_version)
+        if release == "ottla" and compares and produce_version >= 5:
+            assert answer == Sent(59, -1, -1, 2)
+            # What it does then: it begins again with 0, its last acknowledged offset being below the log start.
+            assert (await writer.send(numbered(0, 1, producer_id=id), version=produce_version))[:2] == (0, 4)
+            assert (await writer.send(numbered(1, 1, producer_id=id), version=produce_version))[:2] == (0, 5)
+        else:
+            assert answer[:2] == (0, 4)
+        assert (await writer.send(numbered(2, 1, producer_id=id + 1000), version=produce_version))[0] == 0
+
+
+async def test_a_transactional_id_is_never_unknown_below_the_log_start(tmp_path: Path) -> None:
+    async with writing(tmp_path / "data", "ottla") as writer:
+        await writer.broker.topic("t")
+        await introduce(writer, "ottla")
+        id = await producer_id(writer, 2, "x")
+        await writer.write((0, 1), producer_id=id)
+        await delete_before(writer, 1)
+        assert (await writer.send(numbered(1, 1, producer_id=id)))[0] == 0
+
+
+async def test_the_own_profile_forgets_a_producer_below_the_log_start_after_a_day(tmp_path: Path) -> None:
+    folder, clock = tmp_path / "data", ManualClock(T0)
+    async with writing(folder, "ottla", clock=clock) as writer:
+        await writer.broker.topic("t", configs={"retention.ms": "-1"})
+        await writer.write((0, 1), producer_id=9, time_ms=T0)
+        await writer.write((0, 1), producer_id=10, time_ms=T0)
+        await delete_before(writer, 1)
+        clock.advance(DAY_MS - CHECK_MS)
+        assert known(writer) == {9, 10}
+        clock.advance(CHECK_MS)
+        assert known(writer) == {10}
+        assert (await writer.send(numbered(1, 1, producer_id=9)))[0] == 59
+
+
+async def test_a_transactional_producer_goes_on_after_its_records_were_deleted(tmp_path: Path) -> None:
+    """Its marker lies above the log start. librdkafka ends the transaction at UNKNOWN_PRODUCER_ID."""
+    async with running(tmp_path, release="ottla") as broker:
+        await broker.topic("t")
+        owner = Owner(await broker.client(), "x")
+        assert await owner.init(version=4) == 0
+        for _ in range(3):
+            assert await owner.add(("t", 0)) == {("t", 0): 0}
+            assert await owner.send(b"a", b"b") == 0
+            assert await owner.end(committed=True) == 0
+            broker.log("t").delete_records_before(broker.log("t").log_end_offset - 1)
+
+
+def test_producer_ids_of_comparing_clients_are_bounded() -> None:
+    ids = ComparingProducers()
+    assert not ids and 1 not in ids
+    for id in range(COMPARING_MAX + 1):
+        ids.note(id, True)
+    assert 0 not in ids and 1 in ids and COMPARING_MAX in ids
+    ids.note(1, False)
+    assert 1 not in ids and ids
 
 
 # ---- the circle of sequences

@@ -16,7 +16,7 @@ from ottla.broker.config_facts import BEHAVIOUR_PREFIX, facts
 ROOT = Path(__file__).resolve().parents[2]
 HERE = (
     *("config.py", "config_docs.py", "config_facts.py", "config_sources.py", "dynamic_configs.py", "named_rules.py"),
-    "releases.py",
+    *("behaviour.py", "releases.py"),
 )
 
 OLD = "2.8"  # which has configs that were taken away later

@@ -20,7 +20,7 @@ from ottla.broker.clock import ManualClock
 from ottla.broker.metadata_log import MetadataLog
 from ottla.broker.nodes import NO_LEADER, Assignment, Nodes
 from ottla.broker.topic_records import changed_record, merged, stored_assignment
-from ottla.broker.topology import NOTHING_NOTED, TopologyNote
+from ottla.broker.topology import NOTHING_NOTED, REASSIGNMENT_MS, TopologyNote
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.elect_leaders import ElectLeadersRequest
 from ottla.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
@@ -94,12 +94,18 @@ async def elected(broker: Broker, kind: int, **asked: list[int]) -> dict[tuple[s
 # Reassignments
 
 
-async def test_a_reassignment_is_done_at_once_and_survives(tmp_path: Path) -> None:
+async def test_a_reassignment_is_under_way_for_a_moment_and_survives(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         made(broker, [1, 2], [2, 3])
         client = await broker.client()
         await client.call(produce(records(b"a"), "t", 0), 9)
         assert await reassigned(broker, ("t", 0, [3, 2]), ("t", 1, [3, 2, 1])) == [0, 0]
+        under_way = {("t", 0): ([3, 2, 1], [3], [1]), ("t", 1): ([3, 2, 1], [1], [])}
+        assert await listed(broker) == under_way
+        assert [(one[0], one[2:]) for one in state(broker)] == [((3, 2, 1), (1, 0)), ((3, 2, 1), (2, 0))]
+        broker.clock.advance(REASSIGNMENT_MS - 1)
+        assert await listed(broker) == under_way
+        broker.clock.advance(1)
         after = [((3, 2), (3, 2), 3, 1), ((3, 2, 1), (3, 2, 1), 2, 0)]
         assert state(broker) == after and await listed(broker) == {}
         asked = [MetadataRequest.MetadataRequestTopic(name="t")]
@@ -112,8 +118,25 @@ async def test_a_reassignment_is_done_at_once_and_survives(tmp_path: Path) -> No
         assert values(answer.partitions[0].records) == [b"a"]
         assert await reassigned(broker, ("t", 0, [3, 2])) == [0]  # as it is: nothing changes
         assert state(broker) == after
+        assert await reassigned(broker, ("t", 0, [1, 2])) == [0]
+    async with running(tmp_path) as broker:  # a stop in the middle of it: the start ends it
+        after[0] = ((1, 2), (2, 1), 1, 2)
+        assert [(set(one[0]), set(one[1])) for one in state(broker)] == [({1, 2}, {1, 2}), ({1, 2, 3}, {1, 2, 3})]
+        assert await listed(broker) == {}
+
+
+async def test_a_reassignment_that_is_under_way_can_be_cancelled_or_outlived(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        assert state(broker) == after
+        made(broker, [1], [1])
+        assert await reassigned(broker, ("t", 0, [2]), ("t", 1, [2])) == [0, 0]
+        assert await reassigned(broker, ("t", 0, None)) == [0]
+        assert await reassigned(broker, ("t", 1, [3])) == [0]
+        broker.clock.advance(REASSIGNMENT_MS)
+        assert [one[0] for one in state(broker)] == [(1,), (3,)]
+        assert await reassigned(broker, ("t", 0, [2])) == [0]
+        broker.state.topics.delete(broker.state.topics.named("t"), 0)
+        broker.clock.advance(REASSIGNMENT_MS)
+        assert broker.state.topics.get("t") is None
 
 
 async def test_a_node_that_is_stopped_is_waited_for(tmp_path: Path) -> None:
@@ -167,6 +190,7 @@ async def test_how_many_replicas_there_are_may_have_to_stay(tmp_path: Path) -> N
             (ErrorCode.INVALID_REPLICATION_FACTOR, "The replication factor is changed from 2 to 1"),
             (0, None),
         ]
+        broker.clock.advance(REASSIGNMENT_MS)
         assert state(broker)[0][0] == (2, 3)
 
 
@@ -260,12 +284,14 @@ async def test_changes_are_written_as_kafka_writes_them(tmp_path: Path) -> None:
         log: MetadataLog = broker.state.metadata_log
         broker.state.topology.move_leader("t", 0, 2)
         await reassigned(broker, ("t", 0, [3]))
+        broker.clock.advance(REASSIGNMENT_MS)
         first, *changes = [
             record for record in log.replay() if isinstance(record, PartitionRecord | PartitionChangeRecord)
         ]
-        assert isinstance(first, PartitionRecord) and len(changes) == 2
-        moved, other = changes
+        assert isinstance(first, PartitionRecord) and len(changes) == 3
+        moved, begun, other = changes
         assert (moved.leader, moved.isr, moved.replicas, moved.directories) == (2, None, None, None)
+        assert (begun.replicas, begun.adding_replicas, begun.removing_replicas) == ([3, 1, 2], [3], [1, 2])
         assert (other.leader, other.isr, other.replicas, len(other.directories or ())) == (3, [3], [3], 1)
 
 

@@ -25,6 +25,7 @@ MODULES = [
     "apache_kafka",
     "own_admin",
     "decisions",
+    "coordinators",
     "described_configs",
     "difference",
     "refused_batches",

@@ -13,6 +13,7 @@ from ottla.protocol.records.errors import CorruptRecords, InvalidRecords, Messag
 from ottla.protocol.records.validate import Prepared, Rules
 from ottla.storage import errors
 from ottla.storage.log import Appended, LogConfig, PartitionLog, TimestampOffset
+from ottla.storage.producer_state import ProducerRules
 
 ONE = len(make(b"x" * 10))
 
@@ -267,7 +268,8 @@ def test_a_refused_or_duplicate_batch_does_not_roll(files: SimulatedFiles):
 
 
 def test_producers_below_the_log_start_are_forgotten_also_after_a_reopen(files: SimulatedFiles):
-    log = open_log(files)
+    config = LogConfig(producer_rules=ProducerRules(drop_below_log_start=True))
+    log = open_log(files, config=config)
     for number in range(3):
         log.append(sequenced(number), now_ms=0)
     log.append(make(b"other"), now_ms=0)
@@ -276,7 +278,7 @@ def test_producers_below_the_log_start_are_forgotten_also_after_a_reopen(files: 
         log.append(sequenced(3), now_ms=0)
     log.append(sequenced(0), now_ms=0)
     log.close()
-    log = open_log(files, log_start_offset=3)
+    log = open_log(files, log_start_offset=3, config=config)
     # sequence 1 was written once, but before the producer began anew: it is no copy
     assert log.append(sequenced(1), now_ms=0) == Appended(5, 5, -1, 3, False)
 

@@ -10,6 +10,7 @@ from ottla.protocol.records.batch import BatchHeader
 from ottla.storage.producer_state import (
     ACCEPT,
     CACHED_BATCHES,
+    DAY_MS,
     SEQUENCE_SPACE,
     Answer,
     CachedBatch,
@@ -20,8 +21,10 @@ from ottla.storage.producer_state import (
     Producer,
     ProducerRules,
     Unknown,
+    expires_ms,
     follow,
     forget_below,
+    forget_expired,
     judge,
     remember,
     replay,
@@ -129,14 +132,25 @@ def test_the_rules_say_how_many_batches_are_remembered():
 
 def test_producers_are_forgotten_when_nothing_of_them_is_left():
     producers = {1: SIX, 2: producer((0, 1))}  # last offsets 159 and 100
-    forget_below(producers, 100)
+    drops = ProducerRules(drop_below_log_start=True)
+    forget_below(producers, 100, drops)
     assert set(producers) == {1, 2}
-    forget_below(producers, 101)
+    forget_below(producers, 101, drops)
     assert set(producers) == {1}
-    forget_below(producers, 1000, ProducerRules(drop_below_log_start=False))
+    forget_below(producers, 1000)
     assert set(producers) == {1}
-    forget_below(producers, 160)
+    forget_below(producers, 160, drops)
     assert producers == {}
+
+
+def test_producers_below_the_log_start_are_forgotten_after_a_day_without_an_expiration():
+    producers = {1: producer((0, 1))._replace(last_timestamp_ms=7), 2: SIX}  # last offsets 100 and 159
+    assert expires_ms(producers, 100) is None and expires_ms(producers, 101) == 7 + DAY_MS
+    assert forget_expired(producers, 1 << 60, 100) == 0
+    assert forget_expired(producers, 6 + DAY_MS, 101) == 0
+    assert forget_expired(producers, 7 + DAY_MS, 101) == 1 and set(producers) == {2}
+    hour = ProducerRules(expiration_ms=3_600_000)
+    assert expires_ms(producers, 1000, hour) == expires_ms(producers, 0, hour) == SIX.last_timestamp_ms + 3_600_000
 
 
 def test_replay_passes_over_what_lies_below_the_log_start():

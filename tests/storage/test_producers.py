@@ -441,9 +441,9 @@ def test_an_open_transaction_is_not_forgotten():
 
     rules = ProducerRules(expiration_ms=10)
     producers = {1: Producer(0, (), 5, 100, -1, 5), 2: Producer(0, (), 5, 100)}
-    assert forget_expired(producers, 109, rules) == 0
-    assert forget_expired(dict(producers), 10**6, ProducerRules()) == 0
-    assert forget_expired(producers, 110, rules) == 1 and set(producers) == {1}
+    assert forget_expired(producers, 109, 6, rules) == 0
+    assert forget_expired(dict(producers), 10**6, 6, ProducerRules()) == 0
+    assert forget_expired(producers, 110, 6, rules) == 1 and set(producers) == {1}
     forget_below(producers, 99, rules)
     assert set(producers) == {1}
 

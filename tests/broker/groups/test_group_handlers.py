@@ -57,6 +57,7 @@ class Wire:
 
         broker = SimpleNamespace(
             groups=self.harness.coordinator, node_id=1, nodes=SimpleNamespace(is_cluster=False),
+            awaits_topic=lambda name: False,
             endpoint=lambda arrival, node_id: (f"host-of-{arrival.listener}", 9092), group_records_durable=durable,
             clock=self.harness.clock, authorizer=None, profile=self.profile,
             lookups=Lookups(self.harness.clock),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ottla.broker.behaviour import Behaviour
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.groups.records import TransactionalRecord, TransactionEnd, offset_record
 from ottla.broker.groups.settings import CoordinatorSettings
@@ -254,7 +255,7 @@ def test_settings_have_kafkas_names() -> None:
         "group.max.size", "offset.metadata.max.bytes", "offsets.retention.minutes",
         "offsets.retention.check.interval.ms",
     ]  # fmt: skip
-    made = CoordinatorSettings.from_config({name: n for n, name in enumerate(names)})
+    made = CoordinatorSettings.from_config({name: n for n, name in enumerate(names)}, Behaviour())
     assert made == CoordinatorSettings(0, 1, 2, 3, 4, 5, 6)
 
 

@@ -1,0 +1,117 @@
+"""What releases below 3.0 answered otherwise, as seen of Apache Kafka 2.4.1, 2.5.1, 2.6.3, 2.7.2 and 2.8.2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Client, running
+
+from ottla.protocol.messages.create_acls import CreateAclsRequest
+from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.create_topics import CreateTopicsRequest
+from ottla.protocol.messages.delete_acls import DeleteAclsRequest
+from ottla.protocol.messages.describe_acls import DescribeAclsRequest
+from ottla.protocol.messages.describe_configs import DescribeConfigsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+
+RELEASES = ["2.4", "2.5", "2.6", "2.7", "2.8", "3.9", "4.3", "ottla"]
+AUTHORIZERS = {
+    **dict.fromkeys(["2.4", "2.5", "2.6", "2.7", "2.8"], "kafka.security.authorizer.AclAuthorizer"),
+    **dict.fromkeys(["3.9", "4.3", "ottla"], "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+}
+TOPIC, BROKER = 2, 4
+ENTRY = {"resource_type": TOPIC, "resource_name": "t", "principal": "User:a", "host": "*", "operation": 3}
+FILTER = {
+    "resource_type_filter": TOPIC, "resource_name_filter": "t", "principal_filter": None, "host_filter": None,
+    "operation": 1, "permission_type": 1,
+}  # fmt: skip
+
+
+async def texts_of_configs(client: Client, kind: int, name: str) -> list[tuple[int, str | None]]:
+    asked = DescribeConfigsRequest.DescribeConfigsResource
+    resource = asked(resource_type=kind, resource_name=name, configuration_keys=["x"])
+    told = await client.call(DescribeConfigsRequest(resources=[resource]), 2)
+    return [(one.error_code, one.error_message) for one in told.results]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_the_text_of_no_error_is_none_or_empty(release: str, tmp_path: Path) -> None:
+    overrides = {"authorizer.class.name": AUTHORIZERS[release], "super.users": "User:ANONYMOUS"}
+    async with running(tmp_path, release=release, overrides=overrides) as broker:
+        client = await broker.client()
+        await broker.topic("t")
+        text = None if release in ("2.4", "2.5", "2.6") else ""
+        for kind, name, code in ((TOPIC, "t", 0), (BROKER, "1", 0), (BROKER, "", 0), (TOPIC, "nope", 3)):
+            assert await texts_of_configs(client, kind, name) == [(code, text)], (kind, name)
+        text = None if release == "2.4" else ""
+        creations = [
+            CreateAclsRequest.AclCreation(**ENTRY, resource_pattern_type=3, permission_type=3),
+            CreateAclsRequest.AclCreation(**{**ENTRY, "resource_name": ""}, resource_pattern_type=3, permission_type=3),
+        ]
+        told = (await client.call(CreateAclsRequest(creations=creations), 1)).results
+        assert [(one.error_code, one.error_message) for one in told] == [(0, text), (42, "Invalid empty resource name")]
+        for name in ("t", "nope"):
+            asked = DescribeAclsRequest(**{**FILTER, "resource_name_filter": name}, pattern_type_filter=3)
+            told = await client.call(asked, 1)
+            assert (told.error_code, told.error_message) == (0, text)
+        filters = [DeleteAclsRequest.DeleteAclsFilter(**FILTER, pattern_type_filter=3)]
+        (told,) = (await client.call(DeleteAclsRequest(filters=filters), 1)).filter_results
+        assert (told.error_code, told.error_message, len(told.matching_acls)) == (0, None, 1)
+
+
+def creating(name: str, *replicas: list[int], dry: bool = False) -> CreateTopicsRequest:
+    asked = CreateTopicsRequest.CreatableTopic
+    assigned = [asked.CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in enumerate(replicas)]
+    topic = asked(name=name, num_partitions=-1, replication_factor=-1, assignments=assigned, configs=[])
+    return CreateTopicsRequest(topics=[topic], timeout_ms=5000, validate_only=dry)
+
+
+async def outcome(client: Client, request: CreateTopicsRequest) -> tuple[int, str | None]:
+    (told,) = (await client.call(request, 3)).topics
+    return told.error_code, told.error_message
+
+
+async def partitions(client: Client, name: str) -> list[tuple[Any, ...]]:
+    asked = [MetadataRequest.MetadataRequestTopic(name=name)]
+    (topic,) = (await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 5)).topics
+    return [
+        (one.error_code, one.leader_id, one.replica_nodes, one.isr_nodes, one.offline_replicas)
+        for one in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("release", ["2.0", "2.4", "2.8"])
+async def test_with_zookeeper_topics_have_replicas_on_absent_brokers(release: str, tmp_path: Path) -> None:
+    """Kafka hides the partitions that no broker can lead; here they have no leader."""
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        assert await outcome(client, creating("dry", [1, 9], dry=True)) == (0, None)
+        assert broker.state.topics.get("dry") is None
+        assert await outcome(client, creating("one", [1, 9])) == (0, None)
+        assert await partitions(client, "one") == [(0, 1, [1, 9], [1], [9])]
+        assert await outcome(client, creating("nobody", [9])) == (7, None)
+        assert (await partitions(client, "nobody"))[0][:3] == (5, -1, [9])
+        assert await outcome(client, creating("nobody", [1])) == (36, "Topic 'nobody' already exists.")
+        assert await outcome(client, creating("some", [1], [9])) == (7, None)
+        assert [one[:2] for one in await partitions(client, "some")] == [(0, 1), (5, -1)]
+        for replicas in ([], [-1]):
+            assert (await outcome(client, creating("wrong", replicas)))[0] == 39
+        more = CreatePartitionsRequest.CreatePartitionsTopic
+        assigned = [more.CreatePartitionsAssignment(broker_ids=[1, 9])]
+        request = CreatePartitionsRequest(
+            topics=[more(name="one", count=2, assignments=assigned)], timeout_ms=5000, validate_only=False
+        )
+        (told,) = (await client.call(request, 0)).results
+        assert (told.error_code, told.error_message) == (39, "Unknown broker(s) in replica assignment: 9.")
+
+
+@pytest.mark.parametrize("release", ["3.9", "4.3", "ottla"])
+async def test_with_kraft_replicas_on_absent_brokers_are_refused(release: str, tmp_path: Path) -> None:
+    text = "The manual partition assignment includes broker 9, but no such broker is registered."
+    async with running(tmp_path, release=release) as broker:
+        client = await broker.client()
+        for replicas in ([1, 9], [9]):
+            assert await outcome(client, creating("t", replicas)) == (39, text)
+        assert broker.state.topics.get("t") is None

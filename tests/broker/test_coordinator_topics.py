@@ -1,0 +1,177 @@
+"""Requests to a coordinator while the topic that it keeps its state in does not exist.
+
+What each release answers was seen of Apache Kafka 2.4.1, 2.5.1, 2.7.2, 2.8.2, 3.9.1 and 4.3.1, each with one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Broker, Client, running
+from transacting import topics_of
+
+from ottla.broker import Embedded
+from ottla.broker.topics import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from ottla.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.protocol.messages.delete_groups import DeleteGroupsRequest
+from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
+from ottla.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from ottla.protocol.messages.end_txn import EndTxnRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.heartbeat import HeartbeatRequest
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
+from ottla.protocol.messages.join_group import JoinGroupRequest
+from ottla.protocol.messages.leave_group import LeaveGroupRequest
+from ottla.protocol.messages.list_groups import ListGroupsRequest
+from ottla.protocol.messages.list_transactions import ListTransactionsRequest
+from ottla.protocol.messages.metadata import MetadataRequest
+from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.offset_delete import OffsetDeleteRequest
+from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.sync_group import SyncGroupRequest
+
+SWITCH = "ottla.behaviour.coordinator_awaits_topic"
+AS_KAFKA = {SWITCH: "true"}  # the releases' own; the tests' brokers have it off
+NOT_AVAILABLE, NOT_COORDINATOR = 15, 16
+GROUP, TRANSACTION = 0, 1
+
+JOINED = JoinGroupRequest(
+    group_id="g",
+    session_timeout_ms=30_000,
+    rebalance_timeout_ms=30_000,
+    member_id="",
+    protocol_type="consumer",
+    protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0")],
+)
+FETCHED = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+COMMITTED = OffsetCommitRequest.OffsetCommitRequestTopic(
+    name="t",
+    partitions=[
+        OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=1, committed_metadata=""
+        )
+    ],
+)
+DELETED = OffsetDeleteRequest.OffsetDeleteRequestTopic(
+    name="t",
+    partitions=[OffsetDeleteRequest.OffsetDeleteRequestTopic.OffsetDeleteRequestPartition(partition_index=0)],
+)
+
+
+def code(response: Any) -> int:
+    return response.error_code
+
+
+def of_partition(response: Any) -> int:
+    return response.topics[0].partitions[0].error_code
+
+
+# (request, version, where its error is), of groups and of transactions
+ASKED: list[tuple[Any, int, Callable[[Any], int]]] = [
+    (JOINED, 5, code),
+    (SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[]), 2, code),
+    (HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 2, code),
+    (LeaveGroupRequest(group_id="g", member_id="m"), 2, code),
+    (OffsetFetchRequest(group_id="g", topics=[FETCHED]), 1, of_partition),
+    (OffsetFetchRequest(group_id="g", topics=[FETCHED]), 5, code),
+    (OffsetCommitRequest(group_id="g", topics=[COMMITTED]), 5, of_partition),
+    (OffsetDeleteRequest(group_id="g", topics=[DELETED]), 0, code),
+    (DescribeGroupsRequest(groups=["g"]), 2, lambda response: response.groups[0].error_code),
+    (DeleteGroupsRequest(groups_names=["g"]), 1, lambda response: response.results[0].error_code),
+    (InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000), 1, code),
+    (AddOffsetsToTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, group_id="g"), 1, code),
+    (EndTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, committed=True), 1, code),
+    (
+        AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=1,
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=topics_of((("t", 0),)),
+        ),
+        1,
+        lambda response: response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code,
+    ),
+]
+
+
+async def named(client: Client, key_type: int) -> tuple[int, str, int, str, int]:
+    """FindCoordinator v1: error, text, node, host, port."""
+    told = await client.call(FindCoordinatorRequest(key_type=key_type, key="g"), 1)
+    return told.error_code, told.error_message, told.node_id, told.host, told.port
+
+
+def internal(broker: Broker) -> set[str]:
+    return {topic.name for topic in broker.state.topics} - {"t"}
+
+
+@pytest.mark.parametrize("release", ["2.4", "2.8", "3.9", "4.3", "ottla"])
+@pytest.mark.parametrize("brokers", [1, 3])
+async def test_before_its_topic_exists_there_is_no_coordinator(release: str, brokers: int, tmp_path: Path) -> None:
+    async with running(tmp_path, release=release, overrides=AS_KAFKA, brokers=brokers) as broker:
+        client = await broker.client()
+        await broker.topic("t")
+        for _ in range(2):
+            for request, version, error in ASKED:
+                assert error(await client.call(request, version)) == NOT_COORDINATOR, request
+            assert internal(broker) == set()
+        listed = await client.call(ListGroupsRequest(states_filter=[], types_filter=[]), 2)
+        assert (listed.error_code, listed.groups) == (0, [])
+        told = await client.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 1)
+        assert told.error_code == 0
+
+        nobody = (NOT_AVAILABLE, "The coordinator is not available.", -1, "", -1)
+        for key_type, topic in ((GROUP, GROUP_OFFSETS_TOPIC), (TRANSACTION, TRANSACTION_STATE_TOPIC)):
+            assert await named(client, key_type) == nobody
+            assert topic in internal(broker)
+            found = await named(client, key_type)
+            assert found[:2] == (0, "NONE") and found[4] == broker.ports[found[2] - 1]
+        if brokers == 1:
+            for request, version, error in ASKED:
+                assert error(await client.call(request, version)) != NOT_COORDINATOR, request
+
+
+async def test_newer_forms_of_the_requests_answer_the_same(tmp_path: Path) -> None:
+    async with running(tmp_path, release="4.3", overrides=AS_KAFKA) as broker:
+        client = await broker.client()
+        group = OffsetFetchRequest.OffsetFetchRequestGroup
+        topics = [group.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+        (told,) = (await client.call(OffsetFetchRequest(groups=[group(group_id="g", topics=topics)]), 8)).groups
+        assert (told.error_code, told.topics) == (NOT_COORDINATOR, [])
+        assert (await client.call(OffsetFetchRequest(group_id="g", topics=[FETCHED]), 5)).topics == []
+        (told,) = (await client.call(DescribeTransactionsRequest(transactional_ids=["x"]), 0)).transaction_states
+        assert told.error_code == NOT_COORDINATOR
+        told = await client.call(ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0)
+        assert (told.error_code, told.transaction_states) == (0, [])
+        for key_type in (GROUP, TRANSACTION):
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g", "h"])
+            told = (await client.call(request, 4)).coordinators
+            assert [(one.error_code, one.error_message, one.node_id) for one in told] == [(NOT_AVAILABLE, "", -1)] * 2
+            assert [one.error_code for one in (await client.call(request, 4)).coordinators] == [0, 0]
+
+
+async def test_what_creates_the_topic_otherwise_makes_the_coordinator_available(tmp_path: Path) -> None:
+    async with running(tmp_path, release="4.3", overrides=AS_KAFKA) as broker:
+        client = await broker.client()
+        asked = [MetadataRequest.MetadataRequestTopic(name=GROUP_OFFSETS_TOPIC)]
+        await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 4)
+        assert (await client.call(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 2)).error_code == 25
+        assert (await named(client, GROUP))[0] == 0
+    async with running(tmp_path, release="4.3", overrides=AS_KAFKA) as broker:  # and is there after a restart
+        assert (await named(await broker.client(), GROUP))[0] == 0
+
+
+async def test_the_own_profile_names_the_node_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path, overrides={SWITCH: "false"}) as broker:
+        client = await broker.client()
+        for key_type in (GROUP, TRANSACTION):
+            assert (await named(client, key_type))[::2] == (0, 1, broker.ports[0])
+
+
+def test_an_embedded_broker_names_the_node_at_once_unless_told() -> None:
+    assert Embedded().options.config.profile.behaviour.coordinator_awaits_topic is False
+    assert Embedded(configs={SWITCH: "true"}).options.config.profile.behaviour.coordinator_awaits_topic is True
+    assert Embedded(release="0.8.2").options.config.profile.behaviour.coordinator_awaits_topic is False
