@@ -32,6 +32,7 @@ ADDS_FROM = 12
 _MAGIC_AT = 16
 _ATTRIBUTES_AT = 22  # the low byte, in a batch
 _PRODUCER_ID_AT = 43  # its high byte: the sign
+_BITS = batch.TRANSACTIONAL_BIT | batch.CONTROL_BIT  # a control batch is refused for what it is
 
 Key = tuple[str, int]
 Records = bytes | bytearray | memoryview
@@ -56,7 +57,7 @@ def is_transactional(records: Records | None) -> bool:
     return (
         records is not None
         and len(records) >= batch.HEADER_BYTES
-        and bool(records[_ATTRIBUTES_AT] & batch.TRANSACTIONAL_BIT)
+        and records[_ATTRIBUTES_AT] & _BITS == batch.TRANSACTIONAL_BIT
         and records[_MAGIC_AT] == batch.MAGIC
     )
 

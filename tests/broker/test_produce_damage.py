@@ -103,6 +103,8 @@ def expected(data: bytes, version: int, release: str, target: int = 2) -> Outcom
         first = entries(data[: 12 + max(0, *struct.unpack_from(">i", data, 8))]) if len(data) > 12 else []
         if first and first[0][16] == 2 and first[0][22] & 7 == 4 and version < 7:
             return ZSTD
+        if first and first[0][16] == 2 and first[0][22] & 7 > 4 and version < 7:
+            return UNKNOWN  # the codec is looked at before the checksum there
         if (found is None or len(found) != 1 or found[0][16] != 2) and not since(release, "2.2"):
             return None
         if found is None:  # an old format is wrong before what follows it is looked at
