@@ -32,9 +32,9 @@ REQUEST_LOGGER = PREFIX + "request_log"
 LOGGERS = tuple(
     PREFIX + module
     for module in """
-    adoption cleaner client_ledger config connections control.app durability errors forced_upgrade groups.lookups
-    image log_dirs maintenance moves progress quotas.client_quotas recording.recorder recording.tap request_log server
-    state telemetry topics transactions.coordinator
+    adoption cleaner client_ledger config connections control.app control.operations control.page.site durability
+    errors forced_upgrade groups.lookups image log_dirs maintenance moves progress quotas.client_quotas
+    recording.recorder recording.tap request_log server state telemetry topics topology transactions.coordinator
     """.split()
 )
 """All that there are."""

@@ -6,7 +6,6 @@ keeps; types and defaults are `config_facts.py`'s, by release.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from ..protocol.errors import ErrorCode
@@ -14,6 +13,7 @@ from .config import Config, ConfigEntry, ConfigSource, Synonym
 from .config_facts import ConfigError, ConfigType, Fact, format_value, parse_value
 from .errors import Refused
 from .named_configs import CLIENT_METRICS
+from .transactions.pattern import Pattern
 
 INTERVAL_MIN_MS, INTERVAL_MAX_MS = 100, 3_600_000
 MATCHED = {
@@ -56,16 +56,17 @@ def _check_client_metrics(name: str, configs: Mapping[str, str], broker: Config)
     matching(values.get("match", []))
 
 
-def matching(patterns: list[str]) -> dict[str, re.Pattern[str]]:
-    """What of a client has to match which pattern, one of MATCHED each. Raises ConfigError."""
-    found: dict[str, re.Pattern[str]] = {}
+def matching(patterns: list[str]) -> dict[str, Pattern]:
+    """What of a client has to match which pattern, one of MATCHED each. Raises ConfigError, also for an expression that
+    takes backtracking: a client whose client id is made for it would hold the broker's loop."""
+    found: dict[str, Pattern] = {}
     for pattern in patterns:
         parts = [part.strip() for part in pattern.split("=")]
         try:
             if len(parts) != 2 or not parts[1] or parts[0] not in MATCHED:
                 raise ValueError(pattern)
-            found[parts[0]] = re.compile(parts[1])
-        except (ValueError, re.error, RecursionError, OverflowError):
+            found[parts[0]] = Pattern(parts[1])
+        except ValueError:
             raise ConfigError(f"Illegal client matching pattern: {pattern}") from None
     return found
 

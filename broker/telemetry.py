@@ -8,7 +8,7 @@ in the log at level debug. Knows neither requests nor sockets.
 
 from __future__ import annotations
 
-import re
+import functools
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
@@ -23,6 +23,7 @@ from ..protocol.records.compression import Codec, decompress
 from ..protocol.records.errors import DecompressedTooLarge, InvalidRecords
 from .errors import Refused
 from .logs import get_logger
+from .transactions.pattern import BadPattern, Pattern
 
 Configs = Mapping[str, Mapping[str, str]]  # name of a resource -> config -> text
 
@@ -213,11 +214,16 @@ def _matches(selectors: str, attributes: Mapping[str, str | None]) -> bool:
         name, _, pattern = selector.partition("=")
         value = attributes.get(name.strip())
         try:
-            if value is None or not re.fullmatch(pattern.strip(), value):
+            if value is None or not _pattern(pattern.strip()).fullmatch(value):
                 return False
-        except re.error:  # what Java's regular expressions have, and Python's do not
+        except BadPattern:  # stored by a broker that accepts Java's whole syntax
             return False
     return True
+
+
+@functools.lru_cache(256)
+def _pattern(text: str) -> Pattern:
+    return Pattern(text)
 
 
 def _subscription_id(metrics: tuple[str, ...], interval_ms: int, instance_id: bytes) -> int:

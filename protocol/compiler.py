@@ -19,7 +19,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from construct import Construct
 
 from .errors import MalformedMessage
-from .primitives import ITEMS_MAX, Array, Blob, Effort, Fixed, Length, Mark, Nullable, UuidLeaf, min_size, varint_bytes
+from .primitives import (
+    ITEMS_MAX,
+    TEXT_BYTES_MAX,
+    Array,
+    Blob,
+    Effort,
+    Fixed,
+    Length,
+    Mark,
+    Nullable,
+    UuidLeaf,
+    min_size,
+    varint_bytes,
+)
 from .schema import Group, default_of, struct_of
 
 if TYPE_CHECKING:
@@ -264,6 +277,8 @@ class _ParserSource(_Source):
             n = self.name("n")
             self.length(depth, codec.length, n)
             depth = self.null(depth, codec.length, n, v)
+            if codec.text and codec.length.compact:
+                self.add(depth, f"if {n} > {TEXT_BYTES_MAX}: raise ValueError('size')")
             self.add(depth, f"q = pos + {n}")
             self.add(depth, "if q > end: raise ValueError('size')")
             made = "str(buf[pos:q], 'utf8')" if codec.text else "buf[pos:q]" if codec.view else "bytes(buf[pos:q])"
@@ -429,6 +444,8 @@ class _BuilderSource(_Source):
                 self.add(depth, f"{x} = {x}.encode()")
             n = self.name("n")
             self.add(depth, f"{n} = len({x})")
+            if codec.text and codec.length.compact:
+                self.add(depth, f"if {n} > {TEXT_BYTES_MAX}: raise ValueError('size')")
             self.length(depth, codec.length, n)
             self.add(depth, f"add({x})")
         elif isinstance(codec, Array):

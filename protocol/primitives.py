@@ -140,6 +140,10 @@ class Mark(Construct):
         return obj
 
 
+TEXT_BYTES_MAX = 0x7FFF
+"""Of a string, also in the compact form, whose length could say more. Kafka's generated code refuses longer ones, so
+that what arrives by a flexible version fits into the records and responses of all versions."""
+
 boolean = Fixed("?")
 int8 = Fixed("b")
 int16 = Fixed("h")
@@ -206,6 +210,8 @@ class Blob(Construct):
         size = self.length._parse(stream, context, path)
         if size is None:
             return None
+        if self.text and size > TEXT_BYTES_MAX:
+            raise MalformedMessage(f"{path}: a string of {size} bytes; the most is {TEXT_BYTES_MAX}")
         data = take(stream, size, path)
         if not self.text:
             return data
@@ -222,6 +228,8 @@ class Blob(Construct):
             data = obj.encode() if self.text else obj
         except UnicodeEncodeError as error:
             raise MalformedMessage(f"{path}: not encodable as UTF-8: {error.reason}") from None
+        if self.text and len(data) > TEXT_BYTES_MAX:
+            raise MalformedMessage(f"{path}: a string of {len(data)} bytes; the most is {TEXT_BYTES_MAX}")
         self.length._build(len(data), stream, context, path)
         stream.write(data)
         return obj

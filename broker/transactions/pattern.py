@@ -1,4 +1,4 @@
-"""Regular expressions over transactional ids, as ListTransactions sends them (KIP-1152).
+"""Regular expressions over transactional ids, as ListTransactions sends them (KIP-1152), and those of client metrics.
 
 Kafka matches them with RE2, which takes time in proportion to the text, whatever the expression; Python's own may take
 for ever, and with it the broker. So this is RE2's way: an automaton that is in all its states at once. Of RE2's syntax

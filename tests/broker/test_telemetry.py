@@ -109,6 +109,15 @@ async def test_all_that_match_are_wanted_together_at_the_shortest_interval(tmp_p
         assert (told.error_code, told.requested_metrics, told.push_interval_ms) == (OK, ["*"], MINUTE_MS)
 
 
+async def test_selector_that_takes_backtracking_time_in_python_is_matched_at_once(tmp_path: Path) -> None:
+    """`re` needs 2^50 steps for it, on the loop, at the request of any client."""
+    async with running(tmp_path, overrides=ON) as broker:
+        client = await broker.client()
+        want(broker, metrics="org.a", match="client_software_name=(a+)+b")
+        await client.call(ApiVersionsRequest(client_software_name="a" * 50, client_software_version="1"), 3)
+        assert (await ask(client)).requested_metrics == []
+
+
 @pytest.mark.parametrize(
     ("match", "matches"),
     [
@@ -123,6 +132,7 @@ async def test_all_that_match_are_wanted_together_at_the_shortest_interval(tmp_p
         ("client_source_port=[0-9]+", True),
         ("client_source_port=1", False),
         ("client_id=(", False),
+        ("client_id=(?=test)test", False),  # takes backtracking: refused as a config, and stored it matches nothing
         ("unknown=.*", False),
     ],
 )

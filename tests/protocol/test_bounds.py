@@ -16,9 +16,11 @@ from ottla.protocol import schema
 from ottla.protocol.compiler import EXPLAINED_ITEMS, build, parse, parser, reader
 from ottla.protocol.errors import MalformedMessage
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
+from ottla.protocol.messages.init_producer_id import InitProducerIdRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
-from ottla.protocol.primitives import ITEMS_MAX, varint_bytes
+from ottla.protocol.primitives import ITEMS_MAX, TEXT_BYTES_MAX, varint_bytes
 
 sys.path.insert(0, str(Path(__file__).parent))
 from hostile import bad_texts, crowded, sample, written, wrong_lengths
@@ -194,3 +196,30 @@ def test_a_value_that_cannot_be_written_names_its_field(name: Any, fault: str) -
         build(MetadataRequest(topics=[topic(name="good"), topic(name=name)]), 1)
     if isinstance(name, str | None):
         assert str(caught.value).startswith("MetadataRequest.topics[1].name: ")
+
+
+LONG_TEXTS = [
+    (InitProducerIdRequest, {"transaction_timeout_ms": 1}, "transactional_id", range(0, 6)),
+    (FindCoordinatorRequest, {}, "key", range(0, 4)),
+]
+
+
+@pytest.mark.parametrize(("message", "more", "field", "versions"), LONG_TEXTS)
+def test_a_string_longer_than_kafka_allows_is_malformed_in_every_version(
+    message: type, more: dict[str, Any], field: str, versions: range
+) -> None:
+    """The compact form could say more than int16, but Kafka takes 32,767 bytes at the most."""
+    text = "\u00e9" * (TEXT_BYTES_MAX // 2) + "x"
+    for version in versions:
+        longest = build(message(**more, **{field: text}), version)
+        assert getattr(parse(message, version, longest), field) == text
+        with pytest.raises(MalformedMessage, match=field):
+            build(message(**more, **{field: text + "x"}), version)
+        with pytest.raises(MalformedMessage, match=field):
+            schema.struct_of(message, version).build(message(**more, **{field: text + "x"}))
+        if version not in schema.spec(message).flexible:
+            continue
+        said, one_more = varint_bytes(TEXT_BYTES_MAX + 1), varint_bytes(TEXT_BYTES_MAX + 2)
+        longer = longest.replace(said + text.encode(), one_more + text.encode() + b"x")
+        assert len(longer) == len(longest) + 1
+        assert field in assert_malformed(message.__qualname__, version, longer)
