@@ -139,6 +139,9 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
     except OperationError as error:
         return _error(request, status_of(error), error)
     except Exception as error:
+        if error is request.content.exception():  # raised by a read of the body
+            get_logger().info("upload broken off by the client", method=request.method, path=request.path)
+            return _answer({"error": "the connection ended before the body"}, 400)
         get_logger().exception("a request to the control plane failed", method=request.method, path=request.path)
         return _error(request, 500, f"{type(error).__name__}: {error}")
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
-from patience import PATIENCE_S
+from patience import PATIENCE_S, async_until
+from structlog.testing import capture_logs
 
 from ottla.broker.control import app
 from ottla.broker.control.app import ControlServer, start_control
 from ottla.broker.control.plane import Plane
 from ottla.broker.control.route import Call, Refusal, Route
+from ottla.broker.logs import get_logger
 
 NOBODY: Any = None
 
@@ -169,6 +173,24 @@ async def test_what_is_no_http_is_answered_or_cut_off_and_said_nowhere(
         await writer.wait_closed()
     assert (await asked(http.post(server.url + "/v1/optional")))[0] == 200
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("ending", ["closed", "reset"])
+async def test_upload_that_is_broken_off_logs_one_line(server: ControlServer, ending: str) -> None:
+    port = int(server.url.rpartition(":")[2])
+    get_logger()  # configures structlog, which the capture then replaces
+    with capture_logs() as lines:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = b"POST /v1/optional HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n{"
+        writer.write(head)
+        assert b" 100 " in await reader.readline()  # the request is being handled
+        if ending == "reset":
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.close()
+        await async_until(lambda: lines)
+    (line,) = lines
+    assert (line["event"], line["log_level"], line["path"]) == ("upload broken off by the client", "info", "/v1/optional")
+    assert "exc_info" not in line
 
 
 async def test_it_stops_though_requests_hang(server: ControlServer, http: aiohttp.ClientSession) -> None:
