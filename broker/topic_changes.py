@@ -10,7 +10,7 @@ import asyncio
 from typing import Any, TypeVar
 
 from ..protocol.records.steps import Steps
-from .turns import Turns
+from .turns import FewerCollections, Turns
 
 T = TypeVar("T")
 
@@ -76,10 +76,12 @@ class TopicChanges:
 
     async def _go_on(self, name: str, change: _Change) -> None:
         assert self._turns is not None and change.done is not None
+        collections = FewerCollections()  # thousands of new partitions would bring a full pass amid a step
         while not change.is_done:
             await self._turns.step()
             if not change.is_done:
                 change.step()
+        del collections
         self._changes.pop(name, None)
         if not change.done.done():
             change.done.set_result(None)

@@ -116,6 +116,8 @@ async def _results(
         rest, errors = answer.error, dict.fromkeys(answer.missing, ErrorCode.TRANSACTION_ABORTABLE)
     result = AddPartitionsToTxnTopicResult.AddPartitionsToTxnPartitionResult
     results = []
+    if context.is_due():  # a transaction may have no topics
+        await context.next_step()
     for topic in topics:
 
         def partition(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from ...storage.errors import StorageError
@@ -15,7 +17,7 @@ Entry = AlterClientQuotasResponse.EntryData
 @handles(AlterClientQuotasRequest)
 async def alter_client_quotas(request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
     """Each entity on its own: all that is asked for it, or nothing."""
-    asked = [alteration(entry) for entry in request.entries]
+    asked = await context.mapped(alteration, request.entries)
     try:
         context.check_allowed(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
     except Refused as refused:
@@ -25,13 +27,13 @@ async def alter_client_quotas(request: AlterClientQuotasRequest, context: Reques
             results = await context.broker.quotas.alter(asked, validate_only=request.validate_only)
         except StorageError as error:
             results = [(one.entity, Refused(code_of(error))) for one in asked]
-    return AlterClientQuotasResponse(
-        entries=[
-            Entry(
-                error_code=refused.code if refused else 0,
-                error_message=(refused.message or None) if refused else None,
-                entity=[Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
-            )
-            for entity, refused in results
-        ]
+    return AlterClientQuotasResponse(entries=await context.mapped(_entry, results))
+
+
+def _entry(result: tuple[Mapping[str, str | None], Refused | None]) -> Entry:
+    entity, refused = result
+    return Entry(
+        error_code=refused.code if refused else 0,
+        error_message=(refused.message or None) if refused else None,
+        entity=[Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
     )

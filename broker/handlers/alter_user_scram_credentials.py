@@ -35,10 +35,12 @@ async def alter_user_scram_credentials(
     else:
         # A KRaft controller says nothing where it has nothing to say; a broker with ZooKeeper says it in empty words.
         done, surprised = (None, None) if once else ("", SURPRISED)
-        results = [
-            Result(user=user, error_code=0, error_message=done)
-            if refused is None
-            else Result(user=user, error_code=refused.code, error_message=refused.message or surprised)
-            for user, refused in answers.items()
-        ]
+
+        def result(answer: tuple[str, Refused | None]) -> Result:
+            user, refused = answer
+            if refused is None:
+                return Result(user=user, error_code=0, error_message=done)
+            return Result(user=user, error_code=refused.code, error_message=refused.message or surprised)
+
+        results = await context.mapped(result, list(answers.items()))
     return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)

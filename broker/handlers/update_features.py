@@ -23,10 +23,10 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
     context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
     broker = context.broker
     judge = broker.profile.behaviour.feature_answers
-    updates = [
-        Update(one.feature, one.max_version_level, one.upgrade_type, one.allow_downgrade)
-        for one in request.feature_updates
-    ]
+    updates = await context.mapped(
+        lambda one: Update(one.feature, one.max_version_level, one.upgrade_type, one.allow_downgrade),
+        request.feature_updates,
+    )
     answers = broker.features.judged(updates, judge)
     refused = next((answer for answer in answers.values() if answer is not None), None)
     if judge == "whole" and refused is not None:

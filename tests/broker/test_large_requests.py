@@ -6,6 +6,7 @@ import asyncio
 import gc
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,8 @@ from ottla.broker.topics import STEP_PARTITIONS
 from ottla.broker.turns import FewerCollections, Turns
 from ottla.protocol.compiler import STEP_ITEMS, Shared, build, build_steps
 from ottla.protocol.errors import ErrorCode
+from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from ottla.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
@@ -29,11 +32,17 @@ from ottla.protocol.messages.list_offsets import ListOffsetsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
+from ottla.protocol.messages.update_features import UpdateFeaturesRequest
 from ottla.protocol.primitives import request_items_max
 from ottla.protocol.records.steps import run
 
 ENTRIES = 12_000
 TOPIC = 2
+QUOTA = AlterClientQuotasRequest.EntryData(entity=[], ops=[])
+UPDATE = UpdateFeaturesRequest.FeatureUpdateKey(feature="a", max_version_level=1, upgrade_type=1)
+TRANSACTION = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+    transactional_id="a", producer_id=1, producer_epoch=0, verify_only=False, topics=[]
+)
 
 
 def metadata() -> Any:
@@ -402,3 +411,21 @@ async def test_full_collections_are_back_after_large_requests_whose_clients_went
         for _ in range(100):
             await asyncio.sleep(0)
         assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "passes"),
+    [
+        (lambda: AlterClientQuotasRequest(entries=[QUOTA] * ENTRIES, validate_only=True), 1, 1),
+        (lambda: UpdateFeaturesRequest(timeout_ms=1, feature_updates=[UPDATE] * ENTRIES), 1, 1),
+        (lambda: AddPartitionsToTxnRequest(transactions=[TRANSACTION] * ENTRIES), 5, 2),
+    ],
+    ids=["AlterClientQuotas", "UpdateFeatures", "AddPartitionsToTxn"],
+)
+async def test_a_request_to_alter_many_entities_is_handled_in_steps(
+    request_: Callable[[], Any], version: int, passes: int, steps: list[int], tmp_path: Path
+) -> None:
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        await client.call(request_(), version)
+        assert len(steps) >= passes * (ENTRIES // STEP_ITEMS + ENTRIES // STEP_ENTRIES) - 3
