@@ -189,7 +189,8 @@ async def test_upload_that_is_broken_off_logs_one_line(server: ControlServer, en
         writer.close()
         await async_until(lambda: lines)
     (line,) = lines
-    assert (line["event"], line["log_level"], line["path"]) == ("upload broken off by the client", "info", "/v1/optional")
+    assert (line["event"], line["log_level"]) == ("upload broken off by the client", "info")
+    assert line["path"] == "/v1/optional"
     assert "exc_info" not in line
 
 

@@ -43,8 +43,6 @@ ELSEWHERE = {
     "Cut": "cuts the connection, as a fault asks",
     "OperationError": "is told to who steers the broker, not to a client",
     "CannotReset": "is an answer of the control plane, or ends the command, with one line",
-    "SchemaError": "is an answer of the control plane, or ends the start, with one line",
-    "DecodeError": "stands beside the bytes that a page shows",
     "Undecodable": "of a decoder: is told to the test that reads records; of records: see CODES",
     "NotFound": "is told to who steers the broker, not to a client",
     "AlreadyExists": "is told to who steers the broker, not to a client",
