@@ -18,6 +18,7 @@ import own_client
 import pings
 import raw
 import transactions
+import validation
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from peers import STARTERS, Peer
 from raw import BenchError, Connection
@@ -98,6 +99,7 @@ NAMES = (
     "parked",
     "transactions",
     "convert",
+    "validate",
     "ping",
     "client",
     "flight",
@@ -121,6 +123,7 @@ MEASURES = (
     *(Measure(label, "x") for label in (*transactions.SHARES, *transactions.OWN_SHARES)),
     *(Measure(label, "x") for label in (*transactions.STREAMS, *transactions.OWN_STREAMS)),
     *(Measure(label, "MB/s") for label in conversion.LABELS),
+    *(Measure(label, "k/s") for label in validation.LABELS),
     *(Measure(f"ping {label} p99", "ms", False) for label in pings.LABELS),
     *(Measure(label, "k/s") for label in own_client.CLIENT_SIZES),
     *(Measure(label, "k/s") for label in own_client.FLIGHT_LABELS),
@@ -373,6 +376,12 @@ def converted(label: str) -> dict[str, float]:
     """Ottla's rate and kafka-python's."""
     with undisturbed():
         return conversion.rates(label)
+
+
+def validated(label: str) -> dict[str, float]:
+    """Ottla's rate and kafka-python's."""
+    with undisturbed():
+        return validation.rates(label)
 
 
 def ping(peer: Peer, sizes: Sizes) -> Sample:

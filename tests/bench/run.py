@@ -34,6 +34,7 @@ import pipeline_jobs
 import pipeline_measures
 import stats
 import storage_measures
+import validation
 from kafka.errors import KafkaError
 from measures import Sample
 from peers import STARTERS, Peer
@@ -74,6 +75,7 @@ STARTED_ALONE = ("ottla", "tansu")  # the mock starts a Python and a client arou
 OTTLAS_OWN = ("ping", "client", "flight", "numbered")  # need a broker, and Ottla alone
 OTHERS = {
     "convert": conversion.KAFKA_PYTHON,
+    "validate": validation.KAFKA_PYTHON,
     "client": own_client.AIOKAFKA,
 }  # peers that are no brokers
 FAULTS = (BenchError, ClientError, OperationError, KafkaError, OSError, ValueError)
@@ -228,6 +230,8 @@ class Bench:
                 peer.stop()
         for label in conversion.LABELS if self.wanted("convert") else ():
             self._compare(label, lambda label=label: measures.converted(label))
+        for label in validation.LABELS if self.wanted("validate") else ():
+            self._compare(label, lambda label=label: measures.validated(label))
         alone = [name for name in order if name in STARTED_ALONE]
         for _ in range(self.sizes.starts if self.wanted("start") else 0):
             self._take(alone, "start", measures.start_time)

@@ -23,6 +23,7 @@ import pings
 import raw
 import run
 import stats
+import validation
 from stats import Aim, Measure
 
 RATE, TIME = Measure("rate", "MB/s"), Measure("time", "ms", False)
@@ -127,6 +128,12 @@ def test_a_request_is_framed_and_numbered() -> None:
         request = raw.parse(ProduceRequest, raw.VERSIONS[ProduceRequest], frame[4:], position)
         records = request.topic_data[0].partition_data[0].records
         assert records is not None and [record.value for record in batch.records(records)] == [b"value"]
+
+
+@pytest.mark.parametrize("label", validation.LABELS)
+def test_validation_is_measured_over_all_records(label: str) -> None:
+    taken = validation.case(label)
+    assert validation._by_ottla(taken.data) == validation._by_kafka_python(taken.data) == taken.records
 
 
 @pytest.mark.parametrize("label", [label for label in conversion.LABELS if label.endswith("1 KiB")])
