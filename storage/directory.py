@@ -16,7 +16,7 @@ import random
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ _PARTITION_FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _FUTURE_FOLDER = re.compile(_PARTITION_FOLDER.pattern + r"\.[0-9a-f]{32}-future")
 _DELETED_FOLDER = re.compile(r".*\.[0-9a-f]{32}-delete")
 _MAX_FOLDER_NAME = 255
+FEW_LOGS = 32  # threads would cost more than they save
 
 TopicPartition = tuple[str, int]
 
@@ -533,7 +534,7 @@ class DataDirectory:
         self._closed = True
         failure: StorageError | None = None
         try:
-            failure = next(iter(_close_all(self._logs.values(), threads)), None)
+            failure = next(iter(_close_all(list(self._logs.values()), threads)), None)
             self._write_checkpoints()
             if failure is None and self.failure is None and (self.was_clean or not self._unopened):
                 self._write_closed()
@@ -557,8 +558,8 @@ class DataDirectory:
                 self._release()
 
 
-def _close_all(logs: Iterable[PartitionLog], threads: int) -> list[StorageError]:
-    """Closes logs in so many threads; the errors, in the order of the logs."""
+def _close_all(logs: Sequence[PartitionLog], threads: int) -> list[StorageError]:
+    """Closes logs in so many threads, a few of them in this one; the errors, in the order of the logs."""
 
     def closed(log: PartitionLog) -> StorageError | None:
         try:
@@ -567,7 +568,7 @@ def _close_all(logs: Iterable[PartitionLog], threads: int) -> list[StorageError]
             return error
         return None
 
-    if threads == 1:
+    if threads == 1 or len(logs) <= FEW_LOGS:
         found = list(map(closed, logs))
     else:
         with ThreadPoolExecutor(threads, "ottla-close") as pool:

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(parsed: argparse.Namespace) -> None:
     if (parsed.bootstrap_server is None) == (parsed.data_dir is None):
-        raise UsageError("either --bootstrap-server-server or --data-dir says where to import to")
+        raise UsageError("either --bootstrap-server or --data-dir says where to import to")
     if parsed.data_dir is not None and (parsed.kafka or parsed.partitions is not None):
         raise UsageError("--kafka and --partitions go with --bootstrap-server")
     if parsed.partitions is not None and parsed.partitions < 1:

@@ -23,6 +23,7 @@ from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
 CORRUPT, TOO_LARGE, INVALID_RECORD, UNSUPPORTED_CODEC = 2, 10, 87, 76
+UNEXPECTED = -1  # what Kafka answers to data that its codecs cannot read
 
 NO_KAFKA = {
     "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -195,12 +196,12 @@ BAD_BATCHES: dict[str, tuple[bytes | bytearray | None, int]] = {
     "base offset 1": (changed(GOOD, 0, ">q", 1), INVALID_RECORD),
     "crc": (changed(GOOD, 17, ">I", 1), CORRUPT),
     "control": (changed(GOOD, 21, ">h", 0x20), INVALID_RECORD),
-    "codec 5": (changed(GOOD, 21, ">h", 5), INVALID_RECORD),
-    "codec 7": (changed(GOOD, 21, ">h", 7), INVALID_RECORD),
-    "gzip that is none": (changed(GOOD, 21, ">h", 1), INVALID_RECORD),
-    "snappy that is none": (changed(GOOD, 21, ">h", 2), INVALID_RECORD),
-    "lz4 that is none": (changed(GOOD, 21, ">h", 3), INVALID_RECORD),
-    "zstd that is none": (changed(GOOD, 21, ">h", 4), INVALID_RECORD),
+    "codec 5": (changed(GOOD, 21, ">h", 5), UNEXPECTED),
+    "codec 7": (changed(GOOD, 21, ">h", 7), UNEXPECTED),
+    "gzip that is none": (changed(GOOD, 21, ">h", 1), UNEXPECTED),
+    "snappy that is none": (changed(GOOD, 21, ">h", 2), UNEXPECTED),
+    "lz4 that is none": (changed(GOOD, 21, ">h", 3), UNEXPECTED),
+    "zstd that is none": (changed(GOOD, 21, ">h", 4), UNEXPECTED),
     "a producer without sequence": (changed(GOOD, 43, ">q", 7), INVALID_RECORD),
     "count 0": (changed(GOOD, 57, ">i", 0), INVALID_RECORD),
     "count -1": (changed(GOOD, 57, ">i", -1), INVALID_RECORD),
@@ -275,7 +276,7 @@ async def test_damage_inside_of_compressed_batches_is_noticed(codec: int, tmp_pa
         for _ in range(100):
             data = bytearray(batch)
             data[chooser.randrange(61, len(data))] ^= 1 << chooser.randrange(8)
-            assert only(await client.call(produce(sealed(data)), 8)).error_code in (0, INVALID_RECORD)
+            assert only(await client.call(produce(sealed(data)), 8)).error_code in (0, INVALID_RECORD, UNEXPECTED)
 
 
 async def test_zstd_needs_produce_v7(tmp_path: Path) -> None:

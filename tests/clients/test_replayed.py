@@ -95,7 +95,7 @@ def test_same_release_answers_the_same(client: str) -> None:
 BEHAVIOURS = {
     "3.9": {"eligible_leaders", "features of 4.3 and 3.9", "group_configs"},
     "2.8": {"eligible_leaders", "features of 4.3 and 2.8", "group_configs"},
-    "0.11": {"features of 4.3 and 0.11"},
+    "0.11": {"features of 4.3 and 0.11", "group_configs", "removes_unsynced"},
 }
 
 

@@ -93,8 +93,8 @@ def test_mistakes(
     to = ["--to", str(tmp_path / "out")]
     for arguments, problem in (
         ([logs], "the following arguments are required: --to"),
-        (to, "either PATH or --bootstrap says where to read"),
-        ([logs, "--bootstrap", "a:1", *to], "either PATH or --bootstrap says where to read"),
+        (to, "either PATH or --bootstrap-server says where to read"),
+        ([logs, "--bootstrap", "a:1", *to], "either PATH or --bootstrap-server says where to read"),
         ([logs, "--kafka", "a=b", *to], "--kafka goes with --bootstrap"),
         ([logs, "--schema", "a INT", *to], "--schema goes with --decode"),
         ([logs, "--decode", "avro", *to], "--decode avro needs --schema"),

@@ -30,8 +30,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["import", "in"], "either --bootstrap or --data-dir says where to import to"),
-        (["import", "in", *ONE, "--data-dir", "x"], "either --bootstrap or --data-dir says where to import to"),
+        (["import", "in"], "either --bootstrap-server or --data-dir says where to import to"),
+        (["import", "in", *ONE, "--data-dir", "x"], "either --bootstrap-server or --data-dir says where to import to"),
         (["import", "in", "--data-dir", "x", "--partitions", "3"], "--kafka and --partitions go with --bootstrap"),
         (["import", "in", *ONE, "--partitions", "0"], "--partitions 0: it must be 1 or more"),
         (["import", "in", "--data-dir", "x", "--segment-bytes", "9"], "--segment-bytes 9: it must be 65536 or more"),

@@ -47,6 +47,9 @@ def answer(
     return FetchResponse(responses=[told(topic="t", partitions=[one])])
 
 
+SIMULATED = {"default.api.timeout.ms": "3000"}  # of a loop whose time passes at once
+
+
 class World:
     """One broker that leads t-0, and a reader of it."""
 
@@ -74,7 +77,7 @@ class World:
 
     def read(self, end: int, start: int = 0, *, slowly: Any = None, options: Any = None, **more: Any) -> list[Fetched]:
         """All answers of a range."""
-        config = client_options({"bootstrap.servers": "one:9092", **QUICK, **(options or {})})
+        config = client_options({**QUICK, "bootstrap.servers": "one:9092", **SIMULATED, **(options or {})})
         more.setdefault("committed", False)
         found: list[Fetched] = []
 

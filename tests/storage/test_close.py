@@ -12,7 +12,7 @@ from batches import TOPIC_ID, make, values
 from simulated_files import SimulatedFiles
 
 from ottla.storage.config import LogConfig
-from ottla.storage.directory import CLEAN_SHUTDOWN, DataDirectory
+from ottla.storage.directory import CLEAN_SHUTDOWN, FEW_LOGS, DataDirectory
 from ottla.storage.errors import StorageError
 from ottla.storage.files import DiskFile, DiskFiles, Files
 from ottla.storage.log import PartitionLog
@@ -146,13 +146,13 @@ class CountingFiles(DiskFiles):
 
 def test_a_close_in_threads_syncs_logs_beside_each_other(tmp_path: Path) -> None:
     files = CountingFiles()
-    directory, logs = opened(files, str(tmp_path / "d"), 4)
+    directory, logs = opened(files, str(tmp_path / "d"), FEW_LOGS + 1)
     for log in logs:
         log.append(make(b"a"), now_ms=0)
     directory.close(threads=4)
     assert files.most >= 2 and (tmp_path / "d" / CLEAN_SHUTDOWN).exists()
-    again, logs = opened(DiskFiles(), str(tmp_path / "d"), 4)
-    assert again.was_clean and [values(log) for log in logs] == [[b"a"]] * 4
+    again, logs = opened(DiskFiles(), str(tmp_path / "d"), FEW_LOGS + 1)
+    assert again.was_clean and [values(log) for log in logs] == [[b"a"]] * (FEW_LOGS + 1)
     again.close()
 
 

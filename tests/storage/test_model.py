@@ -16,6 +16,7 @@ from ottla.protocol.records import batch, formats
 from ottla.protocol.records.validate import Rules
 from ottla.storage import errors
 from ottla.storage.log import LogConfig, PartitionLog
+from ottla.storage.producer_state import ProducerRules
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 
@@ -45,7 +46,7 @@ class LogMachine(RuleBasedStateMachine):
         segment_index_bytes=st.sampled_from([48, 10_000]),
     )
     def open(self, **config: Any) -> None:
-        self.config = LogConfig(**config)
+        self.config = LogConfig(producer_rules=ProducerRules(drop_below_log_start=True), **config)
         self.files = SimulatedFiles()
         self.log = open_log(self.files, config=self.config)
         self.batches: list[Known] = []
