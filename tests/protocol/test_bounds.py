@@ -188,7 +188,7 @@ def test_the_search_for_the_field_at_fault_ends_early_in_a_large_frame() -> None
 
 @pytest.mark.parametrize(
     ("name", "fault"),
-    [("\ud800", "UTF-8"), ("x" * 32768, "fit"), (None, "null"), (7, "MetadataRequest"), (b"x", "MetadataRequest")],
+    [("\ud800", "UTF-8"), ("x" * 32768, "32767"), (None, "null"), (7, "MetadataRequest"), (b"x", "MetadataRequest")],
 )
 def test_a_value_that_cannot_be_written_names_its_field(name: Any, fault: str) -> None:
     topic: Any = MetadataRequest.MetadataRequestTopic  # type: ignore[attr-defined]
