@@ -511,7 +511,10 @@ class DataDirectory:
             for log in self._logs.values():
                 log.save()
             self._write_checkpoints()
-            self._write_closed()
+            try:
+                self._write_closed()
+            except OSError as error:
+                raise StorageError(f"cannot note the ends of the logs in {self.path}: {error}") from error
         return self.was_clean or not self._unopened
 
     def _write_closed(self) -> None:
