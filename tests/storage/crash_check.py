@@ -211,8 +211,9 @@ def check_producers(log: PartitionLog, batches: list[Batch], start: int) -> None
     """Those of the batches, and no others."""
     whole, part, found = states(batches), states(batches, start), log.producers()
     demand(set(found) <= set(whole), "producers are known that never wrote", set(found) - set(whole))
+    drops = log.config.producer_rules.drop_below_log_start
     for producer_id, state in whole.items():
-        wrong = wrong_producer(found.get(producer_id), state, part.get(producer_id), start)
+        wrong = wrong_producer(found.get(producer_id), state, part.get(producer_id), start, drops)
         demand(not wrong, f"of producer {producer_id}", wrong, found.get(producer_id), state)
 
 

@@ -103,9 +103,9 @@ def stable_range(batches: list[Written], start: int, end: int) -> tuple[int, int
     return min([max(first, start) for first in begun], default=end), min(left, default=end)
 
 
-def wrong_producer(known: Producer | None, whole: State, part: State | None, start: int) -> str:
+def wrong_producer(known: Producer | None, whole: State, part: State | None, start: int, drops: bool) -> str:
     """What is wrong with what a log knows of a producer, of which all batches leave `whole`, and those that reach to
-    the log start `part`. Empty if nothing is."""
+    the log start `part`. `drops`: the log forgets producers below its start. Empty if nothing is wrong."""
     surely = part is not None and part.data_end > start
     if known is None:
         return "it is not known" if surely else ""
@@ -117,7 +117,7 @@ def wrong_producer(known: Producer | None, whole: State, part: State | None, sta
         return f"last sequence {last} and not {expected}"
     if surely and known.last_offset != whole.data_end - 1:
         return f"last offset {known.last_offset} and not {whole.data_end - 1}"
-    if part is None and known.batches and whole.open_from < 0:
+    if drops and part is None and known.batches and whole.open_from < 0:
         return "it should be forgotten"
     first, latest = known.transaction_first_offset, part.open_from if part is not None else -1
     if surely and not whole.open_from <= first <= latest:  # as far as the log start was when it was taken in

@@ -27,6 +27,7 @@ from ottla.storage.config import LogConfig
 from ottla.storage.directory import DataDirectory
 from ottla.storage.errors import StorageError
 from ottla.storage.log import Appended, PartitionLog
+from ottla.storage.producer_state import ProducerRules
 
 DATA = "/data"
 TOPICS = ("a", "b", "c")
@@ -464,6 +465,7 @@ class World:
             retention_bytes=rng.choice((-1, 500, 1500)),
             retention_ms=rng.choice((-1, 150)),
             rules=Rules(compacted=rng.random() < 0.4),
+            producer_rules=ProducerRules(drop_below_log_start=rng.random() < 0.5),
         )
         self.partitions[key] = Partition(topic_id(rng), config)
         self.open(key)
