@@ -116,8 +116,8 @@ class LogDirs:
         """Locks all directories whose disks work. Raises StorageError, also DirectoryLocked, where one is not ours to
         use or none is left; then none stays locked.
 
-        Without a `node_id` it is that of the first directory which was used before, else the first of `nodes`. These
-        are the ids of several nodes; a directory of another node is refused then.
+        Without a `node_id` it is that of the first directory which was used before, else the first of `nodes`. A
+        directory of a node that is not in `nodes` is refused, unless `nodes` is empty.
         """
         unusable = _finish_restores(files, paths)
         # Those in use come first: a new one takes over their cluster id.

@@ -58,7 +58,9 @@ class ServeOptions:
     config: Config
     node_ids: tuple[int, ...] = (FIRST_NODE_ID,)
     """The nodes that clients see, each on a port of its own for every listener, in the order of the ports. A lone node
-    has the id that is configured or that its directory has, whatever this is."""
+    that is not named has the id that is configured or that its directory has, whatever this is."""
+    are_named: bool = False
+    """Whether `--node-ids` names the nodes."""
     control: Listener | None = None
     """Where the control plane listens; None: there is none."""
     log_levels: tuple[tuple[str, str], ...] = ()
@@ -74,6 +76,11 @@ class ServeOptions:
     def brokers(self) -> int:
         """How many nodes clients see."""
         return len(self.node_ids)
+
+    @property
+    def allowed_ids(self) -> tuple[int, ...]:
+        """The ids of which the data directories' node has one. Empty: any id."""
+        return self.node_ids if self.brokers > 1 or self.are_named else ()
 
     def advertised_address(self, name: str, bound_port: int, local_host: str, node_id: int) -> tuple[str, int]:
         """The host and port of listener `name` of a node, as clients receive them.
@@ -220,7 +227,7 @@ def serve_options(
     data_dirs = tuple(Path(text) for text in config["log.dirs"])
     if len({path.absolute() for path in data_dirs}) != len(data_dirs):
         raise ConfigError("a data directory is named twice")
-    options = ServeOptions(listeners, advertised, data_dirs, config, nodes)
+    options = ServeOptions(listeners, advertised, data_dirs, config, nodes, node_ids is not None)
     _check_ports(options)
     return options
 

@@ -176,7 +176,7 @@ class BrokerState:
         files = files or DiskFiles()
         node_id = options.config["node.id"] if options.config.is_set("node.id") else None
         levels().reset()
-        logs = LogDirs.open(files, options.data_dirs, node_id, options.node_ids if options.brokers > 1 else ())
+        logs = LogDirs.open(files, options.data_dirs, node_id, options.allowed_ids)
         _announce(options.config)  # not before the directories are ours: a start that fails so is to be one line
         try:
             state = cls(options, ports, apis, clock, loop, logs, waits)

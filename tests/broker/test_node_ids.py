@@ -227,3 +227,17 @@ def test_serve_takes_node_ids(tmp_path: Path) -> None:
     with process(tmp_path, "--node-ids", "0,7,2", listeners=3) as serving:
         assert len(set(serving.ports)) == 3
     assert "node.id=0\n" in (tmp_path / "data" / "meta.properties").read_text()
+
+
+async def test_a_lone_named_node_has_its_id(tmp_path: Path) -> None:
+    async with running(tmp_path, brokers=(0,)) as broker:
+        assert broker.state.nodes.ids == (0,)
+        metadata = await (await broker.client()).call(MetadataRequest(topics=None), 12)
+        assert [node.node_id for node in metadata.brokers] == [0]
+    with pytest.raises(StartupError, match="belongs to node 0, and the nodes are 7: name it in --node-ids"):
+        async with running(tmp_path, brokers=(7,)):
+            pass
+    async with running(tmp_path) as broker:  # not named: the id that the data directory has
+        assert broker.state.nodes.ids == (0,)
+    with Embedded(node_ids=[7]) as embedded:
+        assert [node.id for node in embedded.topology.describe().nodes] == [7]
