@@ -82,11 +82,10 @@ class Features:
         """Takes the place of another state whose epoch clients may know."""
         self.epoch = max(self.epoch, earlier.epoch + 1) if earlier.epoch or self.epoch else 0
 
-    def judged(self, updates: Sequence[Update], judge: Judges) -> dict[str, Refused | None]:
-        """Feature -> why it cannot be finalised so, None if it can. Of several for one feature the last one counts."""
-        wanted = {update.feature: update for update in updates}
+    def judged(self, update: Update, judge: Judges) -> Refused | None:
+        """Why a feature cannot be finalised so, None if it can."""
         problem = self._problem_with_zookeeper if judge == "zookeeper" else self._problem
-        return {name: problem(update, judge) for name, update in wanted.items()}
+        return problem(update, judge)
 
     def change(self, updates: Sequence[Update], now_ms: int) -> bool:
         """Finalises features as judged before; whether anything is another level now. Raises StorageError."""

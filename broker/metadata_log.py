@@ -18,12 +18,15 @@ from ..protocol.records.steps import Steps
 from ..storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from ..storage.append import Prepared
     from ..storage.log import PartitionLog
 
 __all__ = ["TOPIC", "TOPIC_ID", "WRITTEN_VERSIONS", "MetadataLog", "decode", "encode", "frame_of", "read_all"]
 
 TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
 STEP_ENTRIES = 500
+CHANGES_MAX = 10_000
+"""Records that one request may have written: Kafka's MAX_RECORDS_PER_USER_OP."""
 METADATA_VERSION_LEVEL = 21  # 3.9-IV0
 
 
@@ -42,13 +45,24 @@ class MetadataLog:
 
     def append_steps(self, records: Sequence[Any], now_ms: int) -> Steps[None]:
         """`append` in steps; all is written in the last one."""
+        self.write((yield from self.prepare_steps(records, now_ms)), now_ms)
+
+    def prepare_steps(self, records: Sequence[Any], now_ms: int) -> Steps[Prepared]:
+        """What `write` writes of these records, as one batch. For a change that is judged once more before it is
+        written."""
         entries = []
         for index, record in enumerate(records):
             if index and index % STEP_ENTRIES == 0:
                 yield None
             entries.append(batch.Record(index, now_ms, None, encode(record), ()))
+        if len(entries) > STEP_ENTRIES:
+            yield None
+        return self._log.prepare_records(entries)
+
+    def write(self, prepared: Prepared, now_ms: int) -> None:
+        """Appends what `prepare_steps` made. Raises StorageError."""
         self._log.hold_back(self._log.log_end_offset)  # the high watermark is noted in another thread: never ahead
-        self._log.append_records(entries, now_ms=now_ms)
+        self._log.append_prepared(prepared, now_ms=now_ms)
         self._log.flush()
         self._log.hold_back(None)
 

@@ -208,9 +208,16 @@ class PartitionLog(ReadableLog):
         With the id and the epoch of a producer they are a part of its transaction, and begin it if it is not open here;
         only the epoch is judged.
         """
+        return self.append_prepared(self.prepare_records(records, codec, producer), now_ms=now_ms)
+
+    def prepare_records(
+        self, records: Sequence[NewRecord], codec: int = 0, producer: tuple[int, int] | None = None
+    ) -> Prepared:
+        """What `append_records` appends, for `append_prepared`. In an old format it must be the next append: its
+        offsets are final. Raises UnsupportedForFormat."""
         magic = self.config.rules.target_magic
         first = 0 if magic == batch.MAGIC else self.log_end_offset  # a v0 wrapper is written for its place
-        return self.append_prepared(built(records, first, magic, codec, producer), now_ms=now_ms)
+        return built(records, first, magic, codec, producer)
 
     def append_marker(
         self,

@@ -19,6 +19,7 @@ from ...protocol.messages.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from ..java_hash import string_hash
 from .offsets import CommittedOffset, Partition
 from .state import Group, GroupState, Member
 
@@ -68,10 +69,7 @@ def partition_for(key: str, partitions: int) -> int:
 
     It is |hashCode| % partitions of Java's String, over UTF-16 units, where the absolute value of -2^31 is 0.
     """
-    units = key.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for position in range(0, len(units), 2):
-        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    value = string_hash(key)
     if value >= 1 << 31:
         value = (1 << 32) - value
     return 0 if value == 1 << 31 else value % partitions

@@ -18,15 +18,14 @@ Entry = AlterClientQuotasResponse.EntryData
 async def alter_client_quotas(request: AlterClientQuotasRequest, context: RequestContext) -> AlterClientQuotasResponse:
     """Each entity on its own: all that is asked for it, or nothing."""
     asked = await context.mapped(alteration, request.entries)
+    broker = context.broker
     try:
         context.check_allowed(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER)
+        results = await broker.quotas.alter(asked, broker.turns, validate_only=request.validate_only)
     except Refused as refused:
         results = [(one.entity, refused) for one in asked]
-    else:
-        try:
-            results = await context.broker.quotas.alter(asked, validate_only=request.validate_only)
-        except StorageError as error:
-            results = [(one.entity, Refused(code_of(error))) for one in asked]
+    except StorageError as error:
+        results = [(one.entity, Refused(code_of(error))) for one in asked]
     return AlterClientQuotasResponse(entries=await context.mapped(_entry, results))
 
 

@@ -27,7 +27,8 @@ async def alter_user_scram_credentials(
     once = broker.profile.behaviour.scram_once_a_user
     try:
         context.check_allowed(AclOperation.ALTER, ResourceType.CLUSTER)
-        answers = broker.scram.alter(request.deletions, request.upsertions, context.now_ms(), once_a_user=once)
+        alter = broker.scram.alter(request.deletions, request.upsertions, context.now_ms(), once_a_user=once)
+        answers = await broker.turns.run(alter)
     except (Refused, StorageError) as error:
         code, message = code_of(error), message_of(error)
         users = sorted({change.name for change in (*request.deletions, *request.upsertions)})

@@ -56,8 +56,9 @@ async def _remove(filters: list[AclFilter], context: RequestContext) -> list[Res
         matches += len(matching)
         if matches > MATCHES_MAX:
             raise Refused(ErrorCode.INVALID_REQUEST, f"The filters match more than {MATCHES_MAX} acls.")
-        results.append(Result(error_code=0, error_message=None, matching_acls=[_removed(acl) for acl in matching]))
-    broker.acls.remove(chain.from_iterable(found.values()), context.now_ms())
+        removed = await context.mapped(_removed, matching)
+        results.append(Result(error_code=0, error_message=None, matching_acls=removed))
+    await broker.turns.run(broker.acls.removing(chain.from_iterable(found.values()), context.now_ms()))
     return results
 
 

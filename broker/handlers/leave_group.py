@@ -6,6 +6,7 @@ from ...protocol.acls import AclOperation, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from ..context import RequestContext, handles
+from ..groups.state import LeftMember
 
 SEVERAL_MEMBERS_SINCE = 3
 
@@ -15,7 +16,7 @@ async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Le
     """Before v3 the one member's error is the answer's; after, each member has its own."""
     context.check_allowed(AclOperation.READ, ResourceType.GROUP, request.group_id)
     alone = context.api_version < SEVERAL_MEMBERS_SINCE
-    members = [(member.member_id, member.group_instance_id) for member in request.members]
+    members = await context.mapped(_member, request.members)
     reply = context.groups.leave(request.group_id, [(request.member_id, None)] if alone else members)
     if reply.error is ErrorCode.NONE:
         error = await context.broker.group_records_durable(request.group_id)
@@ -24,12 +25,14 @@ async def leave_group(request: LeaveGroupRequest, context: RequestContext) -> Le
     if alone:
         error = reply.error if reply.error is not ErrorCode.NONE else reply.members[0].error
         return LeaveGroupResponse(error_code=error)
-    return LeaveGroupResponse(
-        error_code=reply.error,
-        members=[
-            LeaveGroupResponse.MemberResponse(
-                member_id=left.member_id, group_instance_id=left.instance_id, error_code=left.error
-            )
-            for left in reply.members
-        ],
+    return LeaveGroupResponse(error_code=reply.error, members=await context.mapped(_left, reply.members))
+
+
+def _member(asked: LeaveGroupRequest.MemberIdentity) -> tuple[str, str | None]:
+    return asked.member_id, asked.group_instance_id
+
+
+def _left(member: LeftMember) -> LeaveGroupResponse.MemberResponse:
+    return LeaveGroupResponse.MemberResponse(
+        member_id=member.member_id, group_instance_id=member.instance_id, error_code=member.error
     )

@@ -33,6 +33,8 @@ async def offset_commit(request: OffsetCommitRequest, context: RequestContext) -
     commits = []
     for topic in request.topics:
         name = groups.topic_name(topic.topic_id) if context.api_version >= TOPIC_IDS_SINCE else topic.name
+        if context.is_due():  # of a topic without partitions, too
+            await context.next_step()
         errors.append(await _refusals(name, topic.partitions, context))
         for partition, error in zip(topic.partitions, errors[-1], strict=True):
             if context.is_due():

@@ -27,7 +27,9 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
         lambda one: Update(one.feature, one.max_version_level, one.upgrade_type, one.allow_downgrade),
         request.feature_updates,
     )
-    answers = broker.features.judged(updates, judge)
+    wanted = {update.feature: update for update in updates}  # of several for one feature the last one counts
+    judged = await context.mapped(lambda update: broker.features.judged(update, judge), list(wanted.values()))
+    answers = dict(zip(wanted, judged, strict=True))
     refused = next((answer for answer in answers.values() if answer is not None), None)
     if judge == "whole" and refused is not None:
         return _answer(refused.code, FAILED + refused.message, [])
@@ -37,18 +39,22 @@ async def update_features(request: UpdateFeaturesRequest, context: RequestContex
         # Kafka's own slip: the name of the code where there is no text.
         results = [Result(feature=update.feature, error_code=0, error_message="NONE") for update in updates]
         return _answer(0, None, results if context.api_version <= RESULTS_UNTIL else [])
-    return _answer(0, "" if judge == "each" else None, _results(answers))
+    # By name, as KRaft controllers have them.
+    return _answer(
+        0, "" if judge == "each" else None, await context.mapped(_result, sorted(answers.items(), key=_name))
+    )
 
 
 def _answer(code: int, message: str | None, results: list[Result]) -> UpdateFeaturesResponse:
     return UpdateFeaturesResponse(throttle_time_ms=0, error_code=code, error_message=message, results=results)
 
 
-def _results(answers: dict[str, Refused | None]) -> list[Result]:
-    """By name, as KRaft controllers have them."""
-    return [
-        Result(feature=name, error_code=0, error_message=None)
-        if refused is None
-        else Result(feature=name, error_code=refused.code, error_message=refused.message)
-        for name, refused in sorted(answers.items())
-    ]
+def _name(answer: tuple[str, Refused | None]) -> str:
+    return answer[0]
+
+
+def _result(answer: tuple[str, Refused | None]) -> Result:
+    name, refused = answer
+    if refused is None:
+        return Result(feature=name, error_code=0, error_message=None)
+    return Result(feature=name, error_code=refused.code, error_message=refused.message)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from ..config import Config
     from ..metadata_log import MetadataLog
+    from ..turns import Turns
 
 UNLIMITED = (1 << 63) - 1
 WINDOWS, WINDOW_SECONDS = 11, 1  # of a release that has no configs for them
@@ -68,17 +69,17 @@ class ClientQuotas:
         self._addresses[name] = address
         self._changed()
 
-    async def alter(self, asked: Sequence[Alteration], *, validate_only: bool) -> Results:
-        """Changes quotas, or only says what would be answered. Raises StorageError."""
+    async def alter(self, asked: Sequence[Alteration], turns: Turns, *, validate_only: bool) -> Results:
+        """Changes quotas, or only says what would be answered. Raises Refused when these are too many; StorageError."""
         for name in dict.fromkeys(name for one in asked if (name := one.entity.get("ip"))):
             if literal_address(name) is None and name not in self._addresses:
                 address = await self._loop.run_in_executor(None, look_up, name)
                 if address is not None:
                     self._addresses[name] = address
-        records, results = self.stored.alter(asked, self._addresses.__contains__)
+        records, results = await turns.run(self.stored.alter(asked, self._addresses.__contains__))
         if records and not validate_only:
             assert self._log is not None
-            self._log.append(records, self._clock.now_ms())
+            await turns.run(self._log.append_steps(records, self._clock.now_ms()))
             for record in records:
                 self.stored.replay(record)
             self._changed()

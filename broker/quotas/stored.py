@@ -10,13 +10,15 @@ from __future__ import annotations
 import ipaddress
 import math
 import socket
-import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.metadata_records import ClientQuotaRecord
+from ...protocol.records.steps import Steps
 from ..errors import Refused
+from ..java_hash import string_hash
+from ..metadata_log import CHANGES_MAX
 from .limits import NOBODY, AddressLimits, ClientLimits, Who
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -31,6 +33,7 @@ _WHOLE_WITHIN = 1e-6
 _ORDER = {key: number for number, key in enumerate((CONNECTION, *KINDS))}
 
 EXACT, OF_DEFAULT, ANY = 0, 1, 2
+STEP_ENTRIES = 1500
 
 Entity = tuple[tuple[str, str | None], ...]
 """(type, name) pairs, each type once, in the order of `_TYPES`."""
@@ -114,15 +117,21 @@ class StoredQuotas:
 
     def alter(
         self, asked: Sequence[Alteration], is_host: Callable[[str], bool]
-    ) -> tuple[list[ClientQuotaRecord], list[tuple[Mapping[str, str | None], Refused | None]]]:
-        """(records, what is answered for each entity: None, or why nothing of it is changed). Nothing changes yet.
+    ) -> Steps[tuple[list[ClientQuotaRecord], list[tuple[Mapping[str, str | None], Refused | None]]]]:
+        """In steps: (records, what is answered for each entity: None, or why nothing of it is changed). Nothing changes
+        yet.
 
         `is_host` says whether the name of an address stands for one.
         """
         records: list[ClientQuotaRecord] = []
         results: dict[tuple[tuple[str, str | None], ...], Refused | None] = {}
         changed: dict[Entity, dict[str, float]] = {}
+        left = STEP_ENTRIES
         for entity, ops in asked:
+            left -= 1 + len(entity) + len(ops)
+            if left < 0:
+                yield None
+                left = STEP_ENTRIES
             name = tuple(sorted(entity.items()))
             try:
                 if self._checks == "kraft":
@@ -132,10 +141,12 @@ class StoredQuotas:
                 else:
                     made = list(self._altered_with_zookeeper(entity, ops, is_host, changed))
             except Refused as refused:
-                results[name] = refused
+                results[name] = refused.with_traceback(None)  # whose frames would keep what they judged
             else:
                 results[name] = None
                 records += made
+                if len(records) > CHANGES_MAX and self._checks == "kraft":
+                    raise Refused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         return records, [(dict(name), refused) for name, refused in results.items()]
 
     def _altered(
@@ -246,9 +257,7 @@ def _in_javas_order(names: Collection[str]) -> list[str]:
         buckets *= 2
 
     def bucket(name: str) -> int:
-        hashed = 0
-        for (unit,) in struct.iter_unpack(">H", name.encode("utf-16-be")):
-            hashed = (31 * hashed + unit) & 0xFFFFFFFF
+        hashed = string_hash(name)
         return (hashed ^ hashed >> 16) & (buckets - 1)
 
     return sorted(names, key=bucket)

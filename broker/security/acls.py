@@ -12,20 +12,22 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from ...protocol.records import steps
+from ...protocol.records.steps import Steps
 from ..errors import Refused
+from ..metadata_log import CHANGES_MAX
 
 if TYPE_CHECKING:
     from ..metadata_log import MetadataLog
 
 RECORDS = (AccessControlEntryRecord, RemoveAccessControlEntryRecord)
 """The records of the metadata log that `Acls` is fed."""
-CHANGES_MAX = 10_000
-"""Entries that one request may add, or remove: Kafka's MAX_RECORDS_PER_USER_OP."""
+STEP_ENTRIES = 500
 WILDCARD = "*"
 """As the name of a literal pattern, every resource of its type; as a host, every host."""
 
@@ -167,27 +169,58 @@ class Acls:
 
     def add(self, acls: Iterable[Acl], now_ms: int) -> None:
         """Adds those that are not there yet. Raises Refused when these are too many at once; StorageError."""
-        new = [acl for acl in dict.fromkeys(acls) if acl not in self._ids]
-        if len(new) > CHANGES_MAX:
-            raise Refused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
-        records = [AccessControlEntryRecord(id=self._new_id(), **acl._asdict()) for acl in new]
-        self._append(records, now_ms)
+        steps.run(self.adding(acls, now_ms))
+
+    def adding(self, acls: Iterable[Acl], now_ms: int) -> Steps[None]:
+        """`add` in steps; all of it happens in the last one."""
+        asked = dict.fromkeys(acls)
+
+        def records() -> Steps[list[Any]]:
+            new = [acl for acl in asked if acl not in self._ids]
+            if len(new) > CHANGES_MAX:
+                raise Refused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+            made: list[Any] = []
+            for acl in new:
+                if len(made) % STEP_ENTRIES == STEP_ENTRIES - 1:
+                    yield None
+                made.append(AccessControlEntryRecord(id=self._new_id(), **acl._asdict()))
+            return made
+
+        yield from self._change(records, now_ms)
 
     def remove(self, found: Iterable[Acl], now_ms: int) -> None:
-        """Removes entries that are there. Raises Refused when these are too many at once; StorageError."""
+        """Removes entries. Raises Refused when these are too many at once; StorageError."""
+        steps.run(self.removing(found, now_ms))
+
+    def removing(self, found: Iterable[Acl], now_ms: int) -> Steps[None]:
+        """`remove` in steps; all of it happens in the last one."""
         going = dict.fromkeys(found)
         if len(going) > CHANGES_MAX:
             text = f"Cannot remove more than {CHANGES_MAX} acls in a single delete operation."
             raise Refused(ErrorCode.INVALID_REQUEST, text)
-        self._append([RemoveAccessControlEntryRecord(id=self._ids[acl]) for acl in going], now_ms)
 
-    def _append(
-        self, records: Sequence[AccessControlEntryRecord | RemoveAccessControlEntryRecord], now_ms: int
-    ) -> None:
-        if records:
-            self._log.append(records, now_ms)
-            for record in records:
-                self.replay(record)
+        def records() -> Steps[list[Any]]:
+            made = [RemoveAccessControlEntryRecord(id=self._ids[acl]) for acl in going if acl in self._ids]
+            if len(made) > STEP_ENTRIES:
+                yield None
+            return made
+
+        yield from self._change(records, now_ms)
+
+    def _change(self, records: Callable[[], Steps[list[Any]]], now_ms: int) -> Steps[None]:
+        """Writes the records and takes them in. They are made anew when another change came between two steps: an
+        entry must not get two ids, and what is gone has none."""
+        while True:
+            revision = self.revision
+            made = yield from records()
+            if not made:
+                return
+            prepared = yield from self._log.prepare_steps(made, now_ms)
+            if revision == self.revision:
+                break
+        self._log.write(prepared, now_ms)
+        for record in made:
+            self.replay(record)
 
     def find(self, wanted: AclFilter) -> list[Acl]:
         """The entries that match."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.errors import ErrorCode
 from ...protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ...protocol.messages.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from ...protocol.records.steps import Steps
 from ..errors import Refused
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 TWICE = "A user credential cannot be altered twice in the same request"
 NOT_THERE = "Attempt to delete a user credential that does not exist"
 NO_NAME = "Username must not be empty"
+STEP_ENTRIES = 500
 
 
 class Mechanism(IntEnum):
@@ -86,9 +88,9 @@ class ScramCredentials:
 
     def alter(
         self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion], now_ms: int, *, once_a_user: bool
-    ) -> dict[str, Refused | None]:
-        """Does what is allowed, all of it in one batch; user -> why not, or None where it was done. Raises
-        StorageError, and then nothing has changed.
+    ) -> Steps[dict[str, Refused | None]]:
+        """Does what is allowed, in steps, all of it in one batch and in the last one; user -> why not, or None where it
+        was done. Raises StorageError, and then nothing has changed.
 
         `once_a_user`: a user may be named once. Else each mechanism of a user may.
         """
@@ -99,7 +101,9 @@ class ScramCredentials:
             if gone.name not in refused:
                 answers[gone.name] = None
                 records.append(RemoveUserScramCredentialRecord(name=gone.name, mechanism=gone.mechanism))
-        for wanted in upsertions:
+        for index, wanted in enumerate(upsertions):
+            if index % STEP_ENTRIES == STEP_ENTRIES - 1:
+                yield None
             if wanted.name not in refused and not wanted.salted_password:
                 # No key can be made of it: Kafka is surprised by that, and says no more.
                 refused[wanted.name] = Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -107,7 +111,7 @@ class ScramCredentials:
                 answers[wanted.name] = None
                 records.append(_record(wanted))
         if records:
-            self._metadata.append(records, now_ms)
+            yield from self._metadata.append_steps(records, now_ms)
         for record in records:
             self.replay(record)
         return {**answers, **refused}

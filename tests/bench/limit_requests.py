@@ -18,6 +18,7 @@ from ottla.protocol.records import steps
 from ottla.protocol.schema import Group, default_of, empty_value, struct_of
 
 REQUEST_BYTES = 1_000_000
+STRING_BYTES = 32_767  # the longest one that a request may have
 TOPICS, WIDE, WIDE_PARTITIONS, GROUPS = 200, "wide", 500, 10
 SESSION = 0x5E5510  # stands for the id of a fetch session
 
@@ -110,7 +111,7 @@ def frame(api_key: int, version: int, shape: Shape, size: int = REQUEST_BYTES) -
     layout = struct_of(cls, version)
     head = request_header(api_key, version, 1, b"limits", version in ROUTES[api_key].flexible)
     if not shape.path:
-        return head + _built(_group(layout, shape, (), 0, size), version), 0
+        return head + _built(_group(layout, shape, (), 0, size - 1000), version), 0
     least = len(_built(_group(layout, shape, shape.path, 1), version))
     some = min(1000, size // 50)
     each = max(1, (len(_built(_group(layout, shape, shape.path, 1 + some), version)) - least) / some)
@@ -149,7 +150,7 @@ def _built(value: Any, version: int) -> bytes:
 
 def _group(group: Group, shape: Shape, path: tuple[str, ...], count: int, text: int = 0, number: int = -1) -> Any:
     """A value; the array at `path` below it gets `count` entries. `number` is that of the entry it is part of, -1
-    outside of the array that is filled; `text` bytes go into its first text."""
+    outside of the array that is filled; `text` bytes go into its first texts."""
     made = empty_value(group.cls)
     for name, codec in (*group.plan, *(group.tags or {}).values()):
         is_tagged = all(name != planned for planned, _ in group.plan)
@@ -158,8 +159,8 @@ def _group(group: Group, shape: Shape, path: tuple[str, ...], count: int, text: 
             continue
         value = _value(codec, name, shape, path[1:] if path and path[0] == name else None, count, number)
         if text and isinstance(codec, Blob) and codec.text:
-            most = min(text - 1000, 32_000 if codec.length.wire is not None else text)
-            value, text = "x" * most, 0
+            value = "x" * min(text, STRING_BYTES)
+            text -= len(value)
         setattr(made, name, value)
     return made
 

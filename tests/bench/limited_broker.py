@@ -74,6 +74,8 @@ async def serve(folder: str, port: str) -> None:
     """Until the input ends."""
     loop = asyncio.get_running_loop()
     configs = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": folder, "log.segment.delete.delay.ms": "0"}
+    configs["authorizer.class.name"] = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    configs["super.users"] = "User:ANONYMOUS"
     configs["group.initial.rebalance.delay.ms"] = "0"
     running = await server.start(serve_options(Config(configs, profile=profile("ottla"))), loop)
     probe = Probe(loop)

@@ -30,10 +30,15 @@ from raw import BenchError, Connection, frame
 from ottla.broker.router import ROUTES
 from ottla.protocol.compiler import build
 from ottla.protocol.headers import request_header
+from ottla.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from ottla.protocol.messages.create_acls import CreateAclsRequest
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
 from ottla.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from ottla.protocol.messages.delete_acls import DeleteAclsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.fetch import FetchRequest
+from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
 
@@ -42,6 +47,7 @@ LOOP_MS_MAX = 50
 MEMORY_FREE, MEMORY_FACTOR = 16 << 20, 20
 TIMEOUT_SECONDS = 90.0
 PARTITIONS, SESSION_PARTITIONS = 5_000, 50_000
+CHANGES = 10_000  # as many records of metadata as Apache Kafka takes in one request
 LEFT_BYTES_MAX = 8 << 20  # of what a case leaves resident; with more the next one gets a new broker
 HERE = Path(__file__).resolve().parent
 MEMORY = Path("/dev/shm")
@@ -159,10 +165,10 @@ def prepared() -> Iterator[Path]:
         peer.stop()
 
 
-def exchanged(peer: Limited, requests: Sequence[bytes]) -> tuple[int, str]:
-    """Sends requests one by one: the bytes of the responses, and how it ended other than well. The session of the one
-    goes into the next."""
-    received, session = 0, b""
+def exchanged(peer: Limited, requests: Sequence[bytes], session: bytes = b"") -> tuple[int, str, bytes]:
+    """Sends requests one by one: the bytes of the responses, how it ended other than well, and the id of the fetch
+    session. The session of the one goes into the next."""
+    received = 0
     with socket.create_connection(peer.address, timeout=TIMEOUT_SECONDS) as connection:
         try:
             for request in requests:
@@ -171,21 +177,21 @@ def exchanged(peer: Limited, requests: Sequence[bytes]) -> tuple[int, str]:
                 connection.sendall(struct.pack(">i", len(request)) + request)
                 (left,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL) or b"\xff\xff\xff\xff")
                 if left < 0:
-                    return received, "closed"
+                    return received, "closed", b""
                 received += left
                 head = b""
                 while left:
                     data = connection.recv(min(left, 1 << 20))
                     if not data:
-                        return received, "closed"
+                        return received, "closed", b""
                     head = head or data[:64]
                     left -= len(data)
                 session = head[11:15]  # of a Fetch: after the correlation id, the tags, the throttle time and the error
         except TimeoutError:
-            return received, f"no response in {TIMEOUT_SECONDS:g} s"
+            return received, f"no response in {TIMEOUT_SECONDS:g} s", b""
         except ConnectionError:
-            return received, "closed"
-    return received, ""
+            return received, "closed", b""
+    return received, "", session
 
 
 class Limits:
@@ -209,11 +215,10 @@ class Limits:
         if self._peer is None:
             self._peer = started(self._template)
         peer = self._peer
-        if before:
-            exchanged(peer, before)
+        session = exchanged(peer, before)[2] if before else b""
         peer.tell(b"begin")
         begun = time.monotonic()
-        received, error = exchanged(peer, [request])
+        received, error, _ = exchanged(peer, [request], session)
         seconds = time.monotonic() - begun
         figures = json.loads(peer.tell(b"end"))
         grown = figures["peak"] - (figures["before"] if before else peer.at_start)
@@ -241,6 +246,59 @@ def cases(names: Sequence[str]) -> Iterator[tuple[int, int, Shape]]:
 def _named(key: int, version: int, request: Any) -> bytes:
     head = request_header(key, version, 1, b"limits", version in ROUTES[key].flexible)
     return head + build(request, version)
+
+
+def _changes() -> Iterator[tuple[str, int, str, bytes, list[bytes]]]:
+    """As of `scenarios`: requests that change as much of the metadata as one request may."""
+    users = [f"u{index}" for index in range(CHANGES)]
+    part = AlterClientQuotasRequest.EntryData
+    quotas = [
+        part(
+            entity=[part.EntityData(entity_type="user", entity_name=user)],
+            ops=[part.OpData(key="producer_byte_rate", value=1000.0, remove=False)],
+        )
+        for user in users
+    ]
+    quota = _named(49, 1, AlterClientQuotasRequest(entries=quotas, validate_only=False))
+    yield "AlterClientQuotas", 1, f"quotas of {CHANGES:,} users", quota, []
+    credential = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+    upsertions = [
+        credential(name=user, mechanism=1, iterations=4096, salt=bytes(16), salted_password=bytes(32)) for user in users
+    ]
+    scram = _named(51, 0, AlterUserScramCredentialsRequest(deletions=[], upsertions=upsertions))
+    yield "AlterUserScramCredentials", 0, f"credentials of {CHANGES:,} users", scram, []
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    change = resource.AlterableConfig(name="retention.ms", config_operation=0, value="1000000")
+    resources = [
+        resource(resource_type=2, resource_name=f"t{index}", configs=[change]) for index in range(limit_requests.TOPICS)
+    ]
+    configs = _named(44, 1, IncrementalAlterConfigsRequest(resources=resources, validate_only=False))
+    yield "IncrementalAlterConfigs", 1, f"configs of {limit_requests.TOPICS} topics", configs, []
+    entry = CreateAclsRequest.AclCreation
+    creations = [
+        entry(
+            resource_type=2,
+            resource_name=user,
+            resource_pattern_type=3,
+            principal="User:a",
+            host="*",
+            operation=3,
+            permission_type=3,
+        )
+        for user in users
+    ]
+    acls = _named(30, 3, CreateAclsRequest(creations=creations))
+    yield "CreateAcls", 3, f"{CHANGES:,} entries", acls, []
+    every = DeleteAclsRequest.DeleteAclsFilter(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    yield "DeleteAcls", 3, f"{CHANGES:,} entries", _named(31, 3, DeleteAclsRequest(filters=[every])), [acls]
 
 
 def scenarios(names: Sequence[str]) -> Iterator[tuple[str, int, str, bytes, list[bytes]]]:
@@ -274,6 +332,7 @@ def scenarios(names: Sequence[str]) -> Iterator[tuple[str, int, str, bytes, list
             [create],
         ),
         ("Fetch", 12, f"a session of {SESSION_PARTITIONS:,} partitions", _named(1, 12, go_on), [_named(1, 12, begin)]),
+        *_changes(),
     ):
         if not names or api in names:
             yield api, version, what, request, before

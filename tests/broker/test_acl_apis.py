@@ -373,7 +373,7 @@ async def test_a_disk_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     async with served(tmp_path) as broker:
         client = await broker.client()
         await create(client, T)
-        monkeypatch.setattr(broker.state.metadata_log, "append", fail)
+        monkeypatch.setattr(broker.state.metadata_log, "write", fail)
         assert await create(client, T, T._replace(resource_name="u")) == [(56, None)] * 2
         assert await delete(client, AclFilter()) == [(56, None, set())]
         assert await describe(client) == {T}

@@ -11,13 +11,16 @@ from hypothesis import strategies as st
 
 from ottla.broker.config import Config, ConfigError
 from ottla.broker.errors import Refused
+from ottla.broker.metadata_log import CHANGES_MAX
 from ottla.broker.releases import profile
-from ottla.broker.security.acls import CHANGES_MAX, Acl, AclFilter, Acls, prefixes_of
+from ottla.broker.security.acls import Acl, AclFilter, Acls, prefixes_of
 from ottla.broker.security.settings import AuthorizerSettings, authorizer_settings
 from ottla.broker.security.standard import DECISIONS_MAX, StandardAuthorizer
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from ottla.protocol.records import steps
+from ottla.protocol.records.steps import Steps
 from ottla.storage.errors import StorageError
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
@@ -35,10 +38,14 @@ class Log:
         self.batches: list[list[Any]] = []
         self.is_broken = False
 
-    def append(self, records: Any, now_ms: int) -> None:
+    def prepare_steps(self, records: Any, now_ms: int) -> Steps[Any]:
+        yield None
+        return list(records)
+
+    def write(self, prepared: Any, now_ms: int) -> None:
         if self.is_broken:
             raise StorageError("broken")
-        self.batches.append(list(records))
+        self.batches.append(prepared)
 
 
 def store(*acls: Acl) -> Acls:
@@ -319,6 +326,29 @@ def test_a_change_is_written_before_it_is_true() -> None:
     log_of(acls).is_broken = False
     acls.remove([allow(), allow()], 0)
     assert log_of(acls).batches[1] == [RemoveAccessControlEntryRecord(id=record.id)] and not acls.find(AclFilter())
+
+
+def test_changes_that_cross_make_no_entry_twice_and_remove_none_that_is_gone() -> None:
+    """Large changes are made in steps, between which other requests change entries."""
+    acls = store(allow())
+    adding = acls.adding([deny(), allow(name="u")], 0)
+    next(adding)
+    acls.add([deny()], 0)
+    steps.run(resumed(adding))
+    removing = acls.removing(acls.find(AclFilter()), 0)
+    next(removing)
+    acls.remove([deny()], 0)
+    steps.run(resumed(removing))
+    written = list(itertools.chain.from_iterable(log_of(acls).batches))
+    ids = [record.id for record in written if isinstance(record, AccessControlEntryRecord)]
+    assert len(ids) == 3, "one each"
+    assert sorted(record.id for record in written if isinstance(record, RemoveAccessControlEntryRecord)) == sorted(ids)
+    assert not acls.find(AclFilter())
+
+
+def resumed(begun: Steps[None]) -> Steps[None]:
+    """The rest of work that has begun."""
+    yield from begun
 
 
 def test_more_than_a_request_may_change_is_refused_as_a_whole() -> None:

@@ -11,19 +11,25 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from administering_broker import AUTHORIZER
 from harness import Closed, create_topics, frame, ping, running
+from quota_cases import altering, entry
 
 from ottla.broker.context import STEP_ENTRIES
 from ottla.broker.groups.commits import COMMITS_AT_ONCE, commit
 from ottla.broker.groups.offsets import CommittedOffset
+from ottla.broker.metadata_log import STEP_ENTRIES as WRITTEN_AT_ONCE
 from ottla.broker.topics import STEP_PARTITIONS
 from ottla.broker.turns import FewerCollections, Turns
 from ottla.protocol.compiler import STEP_ITEMS, Shared, build, build_steps
 from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
+from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.create_acls import CreateAclsRequest
 from ottla.protocol.messages.create_partitions import CreatePartitionsRequest
+from ottla.protocol.messages.delete_acls import DeleteAclsRequest
 from ottla.protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from ottla.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -429,3 +435,56 @@ async def test_a_request_to_alter_many_entities_is_handled_in_steps(
         client = await broker.client()
         await client.call(request_(), version)
         assert len(steps) >= passes * (ENTRIES // STEP_ITEMS + ENTRIES // STEP_ENTRIES) - 3
+
+
+CHANGES = 4_000
+
+
+def _scram() -> Any:
+    upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+    asked = [
+        upsertion(name=f"u{index}", mechanism=1, iterations=4096, salt=bytes(8), salted_password=bytes(32))
+        for index in range(CHANGES)
+    ]
+    return AlterUserScramCredentialsRequest(deletions=[], upsertions=asked)
+
+
+def _quotas() -> Any:
+    return altering(*(entry({"user": f"u{index}"}, {"producer_byte_rate": 1.0}) for index in range(CHANGES)))
+
+
+def _acls() -> Any:
+    creation = CreateAclsRequest.AclCreation
+    return CreateAclsRequest(
+        creations=[
+            creation(
+                **{"resource_type": 2, "resource_name": f"t{index}", "resource_pattern_type": 3, "principal": "User:a"},
+                **{"host": "*", "operation": 3, "permission_type": 3},
+            )
+            for index in range(CHANGES)
+        ]
+    )
+
+
+def _no_acls() -> Any:
+    every = DeleteAclsRequest.DeleteAclsFilter(
+        **{"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None},
+        **{"host_filter": None, "operation": 1, "permission_type": 1},
+    )
+    return DeleteAclsRequest(filters=[every])
+
+
+async def test_many_records_of_metadata_are_made_and_written_in_steps(steps: list[int], tmp_path: Path) -> None:
+    """They are written as one batch, in the last step."""
+    async with running(tmp_path / "data", overrides=AUTHORIZER) as broker:
+        client, other = await broker.client(), await broker.client()
+        for request, version in ((_scram(), 0), (_quotas(), 1), (_acls(), 3), (_no_acls(), 3)):
+            end, before = broker.state.metadata_log.end_offset, len(steps)
+            answering = asyncio.ensure_future(client.call(request, version))
+            while len(steps) < before + 3:
+                await asyncio.sleep(0)
+            assert broker.state.metadata_log.end_offset == end and not answering.done()
+            assert (await other.call(ping(), 0)).error_code == 0
+            await answering
+            assert broker.state.metadata_log.end_offset == end + CHANGES
+            assert len(steps) >= before + CHANGES // WRITTEN_AT_ONCE, type(request).__name__

@@ -16,9 +16,11 @@ from patience import PATIENCE_S
 from quota_cases import ANY, DEFAULT, EXACT, altering, described, describing, entry, set_quotas
 
 from ottla.broker import snapshots
+from ottla.broker.metadata_log import CHANGES_MAX
 from ottla.broker.quotas.limits import NOBODY, AddressLimits, ClientLimits, Limit
 from ottla.broker.quotas.stored import literal_address
 from ottla.broker.tools.dump import dump
+from ottla.protocol.errors import ErrorCode
 from ottla.protocol.messages.metadata_records import ClientQuotaRecord
 
 BOTH: dict[str, str | None] = {"user": "ann", "client-id": "app"}
@@ -370,6 +372,21 @@ async def test_those_of_a_kraft_broker_are_taken_over(tmp_path: Path) -> None:
             assert found == [({"client-id": None, "user": "ann"}, {"producer_byte_rate": 7.0})]
 
 
+async def test_more_than_a_request_may_change_is_refused_as_a_whole(tmp_path: Path) -> None:
+    """As KRaft's controllers do."""
+    asked = [entry({"user": f"u{number}"}, {"producer_byte_rate": 1.0}) for number in range(CHANGES_MAX + 1)]
+    async with running(tmp_path) as broker:
+        client = await broker.client()
+        answer = await client.call(altering(*asked), 1)
+        assert {one.error_code for one in answer.entries} == {ErrorCode.POLICY_VIOLATION}
+        assert {one.error_message for one in answer.entries} == {"Unable to perform excessively large batch operation."}
+        assert len(answer.entries) == len(asked)
+        assert described(await client.call(describing(), 1)) == []
+        answer = await client.call(altering(*asked[1:]), 1)
+        assert {one.error_code for one in answer.entries} == {0}
+        assert len(described(await client.call(describing(), 1))) == CHANGES_MAX
+
+
 async def test_a_disk_that_fails_is_told_for_each_entity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ottla.storage.errors import StorageError
 
@@ -378,7 +395,7 @@ async def test_a_disk_that_fails_is_told_for_each_entity(tmp_path: Path, monkeyp
 
     async with running(tmp_path) as broker:
         client = await broker.client()
-        monkeypatch.setattr(broker.state.metadata_log, "append", fail)
+        monkeypatch.setattr(broker.state.metadata_log, "write", fail)
         answer = await client.call(altering(entry(BOTH, {"producer_byte_rate": 1.0})), 1)
         assert [one.error_code for one in answer.entries] == [56]
         assert broker.state.quotas.throttle is None

@@ -24,6 +24,8 @@ from ottla.protocol.acls import AclOperation
 from ottla.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from ottla.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from ottla.protocol.messages.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from ottla.protocol.records import steps
+from ottla.protocol.records.steps import Steps
 
 SHA_256, SHA_512 = 1, 2
 TWICE = (92, "A user credential cannot be altered twice in the same request")
@@ -275,16 +277,17 @@ def test_whatever_is_asked_for_each_user_has_one_answer_and_refused_ones_change_
         def __init__(self) -> None:
             self.written: list[Any] = []
 
-        def append(self, records: Sequence[Any], now_ms: int) -> None:
+        def append_steps(self, records: Sequence[Any], now_ms: int) -> Steps[None]:
+            yield None
             self.written.extend(records)
 
     log: Any = Log()
     credentials = ScramCredentials(log)
-    credentials.alter([], [up("a")], 0, once_a_user=once)
+    steps.run(credentials.alter([], [up("a")], 0, once_a_user=once))
     before = {user: credentials.of(user) for user in ("a", "b", "")}
     deletions = [change for change in changes if not hasattr(change, "salt")]
     upsertions = [change for change in changes if hasattr(change, "salt")]
-    answers = credentials.alter(deletions, upsertions, 0, once_a_user=once)
+    answers = steps.run(credentials.alter(deletions, upsertions, 0, once_a_user=once))
     assert set(answers) == {change.name for change in changes}
     for user, refused in answers.items():
         if refused is not None:

@@ -19,6 +19,7 @@ from ottla.broker.security.acls import Acl, Acls
 from ottla.broker.security.settings import AuthorizerSettings
 from ottla.broker.security.standard import StandardAuthorizer
 from ottla.protocol.acls import AclOperation, PatternType, PermissionType, ResourceType
+from ottla.protocol.records.steps import Steps
 
 RELEASES = ("3.9.1", "4.3.1")
 WORLDS, ENTRIES_MAX, QUESTIONS = 1000, 14, 20
@@ -34,7 +35,11 @@ Words = Sequence[Any]
 class _Nowhere:
     """A metadata log that keeps nothing."""
 
-    def append(self, records: Any, now_ms: int) -> None:
+    def prepare_steps(self, records: Any, now_ms: int) -> Steps[Any]:
+        yield from ()
+        return records
+
+    def write(self, prepared: Any, now_ms: int) -> None:
         pass
 
 
