@@ -90,7 +90,7 @@ class Partition:
         """The id of the directory that it lies in, where that is known."""
         self.offline = offline
         """Why nothing can be read or written: its directory has failed."""
-        self.waiters: set[FetchWaiter] = set()
+        self.waiters: dict[FetchWaiter, None] = {}
         self._syncs: LogSync | None = None
         if log is not None:
             self._syncs = durability.of(log, self.wake)

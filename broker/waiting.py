@@ -38,13 +38,13 @@ class FetchWaiter:
         """Returns when there is enough, when something about a partition changed, or at the deadline."""
         timer = clock.call_at(deadline_ms, self.wake)
         for partition, _, _ in self._watched:
-            partition.waiters.add(self)
+            partition.waiters[self] = None
         try:
             await self._future
         finally:
             timer.cancel()
             for partition, _, _ in self._watched:
-                partition.waiters.discard(self)
+                partition.waiters.pop(self, None)
 
     def check(self) -> None:
         """Called after an append to a watched partition."""

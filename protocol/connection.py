@@ -20,7 +20,7 @@ from .errors import ProtocolViolation
 READ_BYTES = 128 * 1024  # larger frames get their own buffer; larger reads were not faster
 FRAME_BYTES_MAX = 100 << 20  # socket.request.max.bytes
 JOIN_PIECES = 512  # so many pieces are joined where a response has more of them
-SMALL_PIECE_BYTES = 4096  # pieces of this size on average are copied; larger ones, as of records, are not
+SMALL_PIECE_BYTES = 512  # pieces of this size on average are copied; not larger ones, as records or shared entries
 _SIZE = struct.Struct(">i")
 
 

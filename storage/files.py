@@ -127,6 +127,9 @@ def write_atomically(
         files.sync_directory(os.path.dirname(path))
 
 
+_NOTHING = memoryview(b"")
+
+
 class DiskFile:
     """An open file of the real disk: positioned reads and writes, so that no shared file position exists."""
 
@@ -136,7 +139,7 @@ class DiskFile:
     def __init__(self, path: str, fd: int):
         self._path = path
         self._fd = fd
-        self._mapped = memoryview(b"")
+        self._mapped = _NOTHING
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -165,7 +168,7 @@ class DiskFile:
             cast(mmap.mmap, self._mapped.obj).madvise(_MADV_POPULATE_READ, position - before, before + length)
         except OSError as error:
             if error.errno in _BAD_PAGE:
-                self._mapped = memoryview(b"")
+                self._mapped = _NOTHING
                 raise OSError(errno.EIO, "a page cannot be read", self._path) from error
             if error.errno == errno.EINVAL:  # an older kernel
                 DiskFile._can_populate = False
@@ -180,14 +183,14 @@ class DiskFile:
 
     def truncate(self, size: int) -> None:
         # A mapped page behind the end of its file kills the process that touches it.
-        self._mapped = memoryview(b"")
+        self._mapped = _NOTHING
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
         os.fsync(self._fd)
 
     def close(self) -> None:
-        self._mapped = memoryview(b"")
+        self._mapped = _NOTHING
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)

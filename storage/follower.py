@@ -27,6 +27,8 @@ _PREFIX_BYTES = 12  # offset and length, in all formats
 class FollowerLog(PartitionLog):
     """See the module. What it is not told to append it has from `PartitionLog`."""
 
+    __slots__ = ()
+
     @watched
     def begin_at(self, offset: int, now_ms: int) -> None:
         """Makes an empty log begin and end at the offset, where the leader's log begins. StorageError."""

@@ -24,6 +24,8 @@ class LeaderEpochs:
     What changes the file raises StorageError, and then nothing has changed.
     """
 
+    __slots__ = ("_files", "_path", "_wrote_file", "entries")
+
     def __init__(
         self, files: Files, directory: str, entries: list[tuple[int, int]], wrote_file: Callable[[str], None]
     ) -> None:

@@ -55,6 +55,20 @@ __all__ = ["Appended", "LogConfig", "PartitionLog", "Slice", "TimestampOffset"]
 class PartitionLog(ReadableLog):
     """See the module. Made by `open`."""
 
+    __slots__ = (
+        "_flusher",
+        "_guards",
+        "_is_closed",
+        "_on_log_start",
+        "_pick",
+        "_producers",
+        "_removed",
+        "on_roll",
+        "partition",
+        "topic",
+        "topic_id",
+    )
+
     def __init__(
         self,
         files: Files,

@@ -30,6 +30,23 @@ if TYPE_CHECKING:
 class ReadableLog(Watched):
     """See the module."""
 
+    __slots__ = (
+        "_active",
+        "_epochs",
+        "_files",
+        "_held_from",
+        "_segments",
+        "_transactions",
+        "config",
+        "cut_bytes",
+        "has_hole",
+        "leader_epoch",
+        "log_end_offset",
+        "log_start_offset",
+        "losses",
+        "size_bytes",
+    )
+
     # Of whoever writes.
     _epochs: LeaderEpochs
     leader_epoch: int

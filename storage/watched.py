@@ -22,6 +22,8 @@ _Result = TypeVar("_Result")
 class Watched:
     """The part of a log that knows whether it can be used."""
 
+    __slots__ = ("_directory", "_unusable", "on_failure")
+
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._unusable: str | None = None

@@ -45,6 +45,7 @@ from ottla.broker.state import BrokerState
 from ottla.broker.topics import GROUP_OFFSETS_TOPIC, Topic
 from ottla.protocol.messages.metadata_records import RemoveTopicRecord
 from ottla.protocol.records import batch
+from ottla.storage.append import Prepared
 from ottla.storage.config import LogConfig
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
@@ -389,15 +390,10 @@ def test_a_broker_that_is_stopped_at_any_call_knows_what_it_answered(part: int) 
 def forgets_to_flush(patch: pytest.MonkeyPatch) -> None:
     """A change of the cluster that is answered when it is in the page cache."""
 
-    def append(self: MetadataLog, records: Sequence[Any], now_ms: int) -> None:
-        flush, self._log.flush = self._log.flush, lambda: 0  # type: ignore[method-assign]
-        try:
-            original(self, records, now_ms)
-        finally:
-            self._log.flush = flush  # type: ignore[method-assign]
+    def write(self: MetadataLog, prepared: Prepared, now_ms: int) -> None:
+        self._log.append_prepared(prepared, now_ms=now_ms)
 
-    original = MetadataLog.append
-    patch.setattr(MetadataLog, "append", append)
+    patch.setattr(MetadataLog, "write", write)
 
 
 def uses_a_block_before_it_is_noted(patch: pytest.MonkeyPatch) -> None:

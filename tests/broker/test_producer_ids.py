@@ -22,6 +22,7 @@ from ottla.protocol.messages.metadata_records import ProducerIdsRecord
 from ottla.storage.config import LogConfig
 from ottla.storage.directory import DataDirectory
 from ottla.storage.errors import StorageError
+from ottla.storage.log import PartitionLog
 
 NO_ID = (-1, -1)
 
@@ -72,11 +73,12 @@ async def test_a_disk_that_fails_gives_no_id(tmp_path: Path, monkeypatch: pytest
         client = await broker.client()
         log = broker.state.metadata_log._log
 
-        def failing() -> int:
+        def failing(flushed: PartitionLog) -> int:
+            assert flushed is log
             raise StorageError("no space left")
 
         with monkeypatch.context() as patch:
-            patch.setattr(log, "flush", failing)
+            patch.setattr(PartitionLog, "flush", failing)
             answer = await client.call(asking(), 4)
             assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (56, -1, -1)
         assert (await client.call(asking(), 4)).producer_id == 0

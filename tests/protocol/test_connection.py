@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import struct
 import tracemalloc
 
@@ -9,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.protocol.connection import READ_BYTES, BufferPool, FrameReceiver, add_response, joined
+from ottla.protocol.connection import (
+    JOIN_PIECES,
+    READ_BYTES,
+    SMALL_PIECE_BYTES,
+    BufferPool,
+    FrameReceiver,
+    add_response,
+    joined,
+)
 from ottla.protocol.errors import ProtocolViolation
 from ottla.protocol.headers import read_prefix, read_rest, response_header
 
@@ -115,7 +124,15 @@ def test_joined_pieces_are_the_same_bytes_in_a_bounded_number(sizes, times):
     pieces = [bytes([size % 251]) * size for size in sizes] * times
     out = joined(pieces)
     assert b"".join(out) == b"".join(pieces)
-    assert len(out) <= max(512, len(pieces) // 512 + 1, sum(map(len, pieces)) // 4096 + len(pieces) // 512 + 512)
+    whole = sum(map(len, pieces)) // SMALL_PIECE_BYTES
+    assert len(out) <= max(JOIN_PIECES, whole + len(pieces) // JOIN_PIECES + JOIN_PIECES)
+
+
+def test_pieces_that_a_response_repeats_are_not_copied():
+    """As the configs of a topic that is named 20,000 times: 30 MB if each is."""
+    pieces = [bytes(20), bytes(1300)] * 20_000
+    out = joined(pieces)
+    assert len(out) == len(pieces) and all(map(operator.is_, out, pieces))
 
 
 HEADER = bytes.fromhex("0012 0003 0000002a 0003 616263")
