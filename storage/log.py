@@ -35,8 +35,7 @@ from .flusher import Flusher
 from .guards import IN_TRANSACTION, Guard, Guards
 from .leader_epochs import LeaderEpochs
 from .markers import check_marker
-from .partition_metadata import FILE_NAME as PARTITION_METADATA
-from .partition_metadata import read_topic_id, write_topic_id
+from .partition_metadata import folder_of, write_topic_id
 from .producer_state import CachedBatch, Producer, expires_ms, forget_below, is_below
 from .readable import ReadableLog
 from .recovery import NOTHING_NOTED, OnChecked, Recovered, open_segments
@@ -133,17 +132,7 @@ class PartitionLog(ReadableLog):
         owner, losses are found. Raises StorageError.
         """
         path = os.fspath(directory)
-        try:
-            files.make_directory(path)
-            has_metadata = files.exists(os.path.join(path, PARTITION_METADATA))
-        except OSError as error:
-            raise StorageError(f"cannot open {path}: {error}") from error
-        stored_id = ZERO_UUID
-        # A power loss may have left a part of the file; its owner knows the id.
-        with contextlib.suppress(*(() if clean_shutdown or topic_id == ZERO_UUID else (StorageError,))):
-            stored_id = read_topic_id(files, path) if has_metadata else ZERO_UUID
-        if ZERO_UUID not in (topic_id, stored_id) and topic_id != stored_id:
-            raise StorageError(f"{path} belongs to another topic of that name: {stored_id.hex()}, not {topic_id.hex()}")
+        stored_id = folder_of(files, path, topic_id, clean_shutdown)
         recovered = open_segments(
             files,
             path,

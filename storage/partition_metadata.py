@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 import re
 
@@ -68,3 +69,20 @@ def read_topic_id(files: Files, directory: str) -> bytes:
         raise StorageError(f"cannot read {path}: {error}") from error
     except (ValueError, KeyError) as error:
         raise StorageError(f"malformed {path}: {error}") from error
+
+
+def folder_of(files: Files, directory: str, topic_id: bytes, was_clean: bool) -> bytes:
+    """Makes a partition's folder unless it is there; the topic id in its file, or zeros. Zeros for `topic_id` stand for
+    any. Raises StorageError where the folder belongs to another topic, or the file is malformed."""
+    try:
+        files.make_directory(directory)
+        has_file = files.exists(os.path.join(directory, FILE_NAME))
+    except OSError as error:
+        raise StorageError(f"cannot open {directory}: {error}") from error
+    found = ZERO_UUID
+    # A power loss may have left a part of the file; its owner knows the id.
+    with contextlib.suppress(*(() if was_clean or topic_id == ZERO_UUID else (StorageError,))):
+        found = read_topic_id(files, directory) if has_file else ZERO_UUID
+    if ZERO_UUID not in (topic_id, found) and topic_id != found:
+        raise StorageError(f"{directory} belongs to another topic of that name: {found.hex()}, not {topic_id.hex()}")
+    return found
