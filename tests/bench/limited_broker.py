@@ -78,6 +78,8 @@ async def serve(folder: str, port: str) -> None:
     configs["super.users"] = "User:ANONYMOUS"
     configs["group.initial.rebalance.delay.ms"] = "0"
     running = await server.start(serve_options(Config(configs, profile=profile("ottla"))), loop)
+    gc.collect()
+    gc.freeze()  # as `ottla serve`
     probe = Probe(loop)
     print("ready", resident(), flush=True)
     before = 0
