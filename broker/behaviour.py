@@ -39,8 +39,13 @@ class Behaviour:
     """A malformed batch: CORRUPT_MESSAGE, which clients retry, or INVALID_RECORD, which they do not."""
     wrong_batches: Literal["close", "corrupt", "invalid"] = "invalid"
     """Produce v3 and later with anything but one v2 batch: the connection closes, or error 2, or 87."""
+    unreadable_batches: Literal["partition", "close", "first", "any"] = "first"
+    """What batches refuse that cannot be read: their partition; the connection, if they are a partition's first; the
+    whole request, if they are first; or the request in any place, as also batches that end before their producer id."""
     record_errors: Literal["none", "first", "all"] = "all"
     """Which refused records a refusal names."""
+    counted_record_errors: bool = True
+    """The text of such a refusal counts the records and shows the first three."""
     refuse_unnumbered: bool = False
     """A compressed batch whose offsets are not 0, 1, 2, ... is refused rather than rebuilt."""
     unnumbered_fail: bool = True
@@ -205,10 +210,12 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "drop_below_log_start": (("0.8.2", True), ("2.4", False)),
     "unknown_below_log_start": (("0.8.2", False),),
     "invalid_record_code": (("0.8.2", 2), ("2.4", 87)),
-    "wrong_batches": (("0.8.2", "close"), ("2.2", "corrupt"), ("2.4", "invalid")),
+    "wrong_batches": (("0.8.2", "close"), ("2.1", "corrupt"), ("2.4", "invalid")),
+    "unreadable_batches": (("0.8.2", "partition"), ("2.1", "close"), ("2.8", "first"), ("3.8", "any")),
     "record_errors": (("0.8.2", "none"), ("2.4", "first"), ("2.5", "all")),
+    "counted_record_errors": (("0.8.2", False), ("3.2", True)),
     "refuse_unnumbered": (("0.8.2", False), ("2.4", True), ("2.5", False)),
-    "unnumbered_fail": (("0.8.2", False), ("2.5", True)),
+    "unnumbered_fail": (("0.8.2", False), ("2.6", True)),
     "one_magic": (("0.8.2", False), ("2.4", True)),
     "append_time_bit_allowed": (("0.8.2", False), ("3.6", True)),
     "timestamp_range": (("0.8.2", "difference"), ("3.6", "both"), ("4.0.0", "before_after")),

@@ -34,6 +34,7 @@ CODES: dict[type[Exception], ErrorCode] = {
     records.InvalidTimestamps: ErrorCode.INVALID_TIMESTAMP,
     records.WrongBatches: ErrorCode.INVALID_RECORD,
     records.Undecodable: ErrorCode.UNKNOWN_SERVER_ERROR,  # as in Kafka, whose decompressors fail there
+    records.OverflowingSize: ErrorCode.UNKNOWN_SERVER_ERROR,
     records.UnsupportedForFormat: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     records.Unwritable: ErrorCode.UNKNOWN_SERVER_ERROR,  # as in Kafka, whose writer fails there
     records.MessageTooLarge: ErrorCode.MESSAGE_TOO_LARGE,

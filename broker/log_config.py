@@ -5,6 +5,7 @@ What the release decides beside the configs comes from the broker's profile.
 
 from __future__ import annotations
 
+from ..protocol.records import batch
 from ..protocol.records.compression import Codec
 from ..protocol.records.validate import Rules
 from ..storage.config import LogConfig
@@ -45,6 +46,8 @@ def log_config(topic: TopicConfig, broker: Config) -> LogConfig:
         old_formats=behaviour.old_formats,
         one_magic=behaviour.one_magic,
         record_errors=behaviour.record_errors,
+        counted_record_errors=behaviour.counted_record_errors,
+        sizes_overflow=behaviour.newest_magic == batch.MAGIC,
         refuse_unnumbered=behaviour.refuse_unnumbered,
         unnumbered_fail=behaviour.unnumbered_fail,
         zstd_allowed=zstd_allowed(broker),

@@ -22,7 +22,6 @@ from ..storage.guards import IN_TRANSACTION, Guard
 from .errors import Refused, code_of
 
 if TYPE_CHECKING:
-    from ..protocol.messages.produce import ProduceRequest
     from .context import RequestContext
     from .partitions import Partition
     from .transactions.state import Answer
@@ -30,9 +29,7 @@ if TYPE_CHECKING:
 ABORTABLE_FROM = 11  # the first version whose clients know TRANSACTION_ABORTABLE
 ADDS_FROM = 12
 _MAGIC_AT = 16
-_ATTRIBUTES_AT = 22  # the low byte, in a batch
-_PRODUCER_ID_AT = 43  # its high byte: the sign
-_BITS = batch.TRANSACTIONAL_BIT | batch.CONTROL_BIT  # a control batch is refused for what it is
+_PRODUCER_ID_AT = 43
 
 Key = tuple[str, int]
 Records = bytes | bytearray | memoryview
@@ -52,47 +49,11 @@ class Unverified(Refused):
     """The coordinator does not vouch for a partition; the log is not looked at."""
 
 
-def is_transactional(records: Records | None) -> bool:
-    """Whether the records of a partition say that they are a batch of a transaction."""
-    return (
-        records is not None
-        and len(records) >= batch.HEADER_BYTES
-        and records[_ATTRIBUTES_AT] & _BITS == batch.TRANSACTIONAL_BIT
-        and records[_MAGIC_AT] == batch.MAGIC
-    )
-
-
 def producer_id_of(records: Records) -> int:
     """The producer id that the records of a partition say; -1 where they say none."""
     if len(records) < batch.HEADER_BYTES or records[_MAGIC_AT] != batch.MAGIC:
         return -1
     return int.from_bytes(records[_PRODUCER_ID_AT : _PRODUCER_ID_AT + 8], "big", signed=True)
-
-
-def has_transactional(request: ProduceRequest) -> bool:
-    """Whether any partition of a request has such a batch: few requests do."""
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            records = data.records
-            if (
-                records
-                and len(records) >= batch.HEADER_BYTES
-                and records[_ATTRIBUTES_AT] & batch.TRANSACTIONAL_BIT
-                and records[_MAGIC_AT] == batch.MAGIC  # in older formats that byte belongs to another field
-            ):
-                return True
-    return False
-
-
-def has_numbered(request: ProduceRequest) -> bool:
-    """Whether any partition of a request has a batch of a producer with an id."""
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            records = data.records
-            is_batch = records and len(records) >= batch.HEADER_BYTES and records[_MAGIC_AT] == batch.MAGIC
-            if records and is_batch and records[_PRODUCER_ID_AT] < 0x80:
-                return True
-    return False
 
 
 class Gate:
@@ -118,27 +79,23 @@ class Gate:
             raise self._refused[key]
         return self._guards.get(key)
 
-    def ask(self, transactional_id: str | None, sent: Sequence[tuple[Partition | None, Records]]) -> None:
+    def ask(self, transactional_id: str, sent: Sequence[tuple[Partition | None, Records]]) -> None:
         """Asks for the partitions that are not in the transaction yet, all at once, and waits for nothing. `sent` are
         the transactional batches, with None for a partition that is refused anyway.
 
-        Of what is damaged the log says so. Raises Refused for the request as a whole: without a transactional id, or
-        with batches of more than one producer.
+        A batch that the log will refuse, damaged or a control batch, is asked for all the same, as in Kafka. Raises
+        Refused for the request as a whole, with batches of more than one producer.
         """
-        if transactional_id is not None and (not self._asks or self._is_open(sent)):
+        if not self._asks or self._is_open(sent):
             return
-        batches = [(partition, records, _header(records)) for partition, records in sent]
-        sound = [(partition, header) for partition, records, header in batches if _is_sound(records, header)]
-        if transactional_id is None and sound:
-            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        if not self._asks:
-            return
-        if len({(header.producer_id, header.producer_epoch) for _, header in sound if header is not None}) > 1:
+        headers = [(partition, _header(records)) for partition, records in sent]
+        numbered = [(partition, header) for partition, header in headers if header is not None and header.has_producer]
+        if len({(header.producer_id, header.producer_epoch) for _, header in numbered}) > 1:
             raise Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "The batches are of more than one producer.")
         self._guards = {(partition.topic, partition.index): IN_TRANSACTION for partition, _ in sent if partition}
         unknown: dict[Key, tuple[Partition, BatchHeader]] = {}
-        for partition, header in sound:
-            if partition is None or header is None or header.producer_id < 0 or partition.offline is not None:
+        for partition, header in numbered:
+            if partition is None or partition.offline is not None:
                 continue
             key = partition.topic, partition.index
             try:
@@ -149,7 +106,7 @@ class Gate:
             self._guards[key] = guard
             if guard is not IN_TRANSACTION:
                 unknown[key] = partition, header
-        if unknown and transactional_id is not None:
+        if unknown:
             _, header = next(iter(unknown.values()))
             self._ask(transactional_id, header.producer_id, header.producer_epoch, unknown)
 
@@ -256,10 +213,6 @@ def _header(records: Records) -> BatchHeader | None:
         return batch.read_header(records)
     except CorruptRecords:
         return None
-
-
-def _is_sound(records: Records, header: BatchHeader | None) -> bool:
-    return header is not None and batch.crc_matches(records, 0, header)
 
 
 def _forget(refused: Unverified, partition: Partition, header: BatchHeader) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...protocol.acls import AclOperation, ResourceType
+from ...protocol.acls import AclOperation
 from ...protocol.errors import ErrorCode, ProtocolViolation
 from ...protocol.messages.produce import ProduceRequest, ProduceResponse
 from ...protocol.records.errors import (
@@ -22,19 +22,18 @@ from ...protocol.records.errors import (
     InvalidTimestamps,
     MessageTooLarge,
     Undecodable,
-    UnknownBatches,
     UnsupportedCodec,
     WrongBatches,
 )
-from ...protocol.records.validate import only_batch
 from ...protocol.schema import spec
 from ...storage.errors import RecordListTooLarge, StorageError
 from ...storage.log import Appended
 from ..context import RequestContext, handles
 from ..errors import Refused, code_of
 from ..partitions import NotLed, Partition, settled
+from ..produce_checks import BATCHES_FROM, ZSTD_FROM, check_request, is_transactional
 from ..topics import INTERNAL_TOPICS
-from ..verification import Gate, Unverified, has_numbered, has_transactional, is_transactional, producer_id_of
+from ..verification import Gate, Unverified, producer_id_of
 from .leaders import endpoints_of, tell_leader
 
 if TYPE_CHECKING:
@@ -45,8 +44,6 @@ Answer = Topic.PartitionProduceResponse
 RecordErrorAnswer = Answer.BatchIndexAndErrorMessage
 
 ADMIN_CLIENT_ID = "__admin_client"  # the one client id that may write to internal topics, as in Kafka
-BATCHES_FROM = 3  # the first version whose sets are one batch v2
-ZSTD_FROM = 7
 LEADERS_FROM = 10  # the first version that tells who leads (KIP-951)
 LOG_START_FROM = 5  # the first version that tells the log start offset (KIP-192)
 STORAGE_ERROR_FROM = 4  # the first version whose clients know KAFKA_STORAGE_ERROR
@@ -78,17 +75,12 @@ async def produce(request: ProduceRequest, context: RequestContext) -> ProduceRe
     now_ms = context.now_ms()
     version = context.api_version
     broker = context.broker
-    behaviour = broker.profile.behaviour
-    if behaviour.wrong_batches == "close" and version >= BATCHES_FROM:
-        _close_for_wrong_batches(request, version)
     topics, node_id = broker.topics, context.arrival.node_id
     comparing = broker.comparing_producers if version >= LOG_START_FROM else ()
     needs_replicas = request.acks == -1 and broker.asks_for_replicas
     is_restricted = broker.authorizer is not None
     try:
-        if is_restricted:
-            _check_allowed(request, context)
-        gate = _gate(request, context) if has_transactional(request) else None
+        gate = _gate(request, context) if await check_request(request, context) else None
     except Refused as refused:
         return _all_refused(request, refused)
     responses = []
@@ -173,31 +165,6 @@ async def _settle(later: _Later, context: RequestContext) -> bool:
     return True
 
 
-def _close_for_wrong_batches(request: ProduceRequest, version: int) -> None:
-    """Up to 2.1 the whole request was refused while it was read, so nothing of it was appended."""
-    for asked in request.topic_data:
-        for data in asked.partition_data:
-            try:
-                only_batch(data.records or b"", version)
-            except (WrongBatches, UnknownBatches) as error:
-                raise ProtocolViolation(str(error)) from error
-            except (CorruptRecords, Undecodable, UnsupportedCodec):
-                continue  # that is the partition's answer
-
-
-def _check_allowed(request: ProduceRequest, context: RequestContext) -> None:
-    """Raises Refused for what is asked of the request as a whole; without a text, as Kafka's."""
-    transactional_id = request.transactional_id
-    if has_transactional(request):
-        kind = ResourceType.TRANSACTIONAL_ID
-        if transactional_id is None or not context.allowed(AclOperation.WRITE, kind, transactional_id):
-            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return
-    asks_cluster = context.broker.profile.behaviour.idempotence_of_cluster and has_numbered(request)
-    if asks_cluster and not context.allowed(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER):
-        raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-
-
 def _gate(request: ProduceRequest, context: RequestContext) -> Gate:
     """Has the coordinator asked for the transactional batches of a request. Raises Refused for the request as a whole.
 
@@ -215,7 +182,7 @@ def _gate(request: ProduceRequest, context: RequestContext) -> Gate:
             and context.topic_refusal(AclOperation.WRITE, name) is ErrorCode.NONE
         )
         for data in asked.partition_data:
-            if data.records is None or not is_transactional(data.records):
+            if data.records is None or not is_transactional(data.records, context.api_version):
                 continue
             partition = None
             if is_taken:
@@ -223,6 +190,7 @@ def _gate(request: ProduceRequest, context: RequestContext) -> Gate:
                 partition = topics.partition(name, data.index) if leads else None
             sent.append((partition, data.records))
     gate = Gate(context)
+    assert request.transactional_id is not None  # check_request refuses the request otherwise
     gate.ask(request.transactional_id, sent)
     return gate
 
@@ -290,18 +258,20 @@ def _refusal(
     before_the_log = isinstance(error, _WITHOUT_LOG_START) or code in _CODES_WITHOUT_LOG_START
     if isinstance(error, UnsupportedCodec) and version < ZSTD_FROM:
         before_the_log = True
+    elif isinstance(error, InvalidTimestamps) and behaviour.record_errors == "none":
+        before_the_log = True  # up to 2.3 it is one of the errors that lose the log's offsets
     if partition is not None and not before_the_log and not isinstance(error, NotLed):
         answer.log_start_offset = partition.log.log_start_offset
     tell_leader(answer, error, context, LEADERS_FROM)
     if isinstance(error, Unverified):
         answer.error_message = error.message or None
-    if isinstance(error, UnknownBatches) and error.is_first:
-        answer.error_message = str(error)
     if isinstance(error, InvalidRecords) and error.record_errors and partition is not None:
         name = f"{partition.topic}-{partition.index}"
         answer.error_message = error.message.replace(PARTITION, name)
         answer.record_errors = [
-            RecordErrorAnswer(batch_index=batch_index, batch_index_error_message=message.replace(PARTITION, name))
+            RecordErrorAnswer(
+                batch_index=batch_index, batch_index_error_message=message and message.replace(PARTITION, name)
+            )
             for batch_index, message in error.record_errors
         ]
     return answer

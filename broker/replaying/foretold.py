@@ -90,7 +90,9 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     ),
     "invalid_record_code": _signs(0, path=r"error_code$", holds=_codes(2, 87)),
     "wrong_batches": _signs(0, path=r"error_code$|^$", holds=_codes(0, 2, 87)) + _signs(0, path="^$"),
+    "unreadable_batches": _signs(0, path=r"error_code$|^$", holds=_either(-1, 2)) + _signs(0, path="^$"),
     "record_errors": _signs(0, path=r"record_errors|error_message$"),
+    "counted_record_errors": _signs(0, path=r"error_message$"),
     **dict.fromkeys(
         "refuse_unnumbered unnumbered_fail one_magic append_time_bit_allowed timestamp_range".split(), _REFUSALS
     ),

@@ -17,7 +17,7 @@ class RecordError(NamedTuple):
     """One refused record of a batch (KIP-467): its 0-based index in the batch, and why."""
 
     batch_index: int
-    message: str
+    message: str | None
 
 
 class CorruptRecords(ValueError):
@@ -25,14 +25,7 @@ class CorruptRecords(ValueError):
 
 
 class UnknownBatches(CorruptRecords):
-    """A size or a magic that no format has, so that no batch can be told from the next. CORRUPT_MESSAGE (2).
-
-    `is_first`: of the first batch of the records. Kafka sends its text then alone.
-    """
-
-    def __init__(self, message: str, *, is_first: bool = True) -> None:
-        super().__init__(message)
-        self.is_first = is_first
+    """A size or a magic that no format has, so that no batch can be told from the next. CORRUPT_MESSAGE (2)."""
 
 
 class InvalidRecords(ValueError):
@@ -51,6 +44,11 @@ class DecompressedTooLarge(InvalidRecords):
 class Undecodable(InvalidRecords):
     """A codec that is unknown, or compressed data that are damaged. UNKNOWN_SERVER_ERROR (-1): Kafka's decompressors
     raise what its table of errors does not know."""
+
+
+class OverflowingSize(Undecodable):
+    """A batch's size near 2^31: with the 12 bytes in front of it the sum overflows in Kafka 0.11 and later, which then
+    fails. UNKNOWN_SERVER_ERROR (-1)."""
 
 
 class InvalidTimestamps(InvalidRecords):

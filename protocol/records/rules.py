@@ -57,12 +57,17 @@ class Rules:
     one_magic: bool = True
     """All of a set has one format, and what is v2 or compressed comes alone (2.4 and later). False: it is merged."""
     record_errors: Literal["none", "first", "all"] = "all"
-    """How many refused records are named: none up to 2.3, in 2.4 the first, from 2.5 all of a batch (KIP-467)."""
+    """How many refused records are named: none up to 2.3, in 2.4 the first, without a text of its own, from 2.5 all of
+    a batch (KIP-467)."""
     refuse_unnumbered: bool = False
     """Records whose offsets are not 0, 1, 2, ... are refused where they would be written anew (2.4 only)."""
     unnumbered_fail: bool = True
-    """A compressed v2 batch whose offsets are not 0, 1, 2, ... fails where its codec is kept (2.5 and later): the
+    """A compressed v2 batch whose offsets are not 0, 1, 2, ... fails where its codec is kept (2.6 and later): the
     records that were only stepped over cannot be written anew."""
+    counted_record_errors: bool = True
+    """The text of a refusal counts the refused records and shows three of them (3.2 and later)."""
+    sizes_overflow: bool = True
+    """A set with a batch's size near 2^31 is refused rather than taken to end there (0.11 and later)."""
     zstd_allowed: bool = True
     """False: nothing is stored with zstd (inter.broker.protocol.version before 2.1)."""
 
@@ -109,11 +114,19 @@ def _int64(value: int) -> int:
     return (value - INT64_MIN) % 2**64 + INT64_MIN
 
 
+def unnumbered(offset: int, expected: int) -> str:
+    """Kafka 2.4's text, without its description of the record."""
+    found = f"Inner record (offset={offset}) inside the compressed record batch does not have incremental offsets"
+    return f"{found}, expected offset is {expected} in topic partition {PARTITION}"
+
+
 class Verdicts:
     """Judges the records of one batch, one after the other, and collects what is refused."""
 
-    def __init__(self, rules: Rules, now_ms: int, *, marked: bool) -> None:
-        """`marked`: the client set the batch's bit for log append time."""
+    def __init__(self, rules: Rules, now_ms: int, *, marked: bool, at_once: bool = True) -> None:
+        """`marked`: the client set the batch's bit for log append time. Without `at_once` the first refused record
+        waits for `check` also where a release stops there: it decompresses and reads all records before it judges one.
+        """
         before, after = rules.timestamp_before_max_ms, rules.timestamp_after_max_ms
         self._rules = rules
         self.marked = marked
@@ -123,6 +136,8 @@ class Verdicts:
         self.newest = now_ms + after if limited and after < UNLIMITED_MS else INT64_MAX
         self._range = f"The timestamp should be within [{_int64(now_ms - before)}, {_int64(now_ms + after)}]"
         self._errors: list[RecordError] = []
+        self._at_once = at_once
+        self._first: InvalidRecords | None = None
         self.refused = 0
         self._bad_timestamp = False
 
@@ -147,18 +162,26 @@ class Verdicts:
     def refuse(self, index: int, why: str) -> None:
         """One record; raises at once where the release stops there."""
         self.refused += 1
-        if len(self._errors) < MAX_RECORD_ERRORS:
-            self._errors.append(RecordError(index, why))
-        if self._rules.record_errors != "all":
+        if self._rules.record_errors == "all":
+            if len(self._errors) < MAX_RECORD_ERRORS:
+                self._errors.append(RecordError(index, why))
+        elif self._first is None:
             kind = InvalidTimestamps if self._bad_timestamp else InvalidRecords
-            raise kind(f"record {index}: {why}", self._errors if self._rules.record_errors == "first" else ())
+            named = [RecordError(index, None)] if self._rules.record_errors == "first" else ()
+            self._first = kind(why, named)
+            if self._at_once:
+                raise self._first
 
     def check(self) -> None:
         """Raises InvalidTimestamps or InvalidRecords with all refused records, if there are any."""
+        if self._first is not None:
+            raise self._first
         if not self.refused:
             return
         if self._bad_timestamp:
             raise InvalidTimestamps(f"{_REJECTED} invalid timestamp", self._errors)
+        if not self._rules.counted_record_errors:
+            raise InvalidRecords("One or more records have been rejected", self._errors)
         first = self._errors[:3]
         shown = ", ".join(f"RecordError(batchIndex={one.batch_index}, message='{one.message}')" for one in first)
         in_total = f"{self.refused} record errors in total, and only showing the first three errors at most"

@@ -29,7 +29,16 @@ from .compression import Codec
 from .errors import CorruptRecords, InvalidRecords, MessageTooLarge, Undecodable, UnsupportedCodec, WrongBatches
 from .rules import INT64_MAX, INT64_MIN, Buffer, Prepared, Rules, may_be_out_of_range, writable
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, run
-from .validate_batch import CHECKSUM_BYTES, check_header, check_whole, examining, inflating, messages, rebuilding
+from .validate_batch import (
+    CHECKSUM_BYTES,
+    check_base_offset,
+    check_header,
+    check_whole,
+    examining,
+    inflating,
+    messages,
+    rebuilding,
+)
 
 __all__ = ["MessageTooLarge", "Prepared", "Rules", "UnsupportedCodec", "place", "prepare", "preparing"]
 
@@ -128,7 +137,7 @@ def _going_on(
         if produce_version >= 3:
             header = only_batch(records, produce_version)
         else:
-            header = _lone_batch(records)
+            header = _lone_batch(records, rules)
             if header is None:
                 return (yield from validate_legacy.preparing(records, rules, now_ms, base_offset))
         if header.size_bytes > CHECKSUM_BYTES:
@@ -142,7 +151,8 @@ def _going_on(
 def only_batch(records: Buffer, produce_version: int) -> BatchHeader:
     """The header of the one batch that there must be from Produce v3 on; its CRC and records are not looked at.
 
-    Raises WrongBatches, UnknownBatches, CorruptRecords for a batch shorter than its header, UnsupportedCodec.
+    Raises WrongBatches, UnknownBatches, OverflowingSize, UnsupportedCodec, Undecodable for an unknown codec,
+    InvalidRecords for another base offset than 0, CorruptRecords for a batch shorter than its header.
     """
     magic, size = validate_legacy.next_entry(records, 0)
     if magic is None:
@@ -152,16 +162,21 @@ def only_batch(records: Buffer, produce_version: int) -> BatchHeader:
     _check_version(records[_CODEC_AT] & batch.CODEC_BITS, produce_version)
     if size != len(records) and validate_legacy.next_entry(records, size)[0] is not None:
         raise WrongBatches("more than one record batch")
+    check_base_offset(records, 0)
     return batch.read_header(records)
 
 
-def _lone_batch(records: Buffer) -> BatchHeader | None:
+def _lone_batch(records: Buffer, rules: Rules) -> BatchHeader | None:
     """The header of a v2 batch with nothing whole behind it, as a client that mistook the version sends it."""
-    magic, size = validate_legacy.next_entry(records, 0)
+    overflows = rules.sizes_overflow
+    magic, size = validate_legacy.next_entry(records, 0, overflows=overflows)
     if magic != batch.MAGIC:
         return None
+    check_base_offset(records, 0)
     header = batch.read_header(records)
-    return header if size == len(records) or validate_legacy.next_entry(records, size)[0] is None else None
+    if size != len(records) and validate_legacy.next_entry(records, size, overflows=overflows)[0] is not None:
+        return None
+    return header
 
 
 def _check_version(codec: int, produce_version: int) -> None:

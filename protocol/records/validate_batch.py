@@ -5,6 +5,7 @@ Owns Kafka's rules for one batch of a client, in steps; which way a batch takes 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -21,10 +22,11 @@ from .errors import (
     UnsupportedForFormat,
     Unwritable,
 )
-from .rules import INT64_MAX, NO_HEADERS, Buffer, Message, Rules, Verdicts
+from .rules import INT64_MAX, NO_HEADERS, Buffer, Message, Rules, Verdicts, unnumbered
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
 
 NO_PRODUCER = -1
+_INT64 = struct.Struct(">q")
 
 # Copying and CRC-32C go at the speed of memory: this much takes as long as walking STEP_RECORDS.
 CHECKSUM_BYTES = 4 * 1024 * 1024
@@ -37,10 +39,16 @@ class Findings(NamedTuple):
     consecutive: bool  # offset deltas 0, 1, 2, ...
 
 
+def check_base_offset(records: Buffer, position: int) -> None:
+    """Kafka looks at it before the batch's size, also of a batch that is shorter than its header."""
+    (base_offset,) = _INT64.unpack_from(records, position)
+    if base_offset != 0:
+        raise InvalidRecords(f"a producer's batch starts at offset 0, not {base_offset}")
+
+
 def check_whole(records: Buffer, position: int, header: BatchHeader, rules: Rules) -> None:
     """What the log asks of each v2 batch before it looks at any as a whole."""
-    if header.base_offset != 0:
-        raise InvalidRecords(f"a producer's batch starts at offset 0, not {header.base_offset}")
+    check_base_offset(records, position)
     if header.size_bytes > rules.max_message_bytes:
         raise MessageTooLarge(f"a batch of {header.size_bytes} bytes exceeds {rules.max_message_bytes}")
     if not batch.crc_matches(records, position, header):
@@ -85,7 +93,7 @@ def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_m
     marked = header.log_append_time
     base = header.max_timestamp if marked else header.base_timestamp
     count = header.record_count
-    verdicts = Verdicts(rules, now_ms, marked=marked)
+    verdicts = Verdicts(rules, now_ms, marked=marked, at_once=not header.codec)
     codec = header.codec if rules.compression is None else rules.compression
     numbered = bool(rules.refuse_unnumbered and rules.target_magic and (header.codec or codec))
     least, most = verdicts.oldest - base, verdicts.newest - base
@@ -122,7 +130,7 @@ def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_m
         if found.offset_delta != index:
             consecutive = False
             if numbered:
-                verdicts.refuse(index, f"offset {found.offset_delta} where {index} is next")
+                verdicts.refuse(index, unnumbered(found.offset_delta, index))
         index += 1
     walk.check_end(position, end, count)
     verdicts.check()

@@ -20,12 +20,13 @@ from .errors import (
     CorruptRecords,
     InvalidRecords,
     MessageTooLarge,
+    OverflowingSize,
     Undecodable,
     UnknownBatches,
     UnsupportedCodec,
     Unwritable,
 )
-from .rules import NO_HEADERS, Buffer, Message, Prepared, Rules, Verdicts, nothing
+from .rules import NO_HEADERS, Buffer, Message, Prepared, Rules, Verdicts, nothing, unnumbered
 from .set_writer import entries, keeping_wrapper, numbering, writing
 from .steps import STEP_BYTES, STEP_RECORDS, Steps
 
@@ -41,8 +42,8 @@ _WITH_KEY = (struct.Struct(">qiIbbi"), struct.Struct(">qiIbbqi"))  # up to the l
 _BITS = CODEC_BITS | LOG_APPEND_TIME_BIT
 _INT32, _INT64, _UINT32 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">I")
 
-# Nothing is decompressed under this bound.
-_UNBOUNDED = 2**31 - 1
+_INT32_MAX = 2**31 - 1
+_UNBOUNDED = _INT32_MAX  # nothing is decompressed under this bound
 
 
 class _Set(NamedTuple):
@@ -85,22 +86,25 @@ class _Found(NamedTuple):
     seen: _Seen
 
 
-def next_entry(records: Buffer, position: int) -> tuple[int | None, int]:
-    """(magic, size) of the batch or message at `position`; magic None where none is whole. Raises UnknownBatches."""
+def next_entry(records: Buffer, position: int, *, overflows: bool = True) -> tuple[int | None, int]:
+    """(magic, size) of the batch or message at `position`; magic None where none is whole. Raises UnknownBatches and,
+    if sizes near 2^31 overflow as in Kafka 0.11 and later, OverflowingSize."""
     left = len(records) - position
     if left < _BASE_AND_LENGTH.size:
         return None, 0
     _, length = _BASE_AND_LENGTH.unpack_from(records, position)
     if length < _MIN_LENGTH:
         why = f"Record size {length} is less than the minimum record overhead ({_MIN_LENGTH})"
-        raise UnknownBatches(why, is_first=not position)
+        raise UnknownBatches(why)
     if left <= _MAGIC_AT:
         return None, 0
     magic = records[position + _MAGIC_AT]
     if magic > batch.MAGIC:
         why = f"Invalid magic found in record: {magic if magic < 128 else magic - 256}"
-        raise UnknownBatches(why, is_first=not position)
+        raise UnknownBatches(why)
     size = _BASE_AND_LENGTH.size + length
+    if size > _INT32_MAX and overflows:
+        raise OverflowingSize(f"a batch of {length} bytes")
     return (magic if size <= left else None), size
 
 
@@ -162,9 +166,11 @@ def _splitting(records: Buffer, rules: Rules) -> Steps[_Set | None]:
             left -= passed
             if passed:
                 continue
-        magic, size = next_entry(records, position)
+        magic, size = next_entry(records, position, overflows=rules.sizes_overflow)
         if magic is None:
             break
+        if magic == batch.MAGIC:
+            validate_batch.check_base_offset(records, position)
         header = formats.read_header(records, position)
         check = partial(_check_entry, records, position, header, rules)
         if size > STEP_BYTES:
@@ -317,7 +323,7 @@ def _examine_message(
     verdicts.judge(0, timestamp, has_key)
     consecutive = not header.magic or header.base_offset == expected
     if numbered and not consecutive:
-        verdicts.refuse(0, f"offset {header.base_offset} where {expected} is next")
+        verdicts.refuse(0, unnumbered(header.base_offset, expected))
     verdicts.check()
     return _Seen(1, min(timestamp, NO_TIMESTAMP), max(timestamp, NO_TIMESTAMP), consecutive)
 
@@ -400,7 +406,7 @@ def _examining_inner(
         if offset + shift != expected + index:
             consecutive = False
             if numbered and magic:
-                verdicts.refuse(index, f"offset {offset + shift} where {expected + index} is next")
+                verdicts.refuse(index, unnumbered(offset + shift, expected + index))
         position = end
         left_records -= 1
         left_bytes -= length

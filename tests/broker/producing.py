@@ -45,6 +45,11 @@ def since(release: str, first: str) -> bool:
     return release == OWN or RELEASES.index(release) >= RELEASES.index(first)
 
 
+def closes_for_unreadable(release: str) -> bool:
+    """Whether the connection closes for a partition whose first batch cannot be read (2.1 to 2.7)."""
+    return since(release, "2.1") and not since(release, "2.8")
+
+
 def invalid(release: str) -> int:
     """The code of a malformed set."""
     return 87 if since(release, "2.4") else 2

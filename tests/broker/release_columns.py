@@ -56,16 +56,28 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         ("ottla", 87),
     ],
     "wrong_batches": [
-        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1", "close"),
-        ("2.2 2.3", "corrupt"),
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0", "close"),
+        ("2.1 2.2 2.3", "corrupt"),
         (f"2.4 2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "invalid"),
         ("ottla", "invalid"),
+    ],
+    "unreadable_batches": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0", "partition"),
+        ("2.1 2.2 2.3 2.4 2.5 2.6 2.7", "close"),
+        (f"2.8 {FROM_3_TO_3_5} 3.6 3.7", "first"),
+        (f"3.8 3.9 {FROM_4}", "any"),
+        ("ottla", "first"),
     ],
     "record_errors": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", "none"),
         ("2.4", "first"),
         (f"2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", "all"),
         ("ottla", "all"),
+    ],
+    "counted_record_errors": [
+        (f"{BEFORE_1} {FROM_1} 3.0 3.1", False),
+        (f"3.2 3.3 3.4 3.5 {FROM_3_6} {FROM_4}", True),
+        ("ottla", True),
     ],
     "refuse_unnumbered": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", False),
@@ -74,8 +86,8 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         ("ottla", False),
     ],
     "unnumbered_fail": [
-        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4", False),
-        (f"2.5 2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5", False),
+        (f"2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
     "one_magic": [

@@ -137,7 +137,7 @@ async def test_internal_topics_are_the_admin_clients_alone(tmp_path: Path) -> No
 
 
 async def test_transactional_batches_of_strangers_are_refused(tmp_path: Path) -> None:
-    """The code depends on whether the request names a transactional id, here an unknown one; damage comes first."""
+    """The code depends on whether the request names a transactional id, here an unknown one; damage comes later."""
     async with running(tmp_path / "data") as broker:
         await broker.topic("t")
         client = await broker.client()
@@ -145,7 +145,8 @@ async def test_transactional_batches_of_strangers_are_refused(tmp_path: Path) ->
         assert only(await client.call(produce(data), 9)).error_code == 53
         assert only(await client.call(produce(data, transactional_id="x"), 9)).error_code == 49
         data[-1] ^= 1
-        assert only(await client.call(produce(data), 9)).error_code == 2
+        assert only(await client.call(produce(data), 9)).error_code == 53
+        assert only(await client.call(produce(data, transactional_id="x"), 9)).error_code == 49
         plain = produce(records(b"v"), transactional_id="x")
         assert only(await client.call(plain, 9)).error_code == 0
         assert broker.log("t").log_end_offset == 1

@@ -21,6 +21,7 @@ from producing import (
     SAMPLE,
     Played,
     broken,
+    closes_for_unreadable,
     header_changed,
     invalid,
     made,
@@ -69,19 +70,21 @@ async def outcome(played: Played, data: bytes | bytearray, version: int, topic: 
 # ---- what is to be expected, by the formats
 
 
-def entries(data: bytes) -> list[bytes] | None:
-    """The whole entries of a set; None if it cannot be split."""
-    found = []
+def entries(data: bytes, release: str) -> list[bytes] | int:
+    """The whole entries of a set, or the code where it cannot be split."""
+    found: list[bytes] = []
     position = 0
     while len(data) - position >= 12:
         (length,) = struct.unpack_from(">i", data, position + 8)
         if length < 14:
-            return None
+            return CORRUPT
         if len(data) - position < 17:
             break
         magic = data[position + 16]
         if magic > 2:
-            return None
+            return CORRUPT
+        if length > 2**31 - 13 and since(release, "0.11"):
+            return UNKNOWN
         if len(data) - position < 12 + length:
             break
         found.append(data[position : position + 12 + length])
@@ -98,21 +101,30 @@ def is_sound(entry: bytes) -> bool:
 
 def expected(data: bytes, version: int, release: str, target: int = 2) -> Outcome:
     """Of a set whose entries, but for one damage, are good; a wrapper or batch holds three records."""
-    found = entries(data)
+    found = entries(data, release)
+    end = 12 + max(0, *struct.unpack_from(">i", data, 8)) if len(data) > 12 else 0
+    first = entries(data[:end], release)
+    whole = isinstance(first, list) and bool(first)
+    short = isinstance(first, list) and whole and first[0][16] == 2 and len(first[0]) < 51
+    if closes_for_unreadable(release) and (not whole or short):
+        return None
+    if isinstance(first, int):
+        return first if version < 3 or since(release, "2.1") else None
     if version >= 3:
-        first = entries(data[: 12 + max(0, *struct.unpack_from(">i", data, 8))]) if len(data) > 12 else []
         if first and first[0][16] == 2 and first[0][22] & 7 == 4 and version < 7:
             return ZSTD
         if first and first[0][16] == 2 and first[0][22] & 7 > 4 and version < 7:
             return UNKNOWN  # the codec is looked at before the checksum there
-        if (found is None or len(found) != 1 or found[0][16] != 2) and not since(release, "2.2"):
+        if (isinstance(found, int) or len(found) != 1 or found[0][16] != 2) and not since(release, "2.1"):
             return None
-        if found is None:  # an old format is wrong before what follows it is looked at
-            return invalid(release) if first and first[0][16] < 2 else CORRUPT
+        if isinstance(found, int):  # an old format is wrong before what follows it is looked at
+            return invalid(release) if first and first[0][16] < 2 else found
         if len(found) != 1 or found[0][16] != 2:
             return invalid(release)
-    if found is None:
-        return CORRUPT
+        if short and since(release, "3.8") and release != "ottla":
+            return UNKNOWN
+    if isinstance(found, int):
+        return found
     if not found:
         return NOTHING
     for entry in found:

@@ -192,7 +192,7 @@ def test_behaviours_are_shown_only_when_they_are_set() -> None:
     config = Config({"ottla.behaviour.one_magic": "false"})
     assert [name for name in config.names() if name.startswith("ottla.behaviour.")] == ["ottla.behaviour.one_magic"]
     assert config.describe("ottla.behaviour.wrong_batches").value == "invalid"
-    assert Config(profile=profile("2.1")).describe("ottla.behaviour.wrong_batches").value == "close"
+    assert Config(profile=profile("2.0")).describe("ottla.behaviour.wrong_batches").value == "close"
     assert len([name for name in facts("broker") if name.startswith("ottla.behaviour.")]) == len(BEHAVIOUR_NAMES)
 
 

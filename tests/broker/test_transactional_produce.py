@@ -214,16 +214,38 @@ async def test_two_producers_in_one_request_are_no_transaction(tmp_path: Path) -
         assert [one.error_code for one in answers] == [0, 0]
 
 
-async def test_damage_comes_first(tmp_path: Path) -> None:
+async def test_a_transaction_is_checked_before_its_batches(tmp_path: Path) -> None:
+    """Kafka asks the coordinator before the log looks at the batch."""
     async with running(tmp_path / "data") as broker:
         producer = await producing(broker)
         data = producer.batch(sequence=0)
         data[-1] ^= 1
-        for named in ("x", None):
-            assert (await producer.send(data, transactional_id=named)).error_code == 2
-        assert (await producer.send(records(b"plain"))).error_code == 0  # with a transactional id all the same
         control = producer.batch(sequence=0, control=True)
-        assert (await producer.send(control)).error_code == 87
+        for one in (data, control):
+            assert (await producer.send(one, transactional_id=None)).error_code == 53
+            assert (await producer.send(one, transactional_id="unknown")).error_code == 49
+            assert (await producer.send(one)).error_code == 48
+            assert (await producer.send(records(b"plain"))).error_code == 0  # with a transactional id all the same
+        producer.add(("t", 0))
+        for one, code in ((data, 2), (control, 87)):
+            assert (await producer.send(one)).error_code == code
+
+
+@pytest.mark.parametrize("release", ["0.11", "2.0", "2.3", "2.8", "3.5", "3.6", "3.9", "4.3", "ottla"])
+async def test_a_control_batch_without_a_transactional_id_is_refused_as_kafka_does(
+    release: str, tmp_path: Path
+) -> None:
+    async with running(tmp_path / "data", release=release) as broker:
+        producer = await producing(broker, 3)
+        control = producer.batch(sequence=0, control=True)
+        request = to_both(producer, records(b"plain"), control, transactional_id=None)
+        answers = (await producer.client.call(request, 3)).responses[0].partition_responses
+        assert [one.error_code for one in answers] == [53, 53]
+        plain = records(b"v", control=True)
+        request = to_both(producer, records(b"plain"), plain, transactional_id=None)
+        answers = (await producer.client.call(request, 3)).responses[0].partition_responses
+        assert [one.error_code for one in answers] == [0, 87 if release not in ("0.11", "2.0", "2.3") else 2]
+        assert len(stored(broker)) == 1 and stored(broker, 1) == []
 
 
 async def test_one_partition_that_is_missing_does_not_refuse_the_other(tmp_path: Path) -> None:

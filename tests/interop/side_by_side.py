@@ -1,6 +1,7 @@
 """An Apache Kafka and an Ottla of the same release and settings beside each other, and a client of raw frames for both.
 
-Owns how both are started and stopped: 2.8 with a ZooKeeper in its own process, later ones with their controller.
+Owns how both are started and stopped: up to 2.8 with a ZooKeeper in its own process, later
+ones with their controller.
 """
 
 from __future__ import annotations
@@ -29,7 +30,12 @@ sys.path.insert(0, str(ROOT / "tests" / "broker"))
 from harness import frame, read_answer  # type: ignore[import-not-found]
 
 RELEASES = {"2.8": "2.8.2", "3.9": "3.9.1", "4.3": "4.3.1"}
-WITH_ZOOKEEPER = "2.8"
+OLDER = {"2.1": "2.1.1", "2.3": "2.3.1", "2.4": "2.4.1", "2.5": "2.5.1", "2.7": "2.7.2"}  # for checks that name them
+VERSIONS = RELEASES | OLDER
+WITH_ZOOKEEPER = ("2.8", *OLDER)
+BEFORE_SCALA_2_13 = ("2.1", "2.3")
+# Their own ZooKeeper, 3.4, does not resolve addresses on today's Java.
+ZOOKEEPER = "org.apache.zookeeper:zookeeper:3.5.9"
 PATIENCE_SECONDS = 20
 # Of both: few partitions of internal topics, and nothing that happens by itself.
 SETTINGS = {
@@ -142,11 +148,14 @@ class RawClient:
 
 
 class KafkaWithZooKeeper:
-    """A running Kafka 2.8 and its ZooKeeper, in one process."""
+    """A running Kafka of before KRaft and its ZooKeeper, in one process."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        version = RELEASES[WITH_ZOOKEEPER]
-        classes = jars(f"kafka-{version}", [f"org.apache.kafka:kafka_2.13:{version}"])
+    def __init__(self, release: str, settings: Mapping[str, str]) -> None:
+        version = VERSIONS[release]
+        artifacts = [f"org.apache.kafka:kafka_2.13:{version}"]
+        if release in BEFORE_SCALA_2_13:
+            artifacts = [f"org.apache.kafka:kafka_2.12:{version}", ZOOKEEPER]
+        classes = jars(f"kafka-{version}", artifacts)
         self.folder = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         (self.folder / "keeper").mkdir()
         self.log_dirs = [self.folder / "logs"]
@@ -198,14 +207,14 @@ class Pair(NamedTuple):
 @contextmanager
 def apache(release: str, settings: Mapping[str, str]) -> Iterator[Side]:
     """A running Apache Kafka that answers what controllers answer. Raises Missing, Failed."""
-    if release == WITH_ZOOKEEPER:
-        running: Any = KafkaWithZooKeeper(settings)
+    if release in WITH_ZOOKEEPER:
+        running: Any = KafkaWithZooKeeper(release, settings)
     else:
         running = apache_kafka.Kafka(release, None, 1, **settings)
     client = RawClient(running.port)
     try:
         _wait_until_ready(running, client)
-        yield Side(f"Apache Kafka {RELEASES[release]}", running.address, running.log_dirs[0], client)
+        yield Side(f"Apache Kafka {VERSIONS[release]}", running.address, running.log_dirs[0], client)
     finally:
         client.close()
         running.stop()

@@ -1,5 +1,6 @@
 """Produce requests' records that a seeded generator damages: message formats v0, v1 and v2, all codecs, every field of
-the headers and of the records; the CRC mostly fits what was damaged.
+the headers and of the records; the CRC mostly fits what was damaged. Some requests have a transactional id, some a
+second partition with a sound batch.
 
 Owns the damage, not what a broker says of it: `tests/interop/refused_batches.py` sends the batches to Apache Kafka and
 to ours, `records/test_refused_batches.py` reads what Kafka answered.
@@ -11,7 +12,7 @@ import random
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from crc32c import crc32c
 
@@ -33,12 +34,15 @@ _BROKEN = (b"", b"\x00", b"\x80", b"\xff", b"\x80" * 5 + b"\x00", b"\xff" * 10, 
 
 
 class Case(NamedTuple):
-    """`records` of one partition of `topic` in a Produce request of `version`; `damage` names what was done to them."""
+    """A Produce request of `version` for partition 0 of `topic`; `damage` names what was done to its records."""
 
     topic: str
     version: int
     records: bytes
     damage: tuple[str, ...]
+    transactional_id: str | None = None
+    beside: Literal["", "before", "after"] = ""
+    """Where in the request partition 1 stands, which gets the sound batch that `sound` returns."""
 
 
 def zigzag(value: int, width: int = 0) -> bytes:
@@ -161,6 +165,8 @@ def _headers_of(source: random.Random, batch: Batch) -> dict[str, Any]:
 
 
 _LENGTHS = (-1, -2, -100, INT32_MIN, 0, 1, 5, 63, 64, 100, 8191, 8192, 1 << 20, INT32_MAX)
+# From 2^31 - 12 on the length of a batch and the 12 bytes before it together are negative in 32 bits.
+_NEAR_MAX = (INT32_MAX, INT32_MAX - 1, INT32_MAX - 11, INT32_MAX - 12, INT32_MAX - 13)
 _TIMES = (-1, -2, -1000, INT64_MIN, INT64_MIN + 1, 0, 1, INT64_MAX, INT64_MAX - 1)
 
 
@@ -206,6 +212,7 @@ def _times(source: random.Random, batch: Batch) -> None:
     """A timestamp somewhere else, by its delta or by the base."""
     record = _any_record(source, batch)
     target = source.choice((*_TIMES, batch["base_timestamp"] + 2 * HOUR_MS, batch["base_timestamp"] - 2 * HOUR_MS))
+    target = min(max(target, INT64_MIN), INT64_MAX)  # where the times were changed before
     if source.random() < 0.5:
         delta = target - batch["base_timestamp"]
         record["timestamp"] = delta if INT64_MIN <= delta <= INT64_MAX else target
@@ -240,6 +247,12 @@ def _transactional(source: random.Random, batch: Batch) -> None:
         _producer(source, batch)
 
 
+def _control(source: random.Random, batch: Batch) -> None:
+    batch["attributes"] |= source.choice((0x20, 0x30))
+    if source.random() < 0.5:
+        _producer(source, batch)
+
+
 def _packed(source: random.Random, batch: Batch) -> None:
     """Damage to the compressed bytes."""
     place, kind, byte = (
@@ -259,6 +272,13 @@ def _packed(source: random.Random, batch: Batch) -> None:
 
     batch["packed"] = damage
     batch["codec"] = batch["codec"] or source.choice((1, 2, 3, 4))
+
+
+def _behind(source: random.Random, batch: Batch) -> None:
+    length = struct.pack(">qi", 0, source.choice(_NEAR_MAX))
+    batch["behind"] = source.choice(
+        (b"\0", bytes(11), bytes(12), bytes(16), bytes(17), bytes(80), length, length + bytes(4), length + bytes(5))
+    )
 
 
 def _broken(source: random.Random, batch: Batch) -> None:
@@ -292,11 +312,11 @@ def _keys(source: random.Random, batch: Batch) -> None:
 DAMAGE_V2: dict[str, tuple[float, Callable[[random.Random, Batch], None]]] = {
     "nothing": (2, lambda source, batch: None),
     "base offset": (1, _set("base_offset", 1, -1, INT64_MIN, INT64_MAX, 100)),
-    "length": (1, _set("length", -1, 0, 13, 14, 20, 48, 49, 60, 100, 1 << 20, INT32_MAX, INT32_MIN)),
+    "length": (2, _set("length", -1, 0, 13, 14, 20, 48, 49, 60, 100, 1 << 20, *_NEAR_MAX, INT32_MIN)),
     "magic": (1, _set("magic", 0, 1, 3, -1, 127)),
     "crc": (1, _set("crc", 1, 0x80000000)),
     "codec bits": (1, _set("codec_bits", 0, 1, 2, 3, 4, 5, 6, 7)),
-    "control": (1, _set("attributes", 0x20, 0x30)),
+    "control": (2, _control),
     "append time": (1, _set("attributes", 0x08)),
     "delete horizon": (1, _set("attributes", 0x40, 0x48)),
     "unused bits": (1, _set("attributes", 0x80, 0x100, 0x4000, -0x8000)),
@@ -328,7 +348,7 @@ DAMAGE_V2: dict[str, tuple[float, Callable[[random.Random, Batch], None]]] = {
     "tail": (1, _set("tail", b"\0", b"\x0c" + bytes(6), b"tail")),
     "cut": (1, _set("cut", 1, 2, 6, 20)),
     "keys": (1, _keys),
-    "bytes behind": (1, _set("behind", b"\0", bytes(11), bytes(12), bytes(16), bytes(17), bytes(80))),
+    "bytes behind": (2, _behind),
     "compressed bytes": (2, _packed),
 }
 
@@ -398,7 +418,7 @@ def _sealed_message(
     crc = zlib.crc32(body) ^ (1 if damage == "crc" else 0)
     length = len(body) + 4
     if damage == "length":
-        length = source.choice((-1, 0, 13, 14, length - 1, length + 1, INT32_MAX))
+        length = source.choice((-1, 0, 13, 14, length - 1, length + 1, *_NEAR_MAX))
     return struct.pack(">qiI", offset, length, crc) + body
 
 
@@ -437,6 +457,27 @@ def _old(source: random.Random, now_ms: int) -> tuple[bytes, tuple[str, ...]]:
     return outer, tuple(damages)
 
 
+def sound(now_ms: int) -> bytes:
+    """A batch of which no topic and no release refuses anything."""
+    return _sealed(
+        {
+            "base_offset": 0,
+            "leader_epoch": -1,
+            "magic": 2,
+            "codec": 0,
+            "attributes": 0,
+            "base_timestamp": now_ms,
+            "max_timestamp": now_ms,
+            "producer_id": -1,
+            "producer_epoch": -1,
+            "base_sequence": -1,
+            "records": [
+                {"attributes": 0, "timestamp": 0, "offset": 0, "key": b"sound", "value": b"record", "headers": []}
+            ],
+        }
+    )
+
+
 def cases(seed: int, count: int, now_ms: int, *, old: bool) -> list[Case]:
     """So many; with `old`, formats v0 and v1 are among them, in Produce v0 to v2."""
     source = random.Random(seed)
@@ -451,4 +492,7 @@ def _case(source: random.Random, now_ms: int, old: bool) -> Case:
     else:
         records, damage = _v2(source, now_ms)
         version = source.choice((2, 3, 6, 7, 8, 8, 9) if old else (3, 6, 7, 8, 8, 9))
-    return Case(topic, version, records, damage)
+    # Produce v0-v2 have no field for it. No coordinator has heard of the id.
+    transactional_id = "transactional-id" if version >= 3 and source.random() < 0.2 else None
+    beside: Any = source.choice(("before", "after")) if source.random() < 0.25 else ""
+    return Case(topic, version, records, damage, transactional_id, beside)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import os
 import random
@@ -20,14 +21,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from mutated_batches import cases  # type: ignore[import-not-found]
 
 from ottla.broker.errors import code_of
+from ottla.broker.releases import profile
 from ottla.protocol.records import batch, walk
-from ottla.protocol.records.rules import Rules
+from ottla.protocol.records.rules import UNLIMITED_MS, Rules
 from ottla.protocol.records.validate import place, prepare
 
 SCALE = float(os.environ.get("OTTLA_TEST_SCALE", "1"))
 HOUR_MS = 3_600_000
 GOLDEN = Path(__file__).with_name("golden") / "refused_batches.jsonl"
 ANSWERS: list[dict[str, Any]] = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+OF_RELEASE = "append_time_bit_allowed counted_record_errors old_formats one_magic record_errors unnumbered_fail".split()
 RULES = {
     "plain": Rules(),
     "append": Rules(log_append_time=True),
@@ -39,13 +42,12 @@ RULES = {
 
 def answered(answer: dict[str, Any]) -> tuple[int, list[int]]:
     """(error code, refused records) of ours for the batch of an answer of Kafka."""
-    rules = RULES[answer["topic"]]
-    if answer["release"] == "4.3":
-        rules = Rules(
-            **{name: getattr(rules, name) for name in ("log_append_time", "compacted", "compression")},
-            timestamp_after_max_ms=HOUR_MS,
-            old_formats=False,
-        )
+    behaviour = profile(answer["release"]).behaviour
+    rules = dataclasses.replace(
+        RULES[answer["topic"]],
+        timestamp_after_max_ms=HOUR_MS if answer["release"] == "4.3" else UNLIMITED_MS,
+        **{name: getattr(behaviour, name) for name in OF_RELEASE},
+    )
     try:
         prepare(bytearray(base64.b64decode(answer["records"])), rules, answer["now_ms"], answer["version"])
     except Exception as error:

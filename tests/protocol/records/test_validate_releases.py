@@ -17,6 +17,7 @@ import pytest
 from ottla.broker.releases import profile
 from ottla.protocol.records import batch
 from ottla.protocol.records.batch import CorruptRecords, Record
+from ottla.protocol.records.errors import InvalidRecords
 from ottla.protocol.records.rules import Rules
 from ottla.protocol.records.validate import place, prepare
 
@@ -26,6 +27,8 @@ from message_sets import HOUR, LOG_APPEND_TIME, NOW, SAMPLE, made, message, plai
 # What differs between families; `target_magic` is what a topic with default configs stores.
 FAMILIES: dict[str, Rules] = {
     "0.9": Rules(
+        counted_record_errors=False,
+        sizes_overflow=False,
         target_magic=0,
         one_magic=False,
         record_errors="none",
@@ -35,6 +38,8 @@ FAMILIES: dict[str, Rules] = {
         max_message_bytes=1000012,
     ),
     "0.10.2": Rules(
+        counted_record_errors=False,
+        sizes_overflow=False,
         target_magic=1,
         one_magic=False,
         record_errors="none",
@@ -44,20 +49,29 @@ FAMILIES: dict[str, Rules] = {
         max_message_bytes=1000012,
     ),
     "1.1": Rules(
+        counted_record_errors=False,
         one_magic=False,
         record_errors="none",
         append_time_bit_allowed=False,
         unnumbered_fail=False,
         zstd_allowed=False,
     ),
-    "2.3": Rules(one_magic=False, record_errors="none", append_time_bit_allowed=False, unnumbered_fail=False),
+    "2.3": Rules(
+        counted_record_errors=False,
+        one_magic=False,
+        record_errors="none",
+        append_time_bit_allowed=False,
+        unnumbered_fail=False,
+    ),
     "2.4": Rules(
+        counted_record_errors=False,
         record_errors="first",
         refuse_unnumbered=True,
         append_time_bit_allowed=False,
         unnumbered_fail=False,
     ),
-    "2.8": Rules(append_time_bit_allowed=False),
+    "2.5": Rules(counted_record_errors=False, append_time_bit_allowed=False, unnumbered_fail=False),
+    "2.8": Rules(counted_record_errors=False, append_time_bit_allowed=False),
     "3.5": Rules(append_time_bit_allowed=False),
     "3.9": Rules(),
     "4.3": Rules(old_formats=False, timestamp_after_max_ms=HOUR),
@@ -66,7 +80,7 @@ FAMILIES: dict[str, Rules] = {
 OLD_MAGIC = ("0.9", "0.10.2")
 MERGING = ("0.9", "0.10.2", "1.1", "2.3")
 ONE_BY_ONE = (*MERGING, "2.4")
-BIT_REFUSED = (*ONE_BY_ONE, "2.8", "3.5")
+BIT_REFUSED = (*ONE_BY_ONE, "2.5", "2.8", "3.5")
 WITH_OLD = tuple(name for name in FAMILIES if name != "4.3")
 
 CORRUPT, INVALID, TIMES = "CorruptRecords", "InvalidRecords", "InvalidTimestamps"
@@ -405,11 +419,11 @@ def test_in_place_or_rebuilt(release: str) -> None:
 
 @pytest.mark.parametrize("release", FAMILIES)
 def test_compressed_records_that_are_not_numbered_from_0(release: str) -> None:
-    """Up to 2.3 written anew; refused by 2.4, which names the first of them; later ones fail."""
+    """Up to 2.3 and in 2.5 written anew; refused by 2.4, which names the first of them; later ones fail."""
     gappy = [record._replace(offset=record.offset * 2) for record in SAMPLE]
     data = header_changed(23, ">i", 2, batch.build(gappy, codec=1))
     rules = family(release, target_magic=2)
-    if release in MERGING:
+    if release in (*MERGING, "2.5"):
         assert outcome(data, rules, 13) == REBUILT
     else:
         assert indexes(data, rules, 13) == ((INVALID, [1]) if release == "2.4" else (UNWRITABLE, []))
@@ -452,12 +466,61 @@ def test_what_cannot_be_written_anew(release: str) -> None:
         assert outcome(made(2, 0, headers), packed, 13) == (REBUILT if target == 2 else UNWRITABLE)
 
 
+# --- sizes, and the texts of refusals
+
+
+@pytest.mark.parametrize("release", WITH_OLD)
+def test_sizes_near_2_to_the_31(release: str) -> None:
+    """With 12 more they overflow from 0.11 on; before, such an entry reaches beyond the set."""
+    rules = family(release)
+    fails = "OverflowingSize" if rules.sizes_overflow else NOTHING
+    for data in (V1, V2) if rules.sizes_overflow else (V1,):
+        for length, result in ((2**31 - 1, fails), (2**31 - 12, fails), (2**31 - 13, NOTHING)):
+            sized = data[:8] + struct.pack(">i", length) + data[12:]
+            assert outcome(sized, rules) == outcome(sized[:17], rules) == result
+            assert outcome(sized[:16], rules) == NOTHING
+
+
+TEXTS = {
+    "2.3": "Compacted topic cannot accept message without key in topic partition {partition}",
+    "2.4": "Compacted topic cannot accept message without key in topic partition {partition}",
+    "2.8": "One or more records have been rejected",
+    "3.9": "One or more records have been rejected due to 2 record errors in total, and only showing the first three",
+}
+
+
+@pytest.mark.parametrize("release", TEXTS)
+def test_texts_of_refused_records(release: str) -> None:
+    keyless = batch.build([record._replace(key=None) for record in SAMPLE[:2]])
+    with pytest.raises(InvalidRecords) as raised:
+        prepare(bytearray(keyless), family(release, compacted=True), NOW, 8)
+    assert raised.value.message.startswith(TEXTS[release])
+    assert len(raised.value.message) == len(TEXTS[release]) or release == "3.9"
+    texts = [error.message for error in raised.value.record_errors]
+    assert texts == {"2.3": [], "2.4": [None]}.get(release, [TEXTS["2.4"]] * 2)
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_up_to_2_4_a_compressed_batch_is_read_whole_before_a_record_is_judged(codec: int) -> None:
+    """Then what is wrong with its last record comes before the first one's missing key."""
+    records = [SAMPLE[0]._replace(offset=index, key=None) for index in range(3)]
+    payload = bytearray(batch.payload(batch.build(records), 0, batch.read_header(batch.build(records))))
+    payload[-1] = 1  # a negative number of headers
+    data = batch.with_payload(batch.read_header(batch.build(records)), payload, codec, None)
+    for release in ("2.3", "2.4", "3.9"):
+        with pytest.raises(InvalidRecords) as raised:
+            prepare(bytearray(data), family(release, compacted=True), NOW, 7)
+        assert ("without key" in str(raised.value)) == (release != "3.9" and not codec), release
+
+
 # --- the table of releases says the same
 
 
 @pytest.mark.parametrize("release", FAMILIES)
 def test_rules_are_the_releases(release: str) -> None:
     behaviour, rules = profile(release).behaviour, FAMILIES[release]
-    for name in ("one_magic", "record_errors", "refuse_unnumbered", "append_time_bit_allowed", "old_formats"):
+    names = "one_magic record_errors counted_record_errors refuse_unnumbered unnumbered_fail append_time_bit_allowed"
+    for name in (*names.split(), "old_formats"):
         assert getattr(behaviour, name) == getattr(rules, name), name
     assert behaviour.newest_magic == rules.target_magic
+    assert rules.sizes_overflow == (behaviour.newest_magic == 2)
