@@ -108,6 +108,10 @@ def expected(data: bytes, version: int, release: str, target: int = 2) -> Outcom
     short = isinstance(first, list) and whole and first[0][16] == 2 and len(first[0]) < 51
     if closes_for_unreadable(release) and (not whole or short):
         return None
+    if isinstance(first, list) and whole and first[0][16] == 2 and first[0][22] & 0x10:
+        wrong = isinstance(found, int) or len(found) != 1
+        if since(release, "2.1") or (version >= 3 and not (wrong and first[0][22] & 7 < 4)):
+            return 53
     if isinstance(first, int):
         return first if version < 3 or since(release, "2.1") else None
     if version >= 3:

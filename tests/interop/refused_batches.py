@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from checks import OUT, ROOT, Check, Failed
-from coordinators import TRANSACTION, find
+from coordinators import find
 from mutated_batches import TOPICS, Case, cases, sound  # type: ignore[import-not-found]
 from side_by_side import PATIENCE_SECONDS, VERSIONS, RawClient, Side, both
 
@@ -38,6 +38,7 @@ NEW = ("3.9", "4.3")
 KEPT_BYTES_MAX = 700  # of one batch's records
 OF_REQUEST = (53, 49, 47)  # codes that the records alone do not tell
 TOPIC_ALREADY_EXISTS = 36
+TRANSACTIONS = 1  # a key type of FindCoordinator
 WINDOW = 40  # requests in flight
 SHOWN = 12
 _TOPIC = ProduceRequest.TopicProduceData
@@ -247,9 +248,7 @@ def run(release: str) -> str:
     with both(release, authorizer=False) as pair:
         for side in (pair.theirs, pair.ours):
             _create_topics(side)
-            find(
-                side, TRANSACTION
-            )  # batches with a transactional id are refused otherwise until there is a coordinator
+            find(side, TRANSACTIONS)  # without a coordinator batches with a transactional id are refused
         time.sleep(1)
         theirs, ours = (asked(side.client, sent, now_ms) for side in (pair.theirs, pair.ours))
         found = list(zip(sent, theirs, ours, strict=True))
