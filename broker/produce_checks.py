@@ -186,8 +186,6 @@ async def _check_batches(request: ProduceRequest, context: RequestContext, *, re
 async def _check_sets(request: ProduceRequest, context: RequestContext) -> None:
     """Refuses all of a request of v0-v2 for any batch or message that cannot be read, in cooperative steps. Kafka 3.8
     and 3.9 look for transactional batches in the whole sets."""
-    if sum(len(topic.partition_data) for topic in request.topic_data) == 1:
-        return  # the partition's own answer has the same code
     for records in _taken(request, context):
         position = 0
         try:

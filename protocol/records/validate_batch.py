@@ -122,6 +122,8 @@ def examining(data: bytes | memoryview, header: BatchHeader, rules: Rules, now_m
         left -= 1 + found.header_count
         if found.header_count:
             yield from _skipping_headers(data, found)
+        if index == count - 1:  # a release that stops at the first refused record has looked behind the last one
+            walk.check_end(position, end, count)
         timestamp = base if marked else base + found.timestamp_delta
         highest, lowest = max(highest, timestamp), min(lowest, timestamp)
         if marked:  # the bit goes where the topic has create time: then readers take the record's own

@@ -70,8 +70,8 @@ async def outcome(played: Played, data: bytes | bytearray, version: int, topic: 
 # ---- what is to be expected, by the formats
 
 
-def entries(data: bytes, release: str) -> list[bytes] | int:
-    """The whole entries of a set, or the code where it cannot be split."""
+def entries(data: bytes, release: str, *, reads_producers: bool = False) -> list[bytes] | int:
+    """The whole entries of a set, or the code where it cannot be split, or a batch ends before its producer id."""
     found: list[bytes] = []
     position = 0
     while len(data) - position >= 12:
@@ -87,6 +87,8 @@ def entries(data: bytes, release: str) -> list[bytes] | int:
             return UNKNOWN
         if len(data) - position < 12 + length:
             break
+        if reads_producers and magic == 2 and 12 + length < 51:
+            return UNKNOWN
         found.append(data[position : position + 12 + length])
         position += 12 + length
     return found
@@ -101,7 +103,7 @@ def is_sound(entry: bytes) -> bool:
 
 def expected(data: bytes, version: int, release: str, target: int = 2) -> Outcome:
     """Of a set whose entries, but for one damage, are good; a wrapper or batch holds three records."""
-    found = entries(data, release)
+    found = entries(data, release, reads_producers=version < 3 and release == "3.9")
     end = 12 + max(0, *struct.unpack_from(">i", data, 8)) if len(data) > 12 else 0
     first = entries(data[:end], release)
     whole = isinstance(first, list) and bool(first)

@@ -92,14 +92,14 @@ REASONS: list[Reason] = [
     ),
     Reason(
         "bits of a varint above 32 or 64, which Kafka drops and other clients do not",
-        lambda case, theirs, ours: _is(case, "broken varint") and ours.code == 87 and theirs.code in (0, 32),
+        lambda case, theirs, ours: _is(case, "broken varint") and ours.code == 87 and theirs.code in (0, 32, 87),
     ),
     Reason(
         "timestamps above 64 bits, which Kafka wraps and other clients do not",
         lambda case, theirs, ours: (
             _is(case, "times", "broken varint")
             and ours.code == 32
-            and (theirs.code != 2 or case.topic == "compact")  # 2 up to 2.3, for a record without a key
+            and (theirs.code != 2 or case.topic == "compact" or len(case.damage) > 1)  # up to 2.3 for another fault
         ),
     ),
     Reason(
@@ -108,7 +108,7 @@ REASONS: list[Reason] = [
         lambda case, theirs, ours: (
             _is(case, "length", "attributes", "magic", "cut", "codec bits", "bytes behind", "tail", *_IN_RECORD)
             and theirs.code == -1
-            and ours.code in (2, 87)
+            and ours.code in (2, 32, 87)
         ),
     ),
     Reason(
@@ -124,6 +124,12 @@ REASONS: list[Reason] = [
     Reason(
         "2^31 - 1 records by a compressed batch's header: Kafka up to 2.5 takes an array for them, OutOfMemoryError",
         lambda case, theirs, ours: _is(case, "count and delta") and theirs.code == -1 and ours.code in (2, 87),
+    ),
+    Reason(
+        "more records by the header than there can be: Kafka up to 2.4 refuses the first record for its own fault",
+        lambda case, theirs, ours: (
+            _is(case, "count and delta") and _codec(case) == 0 and theirs.code == 32 and ours.code in (2, 87)
+        ),
     ),
     Reason(
         "messages converted to v2 one by one: Kafka fails at a timestamp below -1 before it comes to one without a key",
