@@ -131,7 +131,7 @@ class StoredQuotas:
             left -= 1 + len(entity) + len(ops)
             if left < 0:
                 yield None
-                left = STEP_ENTRIES
+                left = STEP_ENTRIES - len(entity)
             name = tuple(sorted(entity.items()))
             try:
                 if self._checks == "kraft":
@@ -147,6 +147,8 @@ class StoredQuotas:
                 records += made
                 if len(records) > CHANGES_MAX and self._checks == "kraft":
                     raise Refused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        if left < 0:  # one of the last entities has thousands of parts
+            yield None
         return records, [(dict(name), refused) for name, refused in results.items()]
 
     def _altered(
