@@ -140,6 +140,11 @@ class Behaviour:
     COORDINATOR_NOT_AVAILABLE, other requests answer NOT_COORDINATOR."""
     removes_unsynced: bool = True
     """A member that sends no SyncGroup within the rebalance timeout is removed (KAFKA-12890)."""
+    member_checks: Literal["rebalance_first", "given", "all", "unless_empty"] = "unless_empty"
+    """Which requests of groups are refused for their member. `rebalance_first`: before the assignment is known each
+    OffsetCommit, with REBALANCE_IN_PROGRESS, else as `given`. `given`: an instance id that the group does not have is
+    ignored, and TxnOffsetCommit may name a member or a generation alone. `all`: these are refused. `unless_empty`: as
+    `all`, but a commit without a generation to an Empty group may name any member."""
     heartbeats_before_sync: bool = True
     """A heartbeat before the assignment is known keeps the member's session, rather than being refused with
     REBALANCE_IN_PROGRESS."""
@@ -252,6 +257,7 @@ BEHAVIOUR_MOVES: dict[str, Moves] = {
     "in_sync_at_most_replicas": (("0.8.2", False), ("3.7", True)),
     "coordinator_awaits_topic": (("0.8.2", True),),
     "removes_unsynced": (("0.8.2", False), ("2.8", True)),
+    "member_checks": (("0.8.2", "rebalance_first"), ("2.4", "given"), ("3.0", "all"), ("3.3", "unless_empty")),
     "heartbeats_before_sync": (("0.8.2", False), ("2.6", True)),
     "first_session_at_join": (("0.8.2", True), ("2.2", False), ("2.5", True)),
     "old_group_coordinator": (("0.8.2", True), ("4.0.0", False)),

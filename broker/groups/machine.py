@@ -190,7 +190,7 @@ def _join_dead(step: Step, event: Join) -> None:
 
 def _sync_accepted(step: Step, event: Sync) -> Member | None:
     group = step.group
-    error = generation_error(group, event)
+    error = generation_error(step, event)
     if error is ErrorCode.NONE and (
         event.protocol_type not in (None, group.protocol_type) or event.protocol_name not in (None, group.protocol_name)
     ):
@@ -248,7 +248,7 @@ def _heartbeat_as(healthy: ErrorCode) -> Callable[[Step, Heartbeat], None]:
     """A valid heartbeat keeps the session and is answered so."""
 
     def heartbeat(step: Step, event: Heartbeat) -> None:
-        error = generation_error(step.group, event)
+        error = generation_error(step, event)
         if error is ErrorCode.NONE:
             step.start_session(step.group.members[event.member_id])
             error = healthy
@@ -261,7 +261,7 @@ def _heartbeat_completing(step: Step, event: Heartbeat) -> None:
     if step.settings.heartbeats_before_sync:
         _heartbeat_healthy(step, event)
         return
-    error = generation_error(step.group, event)
+    error = generation_error(step, event)
     step.reply(event.token, ErrorReply(error or ErrorCode.REBALANCE_IN_PROGRESS))
 
 
@@ -284,7 +284,8 @@ def _leave(step: Step, event: Leave) -> None:
             step.effects.append(CancelTimer(PendingExpired(member_id)))
             step.drop_pending(member_id)
         else:
-            error = identity_error(step.group, member_id, instance_id)
+            ignores = step.settings.ignores_absent_instances
+            error = identity_error(step.group, member_id, instance_id, ignores_absent_instances=ignores)
             if error is ErrorCode.NONE:
                 step.remove_and_rebalance(member_id)
         left.append(LeftMember(member_id, instance_id, error))
@@ -295,24 +296,46 @@ def _leave_dead(step: Step, event: Leave) -> None:
     step.reply(event.token, LeaveReply(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
-def _commit_error(group: Group, event: Commit) -> ErrorCode:
-    if event.generation_id < 0 and group.state is EMPTY:
+def _commit_error(step: Step, event: Commit) -> ErrorCode:
+    group, checks = step.group, step.settings.member_checks
+    is_plain = event.generation_id < 0 and group.state is EMPTY
+    if step.settings.ignores_absent_instances:
+        current = None if event.instance_id is None else group.member_of_instance(event.instance_id)
+        if current not in (None, event.member_id):
+            return ErrorCode.FENCED_INSTANCE_ID
+        if event.transactional:
+            return _named_error(group, event)
+        if is_plain:
+            return ErrorCode.NONE
+        if checks == "rebalance_first" and group.state is COMPLETING:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return generation_error(step, event)
+    if is_plain and (checks == "unless_empty" or not (event.member_id or event.instance_id is not None)):
         return ErrorCode.NONE
     if event.generation_id >= 0 or event.member_id or event.instance_id is not None:
-        return generation_error(group, event)
+        return generation_error(step, event)
     # Old transactional producers name no member; all others must be members while there are members.
     return ErrorCode.NONE if event.transactional else ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def _named_error(group: Group, event: Commit) -> ErrorCode:
+    """Checks the member id and the generation of a transactional commit, each where it is given (KIP-447 in 2.5)."""
+    if event.member_id and event.member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if event.generation_id >= 0 and event.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.NONE
+
+
 def _commit(step: Step, event: Commit) -> None:
-    error = _commit_error(step.group, event)
+    error = _commit_error(step, event)
     if error is ErrorCode.NONE and event.member_id in step.group.members and not event.transactional:
         step.start_session(step.group.members[event.member_id])
     step.reply(event.token, ErrorReply(error))
 
 
 def _commit_completing(step: Step, event: Commit) -> None:
-    error = _commit_error(step.group, event)
+    error = _commit_error(step, event)
     if error is ErrorCode.NONE and not event.transactional:
         error = ErrorCode.REBALANCE_IN_PROGRESS
     step.reply(event.token, ErrorReply(error))

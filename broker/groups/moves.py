@@ -314,18 +314,21 @@ def fits(group: Group, event: Join) -> bool:
     return any(name in common for name, _ in event.protocols)
 
 
-def identity_error(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:
+def identity_error(
+    group: Group, member_id: str, instance_id: str | None, *, ignores_absent_instances: bool = False
+) -> ErrorCode:
     if instance_id is not None:
         current = group.member_of_instance(instance_id)
-        if current is None:
+        if current is None and not ignores_absent_instances:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if current != member_id:
+        if current not in (None, member_id):
             return ErrorCode.FENCED_INSTANCE_ID
     return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def generation_error(group: Group, event: Sync | Heartbeat | Commit) -> ErrorCode:
-    error = identity_error(group, event.member_id, event.instance_id)
-    if error is ErrorCode.NONE and event.generation_id != group.generation_id:
+def generation_error(step: Step, event: Sync | Heartbeat | Commit) -> ErrorCode:
+    ignores = step.settings.ignores_absent_instances
+    error = identity_error(step.group, event.member_id, event.instance_id, ignores_absent_instances=ignores)
+    if error is ErrorCode.NONE and event.generation_id != step.group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     return error

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...protocol.errors import ErrorCode
 from ..behaviour import Behaviour
-from .state import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from .state import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings, MemberChecks
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class CoordinatorSettings:
     removes_unsynced: bool = True
     heartbeats_before_sync: bool = True
     first_session_at_join: bool = True
+    member_checks: MemberChecks = "unless_empty"
 
     @classmethod
     def from_config(cls, config: Any, behaviour: Behaviour) -> CoordinatorSettings:
@@ -42,6 +43,7 @@ class CoordinatorSettings:
             removes_unsynced=behaviour.removes_unsynced,
             heartbeats_before_sync=behaviour.heartbeats_before_sync,
             first_session_at_join=behaviour.first_session_at_join,
+            member_checks=behaviour.member_checks,
         )
 
     @property
@@ -53,6 +55,7 @@ class CoordinatorSettings:
             self.removes_unsynced,
             self.heartbeats_before_sync,
             self.first_session_at_join,
+            self.member_checks,
         )
 
 

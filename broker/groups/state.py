@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from ...protocol.errors import ErrorCode
 
@@ -17,6 +17,8 @@ NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """How long a member that never had an answer may stay parked: it has no id to heartbeat with. Kafka's own constant."""
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+
+MemberChecks: TypeAlias = Literal["rebalance_first", "given", "all", "unless_empty"]
 
 
 class GroupState(Enum):
@@ -42,6 +44,12 @@ class GroupSettings:
     removes_unsynced: bool = True
     heartbeats_before_sync: bool = True
     first_session_at_join: bool = True
+    member_checks: MemberChecks = "unless_empty"
+
+    @property
+    def ignores_absent_instances(self) -> bool:
+        """Whether a member may name an instance id that the group does not have, before 3.0."""
+        return self.member_checks in ("rebalance_first", "given")
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,7 @@ SIGNS: Mapping[str, tuple[Sign, ...]] = {
     "in_sync_at_most_replicas": _signs(0, path=r"error_code$", holds=_codes(0, 19, 20)),
     "coordinator_awaits_topic": _signs(*_COORDINATED, path=r"error_code$|^$", holds=_either(15, 16)),
     **dict.fromkeys("removes_unsynced first_session_at_join".split(), _signs(11, 12, 14, 15)),
+    "member_checks": _signs(8, 12, 13, 14, 28, path=r"error_code$", holds=_codes(0, 22, 25, 27)),
     "heartbeats_before_sync": _signs(12, path=r"error_code$", holds=_codes(0, 25, 27)),
     "described_text": _signs(32, path=r"error_message$"),
     "acl_text": _signs(29, 30, path=r"error_message$"),

@@ -318,6 +318,13 @@ COLUMNS: dict[str, list[tuple[str, Any]]] = {
         (f"2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
         ("ottla", True),
     ],
+    "member_checks": [
+        (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3", "rebalance_first"),
+        ("2.4 2.5 2.6 2.7 2.8", "given"),
+        ("3.0 3.1 3.2", "all"),
+        (f"3.3 3.4 3.5 {FROM_3_6} {FROM_4}", "unless_empty"),
+        ("ottla", "unless_empty"),
+    ],
     "heartbeats_before_sync": [
         (f"{BEFORE_1} 1.0.1 1.0 1.1 2.0.0 2.0 2.1 2.2 2.3 2.4 2.5", False),
         (f"2.6 2.7 2.8 {FROM_3_TO_3_5} {FROM_3_6} {FROM_4}", True),
