@@ -54,6 +54,7 @@ INTERNAL_TOPICS = frozenset((GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC))
 NAME_LENGTH_MAX = 249
 PARTITIONS_AT_ONCE_MAX = 10_000  # per request, as in KRaft
 STEP_PARTITIONS = 10  # opened or deleted in one cooperative step; one takes up to a millisecond
+PLACED_AT_ONCE = 500
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -306,13 +307,10 @@ class Topics:
         self._new_names.add(name)
         topic = Topic(name, new_topic_id(self._random_uuid), TopicConfig(self._config, kept))
         try:
-            self._logs.forget_offsets(name, range(len(replicas)))
-            placed = [(index, self._logs.place(name, index)) for index in range(len(replicas))]
-            self._assign(topic, 0, replicas)
+            placed, new = yield from self._place_logs(topic, 0, replicas)
             records: list[Any] = [TopicRecord(name=name, topic_id=topic.id)]
             records += [config_record(name, key, value) for key, value in kept.items()]
-            records += self._new_records(topic, placed)
-            yield from self._metadata.append_steps(records, now_ms)
+            yield from self._metadata.append_steps(records + new, now_ms)
             yield from self._open_new(topic, placed, now_ms)
         finally:
             self._new_names.discard(name)
@@ -338,11 +336,24 @@ class Topics:
             self._metadata.append([RemoveTopicRecord(topic_id=topic.id)], now_ms)
             raise
 
-    def _assign(self, topic: Topic, first: int, replicas: Sequence[Sequence[int]]) -> None:
+    def _place_logs(
+        self, topic: Topic, first: int, replicas: Sequence[Sequence[int]]
+    ) -> Steps[tuple[list[tuple[int, bytes]], list[PartitionRecord]]]:
+        """Chooses the directories of new partitions, from the index `first` on: (index, directory) and the record of
+        each."""
+        self._logs.forget_offsets(topic.name, range(first, first + len(replicas)))
+        placed: list[tuple[int, bytes]] = []
+        records: list[PartitionRecord] = []
         for index, nodes in enumerate(replicas, first):
-            self._assigned[topic.id, index] = self._recorded[topic.id, index] = self._nodes.assigned(
+            if len(placed) % PLACED_AT_ONCE == PLACED_AT_ONCE - 1:
+                yield None
+            at = self._logs.place(topic.name, index)
+            made = self._assigned[topic.id, index] = self._recorded[topic.id, index] = self._nodes.assigned(
                 nodes, LEADER_EPOCH
             )
+            placed.append((index, at))
+            records.append(partition_record(topic.id, index, made, at))
+        return placed, records
 
     def add_partitions(
         self, topic: Topic, count: int, now_ms: int, replicas: Sequence[Sequence[int]] | None = None
@@ -363,10 +374,8 @@ class Topics:
         if replicas is None:
             factor = len(topic.partitions[0].replicas) if topic.partitions else self.replication_factor(topic.name)
             replicas = self.place(count - first, factor, grows=True)
-        self._logs.forget_offsets(topic.name, range(first, count))
-        placed = [(index, self._logs.place(topic.name, index)) for index in range(first, count)]
-        self._assign(topic, first, replicas)
-        yield from self._metadata.append_steps(self._new_records(topic, placed), now_ms)
+        placed, records = yield from self._place_logs(topic, first, replicas)
+        yield from self._metadata.append_steps(records, now_ms)
         for start in range(0, len(placed), STEP_PARTITIONS):
             if start:
                 yield None
@@ -570,6 +579,3 @@ class Topics:
                     get_logger().error(
                         "a deleted partition's folder stays", folder=repr(partition.log), reason=str(error)
                     )
-
-    def _new_records(self, topic: Topic, placed: Iterable[tuple[int, bytes]]) -> list[PartitionRecord]:
-        return [partition_record(topic.id, index, self._assigned[topic.id, index], at) for index, at in placed]

@@ -19,7 +19,7 @@ from ottla.broker.context import STEP_ENTRIES
 from ottla.broker.groups.commits import COMMITS_AT_ONCE, commit
 from ottla.broker.groups.offsets import CommittedOffset
 from ottla.broker.metadata_log import STEP_ENTRIES as WRITTEN_AT_ONCE
-from ottla.broker.topics import STEP_PARTITIONS
+from ottla.broker.topics import PLACED_AT_ONCE, STEP_PARTITIONS
 from ottla.broker.turns import FewerCollections, Turns
 from ottla.protocol.compiler import STEP_ITEMS, Shared, build, build_steps
 from ottla.protocol.errors import ErrorCode
@@ -254,6 +254,18 @@ async def test_partitions_are_created_in_steps_and_the_topic_appears_when_it_is_
         assert (await again).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         assert len(broker.state.topics.named("wide").partitions) == count
         assert len(steps) >= count // STEP_PARTITIONS - 1
+
+
+async def test_partitions_are_placed_and_their_records_made_in_steps(steps: list[int], tmp_path: Path) -> None:
+    count = 3 * PLACED_AT_ONCE
+    async with running(tmp_path / "data") as broker:
+        client = await broker.client()
+        end = broker.state.metadata_log.end_offset
+        creating = asyncio.ensure_future(client.call(create_topics("wide", partitions=count), 5))
+        while broker.state.metadata_log.end_offset == end:
+            await asyncio.sleep(0)
+        assert len(steps) >= count // PLACED_AT_ONCE + count // WRITTEN_AT_ONCE
+        await creating
 
 
 async def test_a_topic_whose_client_has_gone_is_created_and_deleted_all_the_same(
