@@ -250,7 +250,7 @@ def _read(source: inspect.Source, position: int, length: int, base: int) -> byte
 
 def _decompress(codec: int, data: bytes, position: int, magic: int) -> bytes:
     try:
-        return compression.decompress(codec, data, MAX_DECOMPRESSED_BYTES, magic=magic)
+        return bytes(compression.decompress(codec, data, MAX_DECOMPRESSED_BYTES, magic=magic))
     except (InvalidRecords, UnsupportedCodec) as error:
         raise Stopped(str(position), str(error)) from None
 

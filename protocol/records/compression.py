@@ -73,6 +73,7 @@ _SNAPPY_MAX_RATIO = 32
 
 _UINT32_LE = struct.Struct("<I")
 _GZIP_STEP_BYTES = 16 * 1024
+_GZIP_PART_BYTES = 1024 * 1024  # of what a step may inflate to, so that no part is as large as the whole
 
 
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
@@ -94,9 +95,9 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
     raise UnsupportedCodec(f"codec {codec} is unknown in format v{magic}")
 
 
-def decompress(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> bytes:
-    """Decompress one batch's records, at most `max_bytes` of them. In format v0 the header checksum of lz4 is passed
-    over, as every reader of v0 does (KIP-57).
+def decompress(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> bytes | memoryview:
+    """Decompress one batch's records, at most `max_bytes` of them, into a buffer that is not copied. In format v0 the
+    header checksum of lz4 is passed over, as every reader of v0 does (KIP-57).
 
     Raises Undecodable for damaged data, DecompressedTooLarge for data that would grow beyond the bound,
     UnsupportedCodec for an unknown codec.
@@ -125,7 +126,7 @@ def compressing(codec: int, data: Buffer, level: int | None = None, *, magic: in
     return (yield from in_c(len(data), partial(compress, codec, data, level, magic=magic)))
 
 
-def decompressing(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> Steps[bytes]:
+def decompressing(codec: int, data: Buffer, max_bytes: int, *, magic: int = 2) -> Steps[bytes | memoryview]:
     """As `decompress`, handed out if it is long, which only trying tells."""
     if len(data) <= STEP_BYTES:
         if max_bytes <= STEP_BYTES:
@@ -148,33 +149,39 @@ def _damaged(name: str, why: object) -> Undecodable:
 # --- gzip
 
 
-def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes | memoryview:
     """Inflate member after member. Input goes in by small steps: zlib hands back what it did not use as a copy, which
     would be quadratic for an input of many tiny members."""
     view = memoryview(data)
     end = len(view)
     position = 0
-    parts: list[bytes] = []
+    first = b""  # what is small comes as one part
+    out = bytearray()
     left = max_bytes
+    is_begun = False
     try:
-        while position < end or not parts:
+        while position < end or not is_begun:
             member = zlib.decompressobj(31)
             while not member.eof:
                 step = view[position : position + _GZIP_STEP_BYTES]
                 # One byte more than allowed: that is how too much is told from just enough. A full output buffer leaves
                 # input in unconsumed_tail, which is simply fed again from `position`.
-                part = member.decompress(step, left + 1)
+                part = member.decompress(step, min(left + 1, _GZIP_PART_BYTES))
                 left -= len(part)
                 if left < 0:
                     raise _beyond(max_bytes)
-                parts.append(part)
+                is_begun = True
+                if not first:
+                    first = part
+                elif part:
+                    out += part if out else first + part
                 used = len(step) - len(member.unconsumed_tail) - len(member.unused_data)
                 position += used
                 if not used and not part and not member.eof:
                     raise _damaged("gzip", "it ends early")
     except zlib.error as error:
         raise _damaged("gzip", error) from None
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return memoryview(out) if out else first
 
 
 # --- snappy
@@ -190,7 +197,7 @@ def _compress_snappy(data: Buffer) -> bytes:
     return bytes(out)
 
 
-def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
+def _decompress_snappy(data: Buffer, max_bytes: int) -> memoryview:
     """A xerial stream, or (as Java's reader accepts too) one bare block without any header."""
     view = memoryview(data)
     if view[:8] != _XERIAL_MAGIC:
@@ -223,7 +230,7 @@ def _decompress_snappy(data: Buffer, max_bytes: int) -> bytes:
             position += size
     except _DecompressionError as error:
         raise _damaged("snappy", error) from None
-    return bytes(out)
+    return memoryview(out)
 
 
 def _snappy_size(block: memoryview) -> int:
@@ -380,7 +387,7 @@ def _zstd_bound(data: Buffer, max_bytes: int) -> int:
     return total
 
 
-def _decompress_bounded(name: str, decompress_into: Any, data: Buffer, bound: int, max_bytes: int) -> bytes:
+def _decompress_bounded(name: str, decompress_into: Any, data: Buffer, bound: int, max_bytes: int) -> memoryview:
     """Decompress into a buffer that is as large as the blocks can fill, never larger than `max_bytes`."""
     out = bytearray(min(bound, max_bytes))
     try:
@@ -388,4 +395,4 @@ def _decompress_bounded(name: str, decompress_into: Any, data: Buffer, bound: in
     except _DecompressionError as error:
         # Whether the buffer was too small or the data is damaged: it is refused either way, for the likelier reason.
         raise _beyond(max_bytes) if bound > max_bytes else _damaged(name, error) from None
-    return bytes(memoryview(out)[:length])
+    return memoryview(out)[:length]

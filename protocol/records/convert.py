@@ -275,7 +275,7 @@ def _check(view: memoryview, position: int, header: BatchHeader) -> Steps[None]:
         raise CorruptRecords(f"the entry with offset {header.last_offset} does not match its CRC")
 
 
-def _opened(view: memoryview, position: int, header: BatchHeader, max_bytes: int) -> Steps[bytes]:
+def _opened(view: memoryview, position: int, header: BatchHeader, max_bytes: int) -> Steps[Buffer]:
     """The message set inside of a wrapper."""
     yield from _check(view, position, header)
     value = legacy.wrapped(view, position, header)
@@ -285,7 +285,7 @@ def _opened(view: memoryview, position: int, header: BatchHeader, max_bytes: int
     return data
 
 
-def _inner(data: bytes, header: BatchHeader, pace: Pace, writer: _Writer) -> Steps[int]:
+def _inner(data: Buffer, header: BatchHeader, pace: Pace, writer: _Writer) -> Steps[int]:
     """All messages of the set inside of a wrapper; the offset field of the last one."""
     view = memoryview(data)
     marked = _Marked(writer, header.max_timestamp if header.log_append_time else None)

@@ -142,7 +142,7 @@ def wrapped(buffer: Buffer, position: int, header: BatchHeader) -> memoryview:
 def inner(buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
     """The decompressed message set of the wrapper at `position`. Raises CorruptRecords, InvalidRecords."""
     value = wrapped(buffer, position, header)
-    return compression.decompress(header.codec, value, max_bytes, magic=header.magic)
+    return bytes(compression.decompress(header.codec, value, max_bytes, magic=header.magic))
 
 
 def records(

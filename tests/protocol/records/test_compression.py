@@ -212,7 +212,7 @@ def test_damaged_lz4_of_format_v0_raises_the_declared_error_only(data: st.DataOb
 # --- in steps
 
 
-def counting(steps: Steps[bytes]) -> tuple[int, bytes]:
+def counting(steps: Steps[Any]) -> tuple[int, Any]:
     """How many calls are handed out, and the result."""
     calls, sent = 0, None
     while True:
@@ -340,3 +340,16 @@ def test_garbage_raises_the_declared_error_only(data: bytes, codec: Codec, frame
     start = {Codec.GZIP: 10, Codec.SNAPPY: 16, Codec.LZ4: 7, Codec.ZSTD: 4}[codec]
     with suppress(InvalidRecords):
         decompress(codec, compress(codec, b"abc")[: start if framed else 0] + data, 100_000)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_decompression_takes_the_memory_of_its_result_once(codec: Codec):
+    size = 16 << 20
+    data = compress(codec, bytes(size))
+    tracemalloc.start()
+    try:
+        found = decompress(codec, data, size)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found) == size and peak < 1.5 * size
