@@ -33,7 +33,7 @@ class _Client(NamedTuple):
 
 
 class Lookups:
-    """The clients that looked up a coordinator and have made no request of groups since."""
+    """The clients that looked up a coordinator and have made no request of groups and no Fetch since."""
 
     def __init__(self, waits: Clock) -> None:
         self._waits = waits
@@ -52,7 +52,7 @@ class Lookups:
             self._waits.call_at(self._waits.now_ms() + WAIT_MS, lambda: self._unused(client, arrival))
 
     def used(self, context: RequestContext) -> None:
-        """A request of groups is handled. Called only while any client is waited for."""
+        """A request of groups or a Fetch is handled. Called only while any client is waited for."""
         self.waiting.pop(_client(context), None)
 
     def _unused(self, client: _Client, arrival: Arrival) -> None:

@@ -61,6 +61,8 @@ async def fetch(request: FetchRequest, context: RequestContext) -> FetchResponse
     """Reads; where that is too little, waits for appends or the deadline, and reads once more."""
     broker = context.broker
     uses_topic_ids = context.api_version >= 13
+    if broker.lookups.waiting:  # a consumer of librdkafka that assigns partitions itself looks up a coordinator, too
+        broker.lookups.used(context)
     try:
         planning = broker.fetch_sessions.planning(request, uses_topic_ids, context.now_ms(), context.arrival.node_id)
         plan = await _in_steps(planning, context)

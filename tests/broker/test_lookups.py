@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from ottla.broker.groups.lookups import WAIT_MS
 from ottla.broker.logs import get_logger
 from ottla.protocol.messages.api_versions import ApiVersionsRequest
+from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla.protocol.messages.heartbeat import HeartbeatRequest
 from ottla.protocol.messages.offset_fetch import OffsetFetchRequest
@@ -55,14 +56,16 @@ async def test_lookup_without_a_request_of_groups_is_logged_once(tmp_path: Path,
 
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=1, member_id="m", group_instance_id=None)
-FETCH = OffsetFetchRequest(group_id="g", topics=None)
+COMMITTED = OffsetFetchRequest(group_id="g", topics=None)
+FETCH = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
 
 
 @pytest.mark.parametrize(
     ("library", "after"),
     [
         (JAVA, [(HEARTBEAT, 3, "app")]),
-        (RDKAFKA, [(FETCH, 5, "app")]),
+        (RDKAFKA, [(COMMITTED, 5, "app")]),
+        (RDKAFKA, [(FETCH, 11, "app")]),
         (("apache-kafka-java", "3.6.0"), []),
         (("apache-kafka-java", "unknown"), []),
         (("aiokafka", "0.14.0"), []),
