@@ -53,6 +53,11 @@ def test_it(tmp_path):
 """
 
 
+def _takes_interrupts() -> None:
+    """Children of a run in the background, as under nohup, are born ignoring SIGINT."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Run:
     """A small run of pytest with the project's fixtures, with a worker of pytest-xdist or without."""
 
@@ -70,7 +75,13 @@ class Run:
         environment = os.environ | {"TMPDIR": str(self.temporary), "READY": str(self.ready), "WHAT": what}
         with self.said.open("wb") as said:
             self.process = subprocess.Popen(
-                command, stdout=said, stderr=said, cwd=folder, env=environment, start_new_session=True
+                command,
+                stdout=said,
+                stderr=said,
+                cwd=folder,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=_takes_interrupts,
             )
 
     def found(self) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from ottla.broker.releases import PROFILE_NAMES, profile
 from ottla.broker.router import apis_of
 from ottla.protocol.messages.describe_producers import DescribeProducersRequest
 from ottla.storage.errors import StorageError
+from ottla.storage.log import PartitionLog
+from ottla.storage.producer_state import Producer
 
 KEY = 61
 TIME = 1_700_000_000_000
@@ -98,12 +100,16 @@ async def test_an_open_transaction_is_told(tmp_path: Path) -> None:
 async def test_a_log_that_cannot_be_read_is_an_error_of_its_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails() -> None:
-        raise StorageError("the disk is gone")
-
     async with running(tmp_path) as broker:
         await broker.topic("t", 2)
-        monkeypatch.setattr(broker.log("t"), "producers", fails)
+        producers, failing = PartitionLog.producers, broker.log("t")
+
+        def fails(log: PartitionLog) -> dict[int, Producer]:
+            if log is failing:
+                raise StorageError("the disk is gone")
+            return producers(log)
+
+        monkeypatch.setattr(PartitionLog, "producers", fails)
         answer = await (await broker.client()).call(asking(("t", [0, 1])), 0)
         assert [p.error_code for p in answer.topics[0].partitions] == [56, 0]
 

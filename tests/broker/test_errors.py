@@ -102,6 +102,7 @@ def test_codes_are_kafkas() -> None:
         "MessageTooLarge": 10,
         "OffsetOutOfRange": 1,
         "OutOfOrderSequence": 45,
+        "OverflowingSize": -1,
         "ProducerRefused": 45,
         "RecordListTooLarge": 18,
         "StorageError": 56,
