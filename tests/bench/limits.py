@@ -41,12 +41,16 @@ from ottla.protocol.messages.fetch import FetchRequest
 from ottla.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ottla.protocol.messages.metadata import MetadataRequest
 from ottla.protocol.messages.offset_commit import OffsetCommitRequest
+from ottla.protocol.messages.produce import ProduceRequest
+from ottla.protocol.records import batch
+from ottla.protocol.records.compression import Codec
 
 NAMES = ("limits",)
 LOOP_MS_MAX = 50
 MEMORY_FREE, MEMORY_FACTOR = 16 << 20, 20
 TIMEOUT_SECONDS = 90.0
 PARTITIONS, SESSION_PARTITIONS = 5_000, 50_000
+DECOMPRESSED_BYTES = 60 << 20
 CHANGES = 10_000  # as many records of metadata as Apache Kafka takes in one request
 LEFT_BYTES_MAX = 8 << 20  # of what a case leaves resident; with more the next one gets a new broker
 HERE = Path(__file__).resolve().parent
@@ -301,6 +305,18 @@ def _changes() -> Iterator[tuple[str, int, str, bytes, list[bytes]]]:
     yield "DeleteAcls", 3, f"{CHANGES:,} entries", _named(31, 3, DeleteAclsRequest(filters=[every])), [acls]
 
 
+def _compressed() -> Iterator[tuple[str, int, str, bytes, list[bytes]]]:
+    """As of `scenarios`: records that are a thousand times as large when they are decompressed to be checked."""
+    data = ProduceRequest.TopicProduceData
+    for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
+        size = DECOMPRESSED_BYTES if codec is not Codec.SNAPPY else DECOMPRESSED_BYTES // 3  # for a request of 1 MB
+        records = [batch.Record(index, 1000, None, bytes(size // 60), ()) for index in range(60)]
+        partition = data.PartitionProduceData(index=0, records=batch.build(records, codec=codec))
+        topic = data(name="t0", partition_data=[partition])
+        request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=10_000, topic_data=[topic])
+        yield "Produce", 9, f"{size >> 20} MiB, {codec.name.lower()}", _named(0, 9, request), []
+
+
 def scenarios(names: Sequence[str]) -> Iterator[tuple[str, int, str, bytes, list[bytes]]]:
     """(API, version, what, request, requests before it) of small requests that ask for much."""
     wide = CreateTopicsRequest.CreatableTopic(
@@ -333,6 +349,7 @@ def scenarios(names: Sequence[str]) -> Iterator[tuple[str, int, str, bytes, list
         ),
         ("Fetch", 12, f"a session of {SESSION_PARTITIONS:,} partitions", _named(1, 12, go_on), [_named(1, 12, begin)]),
         *_changes(),
+        *_compressed(),
     ):
         if not names or api in names:
             yield api, version, what, request, before
