@@ -12,6 +12,7 @@ the request and both answers.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections import Counter
@@ -56,6 +57,7 @@ IDENTITIES = (
     "principal host operation permission_type transactional_id api_key feature"
 ).split()
 Difference = tuple[str, Any, Any]  # (path, theirs, ours)
+_TIME_RANGE = re.compile(r"within \[(\d+), (\d+)\]")  # around the time at which the broker judges a batch
 ABSENT = "<absent>"
 NEW_ID = "an id that was not seen before"
 
@@ -99,6 +101,7 @@ class Eyes:
             return self._ids.get(bytes(value), unknown)
         if isinstance(value, str):
             value = value.replace(str(self._side.folder), DIR).replace(self._side.address, "ADDRESS")
+            value = _TIME_RANGE.sub(lambda found: f"within {int(found[2]) - int(found[1])} ms", value)
             return value.replace(self.cluster_id, CLUSTER) if self.cluster_id else value
         if name in ("usable_bytes", "total_bytes") and value >= 0:  # of the disk, at that moment
             return "BYTES"
