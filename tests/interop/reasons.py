@@ -419,6 +419,11 @@ def _on_absent_nodes(theirs: Any, ours: Any) -> bool:
     return is_told or (theirs == "<absent>" and left_out)
 
 
+def _hidden(theirs: Any, ours: Any) -> bool:
+    """The topic v of the calls, whose only replica is on a node that there is not."""
+    return theirs == "<absent>" and (ours == "v" or "'topic': 'v'" in str(ours) or "'name': 'v'" in str(ours))
+
+
 BETWEEN_BROKERS = ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown", "AlterPartition$")
 NOT_SERVED = (
     *BETWEEN_BROKERS,
@@ -454,6 +459,13 @@ CLIENT_REASONS = Reasons(
             "",
             "with ZooKeeper a topic is made also on nodes that there are not, and waited for in vain",
             _on_absent_nodes,
+            ("2.8",),
+        ),
+        Reason(
+            "list_topics describe_topics elect_leaders",
+            "",
+            "with ZooKeeper Kafka hides a topic that no node can lead; with us it is there without a leader",
+            _hidden,
             ("2.8",),
         ),
         Reason(
