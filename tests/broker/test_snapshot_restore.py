@@ -76,9 +76,9 @@ def test_restore_killed_at_any_change_of_a_file_leaves_one_whole_state(
     assert changes > 40
     outcomes = []
     steps = [changes // 4, 3 * changes // 4 + 1, *(rng.randrange(1, changes) for _ in range(scaled(2) - 2))]
-    for step in steps:
+    for run, step in enumerate(steps):  # of many some are alike
         number = rng.choice([signal.SIGKILL, signal.SIGTERM])
-        folders = folders_of(tmp_path / str(step), count)
+        folders = folders_of(tmp_path / str(run), count)
         assert ended(folders, step, number) == (-number, "")
         state = found(folders)
         assert state in (KEPT, CHANGED), (step, number, state)
