@@ -27,6 +27,8 @@ TOPIC_ID = bytes(15) + b"\x01"  # Kafka's Uuid.METADATA_TOPIC_ID
 STEP_ENTRIES = 500
 CHANGES_MAX = 10_000
 """Records that one request may have written: Kafka's MAX_RECORDS_PER_USER_OP."""
+TOO_MANY_CHANGES = "Unable to perform excessively large batch operation."
+"""Kafka's text for a request that would write more."""
 METADATA_VERSION_LEVEL = 21  # 3.9-IV0
 
 

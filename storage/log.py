@@ -35,7 +35,7 @@ from .flusher import Flusher
 from .guards import IN_TRANSACTION, Guard, Guards
 from .leader_epochs import LeaderEpochs
 from .markers import check_marker
-from .partition_metadata import folder_of, write_topic_id
+from .partition_metadata import make_folder, write_topic_id
 from .producer_state import CachedBatch, Producer, expires_ms, forget_below, is_below
 from .readable import ReadableLog
 from .recovery import NOTHING_NOTED, OnChecked, Recovered, open_segments
@@ -132,7 +132,7 @@ class PartitionLog(ReadableLog):
         owner, losses are found. Raises StorageError.
         """
         path = os.fspath(directory)
-        stored_id = folder_of(files, path, topic_id, clean_shutdown)
+        stored_id = make_folder(files, path, topic_id, clean_shutdown)
         recovered = open_segments(
             files,
             path,

@@ -71,9 +71,12 @@ def read_topic_id(files: Files, directory: str) -> bytes:
         raise StorageError(f"malformed {path}: {error}") from error
 
 
-def folder_of(files: Files, directory: str, topic_id: bytes, was_clean: bool) -> bytes:
-    """Makes a partition's folder unless it is there; the topic id in its file, or zeros. Zeros for `topic_id` stand for
-    any. Raises StorageError where the folder belongs to another topic, or the file is malformed."""
+def make_folder(files: Files, directory: str, topic_id: bytes, was_clean: bool) -> bytes:
+    """Makes a partition's folder unless it is there, and returns the topic id in its file, or zeros.
+
+    Zeros for `topic_id` stand for any. Raises StorageError where the folder belongs to another topic, or the file is
+    malformed.
+    """
     try:
         files.make_directory(directory)
         has_file = files.exists(os.path.join(directory, FILE_NAME))

@@ -18,7 +18,7 @@ from ...protocol.messages.metadata_records import ClientQuotaRecord
 from ...protocol.records.steps import Steps
 from ..errors import Refused
 from ..java_hash import string_hash
-from ..metadata_log import CHANGES_MAX
+from ..metadata_log import CHANGES_MAX, TOO_MANY_CHANGES
 from .limits import NOBODY, AddressLimits, ClientLimits, Who
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -146,7 +146,7 @@ class StoredQuotas:
                 results[name] = None
                 records += made
                 if len(records) > CHANGES_MAX and self._checks == "kraft":
-                    raise Refused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+                    raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_CHANGES)
         if left < 0:  # one of the last entities has thousands of parts
             yield None
         return records, [(dict(name), refused) for name, refused in results.items()]

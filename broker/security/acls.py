@@ -20,7 +20,7 @@ from ...protocol.messages.metadata_records import AccessControlEntryRecord, Remo
 from ...protocol.records import steps
 from ...protocol.records.steps import Steps
 from ..errors import Refused
-from ..metadata_log import CHANGES_MAX
+from ..metadata_log import CHANGES_MAX, TOO_MANY_CHANGES
 
 if TYPE_CHECKING:
     from ..metadata_log import MetadataLog
@@ -178,7 +178,7 @@ class Acls:
         def records() -> Steps[list[Any]]:
             new = [acl for acl in asked if acl not in self._ids]
             if len(new) > CHANGES_MAX:
-                raise Refused(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+                raise Refused(ErrorCode.POLICY_VIOLATION, TOO_MANY_CHANGES)
             made: list[Any] = []
             for acl in new:
                 if len(made) % STEP_ENTRIES == STEP_ENTRIES - 1:
@@ -208,8 +208,8 @@ class Acls:
         yield from self._change(records, now_ms)
 
     def _change(self, records: Callable[[], Steps[list[Any]]], now_ms: int) -> Steps[None]:
-        """Writes the records and takes them in. They are made anew when another change came between two steps: an
-        entry must not get two ids, and what is gone has none."""
+        """Writes the records and applies them. If another request changed the ACLs between two steps, the records are
+        made again: else an entry could get two ids, or an entry that is gone could be removed."""
         while True:
             revision = self.revision
             made = yield from records()

@@ -25,7 +25,7 @@ class CorruptRecords(ValueError):
 
 
 class UnknownBatches(CorruptRecords):
-    """A size or a magic that no format has, so that no batch can be told from the next. CORRUPT_MESSAGE (2)."""
+    """A size or a magic that does not exist in any format: a reader cannot find the next batch. CORRUPT_MESSAGE (2)."""
 
 
 class InvalidRecords(ValueError):

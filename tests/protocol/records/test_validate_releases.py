@@ -419,7 +419,7 @@ def test_in_place_or_rebuilt(release: str) -> None:
 
 @pytest.mark.parametrize("release", FAMILIES)
 def test_compressed_records_that_are_not_numbered_from_0(release: str) -> None:
-    """Up to 2.3 and in 2.5 written anew; refused by 2.4, which names the first of them; later ones fail."""
+    """Kafka up to 2.3, and 2.5, rewrites the batch. 2.4 refuses it and names its first record. 2.6 and later fail."""
     gappy = [record._replace(offset=record.offset * 2) for record in SAMPLE]
     data = header_changed(23, ">i", 2, batch.build(gappy, codec=1))
     rules = family(release, target_magic=2)
